@@ -1,4 +1,4 @@
-"""A federation of a source's records: whose rows are in it, in which order and part, with which features."""
+"""Makes a federation of a source's records: chooses and orders rows, divides them into parts, prepares features."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _log = logging.getLogger("raysim.data")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is made of a source's records; see :func:`raysim.data.build.build`."""
+    """How a federation is made of a source's records; see :func:`raysim.data.build.build`."""
 
     split: Split
     """Which rows are for training, validation and test."""
     preprocessing: str
     """How features are prepared: one of ``METHODS``."""
     seed: int
-    """The run's, used where ``split`` has none of its own."""
+    """The run's seed, used where ``split`` has none of its own."""
     minimum: int | None
-    """The fewest rows of a hospital that is kept; None: any number."""
+    """Hospitals with fewer rows are left out; None: all are kept."""
     largest: int | None
-    """How many hospitals are kept, the largest; None: all."""
+    """Only so many hospitals are kept, the largest; None: all."""
     ranges: Declared | None
-    """What is declared of features; None where all is fitted on training rows."""
+    """Declared ranges and categories of columns; None where all is fitted on training rows."""
     noise: SumNoise | None
-    """On means and deviations; None: they are exact."""
+    """Noise on the means and deviations that hospitals tell; None: they are exact."""
     missing_flags: bool
     """Whether features say where values are missing."""
 
@@ -61,7 +61,7 @@ class _Rows:
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path) -> dict[str, Any]:
-    """What :func:`raysim.data.federation.write` takes, the fingerprint apart; features lie in the folder ``into``.
+    """The arguments of :func:`raysim.data.federation.write`, except the fingerprint; features are files in ``into``.
 
     Raises ``DataError`` for records that cannot be federated; ``source`` is what it calls their source.
     """
@@ -133,7 +133,7 @@ def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
 def _parts(
     records: Records, recipe: Recipe, rows: _Rows, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
-    """The part of each row, ``[N]``: 0 train, 1 validation, 2 test; drawn, dealt into folds, or the source's own."""
+    """The part of each row, ``[N]``: 0 train, 1 validation, 2 test; drawn, from folds, or as the source gives it."""
     split, drawn = recipe.split, recipe.split.effective_seed(recipe.seed)
     if drawn is None:
         if records.part is None:
@@ -165,7 +165,7 @@ def _prepared(
     people: NDArray[np.int64] | Literal["rows"] | None,
     into: Path,
 ) -> Prepared:
-    """The features of the rows ``order [N]``, fitted on those in ``train [N]`` or by what is declared of them."""
+    """The features of the rows ``order [N]``, fitted on the rows where ``train [N]`` is true, or as declared."""
     flags = recipe.missing_flags
     if recipe.ranges is None:
         trained = int(np.count_nonzero(bounds[:, 1] > bounds[:, 0]))
@@ -178,7 +178,7 @@ def _prepared(
 
 
 def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise | None, rows: int) -> NDArray[np.int64]:
-    """Whose each row is, ``[N]``, as far as ``noise`` hides them."""
+    """The privacy unit of each row, ``[N]``: its patient, where ``noise`` hides patients, or the row itself."""
     if noise is None or noise.unit == "example" or isinstance(people, str):
         return np.arange(rows)
     if people is None:
@@ -192,7 +192,7 @@ def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise |
 def _people(
     split: Split, group: NDArray[Any] | None, order: NDArray[np.int64], source: str
 ) -> NDArray[np.int64] | Literal["rows"] | None:
-    """The patient of each row; None where ``split.by`` has put another column in their place."""
+    """The patient of each row, ``[N]``; None where ``split.by`` replaced patients by another column."""
     if split.by not in (None, "row", "patient"):
         return None
     _, codes = groups("patient", group, source) if group is not None else ("row", None)
@@ -213,10 +213,10 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
-    """The rows of the hospitals that are kept, and a note.
+    """The rows of the hospitals that are kept, and a note on what was left out.
 
-    Kept are the ``largest`` so many (None: all) of those with at least ``minimum`` rows; of two equally large ones the
-    first.
+    Of the hospitals with at least ``minimum`` rows the ``largest`` so many are kept (None: all); of two equally large
+    ones the first wins.
     """
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))
@@ -239,7 +239,7 @@ def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
 
 
 def _plain(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any] | Coded:
-    """Values in their new order, objects as texts: these would be pickled."""
+    """Values in their new order; objects become texts, since numpy would pickle objects."""
     if values.dtype.kind != "O":
         return values[order] if values.dtype.kind in "fiub" else values[order].astype(str)
     import pandas as pd

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from raysim.data.records import Records, Source
 
 STORED = 3
-"""Raised where a stored federation gets a further file."""
+"""Version of the stored layout: raise it when a stored federation gets another file."""
 
 _log = logging.getLogger("raysim.data")
 
@@ -46,10 +46,10 @@ def build(
 
     Hospitals come in natural order of their names, and their rows in the source's order within train, validation and
     test. ``seed`` is the run's, used where ``split`` has none of its own. Hospitals with fewer than ``minimum`` rows
-    are left out, and so are all but the ``largest`` so many. ``ranges`` are what is declared of features, for
-    ``declared`` preprocessing, and for ``standard`` with ``noise`` on means and deviations. ``missing_flags``: whether
-    features say where values are missing. Raises ``DataError`` for data that cannot be federated and for a cache folder
-    that cannot be written.
+    are left out; of the others only the ``largest`` so many are kept. ``ranges`` are the declared ranges of columns,
+    for ``declared`` preprocessing, and for ``standard`` with ``noise`` on means and deviations. ``missing_flags``:
+    whether features say where values are missing. Raises ``DataError`` for data that cannot be federated and for a
+    cache folder that cannot be written.
     """
     if preprocessing not in METHODS:
         raise DataError(f"data.preprocessing: '{preprocessing}' is not known; {nearest(preprocessing, METHODS)}")
@@ -79,7 +79,7 @@ def build(
 
 
 def _reserved(source: Source, split: Split) -> Source:
-    """The source told which of its columns ``split`` names."""
+    """The source, told which of its columns ``split`` uses: these are no features."""
     if split.column is None and split.by in (None, "row"):
         return source
     if isinstance(source, Columned):
@@ -122,10 +122,10 @@ def _check(records: Records, source: str) -> None:
 
 
 def fingerprint(built: dict[str, Any]) -> str:
-    """A digest of all that a run computes with: of rows and names, and not of the code or the places they came from.
+    """A digest of all data that a run computes with: rows and names, but neither code nor paths.
 
-    So a run goes on after modules have moved, and is refused where the data have become others. Numbers count in single
-    precision: the last bits of a double are others on another processor, where a run may go on too.
+    A run can thus be resumed after modules have moved, and is refused where the data have changed. Numbers are digested
+    in single precision: a run may be resumed on another processor, where the last bits of a double differ.
     """
     summed = hashlib.blake2b(digest_size=16)
     arrays = {name: built[name] for name in ("X", "y", "observed", "bounds")} | built["patients"]

@@ -1,8 +1,8 @@
 """Keeps what was read and built in a folder, keyed by the content of configuration and files.
 
-An entry is a folder that appears whole or not at all: it is written beside its place and renamed into it, so that
-processes which build the same at once all succeed. ``complete.json`` lists size and digest of each file; an entry that
-does not match it, which a process reads once, counts as absent and is replaced, with a warning.
+An entry is a folder that appears whole or not at all: it is written beside its place and renamed into it, so
+that processes which build the same entry at once all succeed. ``complete.json`` lists size and digest of each file;
+each process checks an entry once, and one that does not match is replaced, with a warning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPLETE = "complete.json"
 _MAKING = ".making-"
 _ABANDONED = 24 * 3600  # seconds after which an unfinished entry is taken for one of a killed process
 _IN_WORDS = ("classes", "attributes", "notes", "warnings", "hospital_column", "label_column", "na_values")  # of records
-_written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = set()  # by this process: what is listed, and the files
+_written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = set()  # by this process: listing, files' states
 _RACY = 2.0  # seconds: a file this young can change again without its time of change moving
 
 
@@ -54,7 +54,7 @@ def digest(*parts: Any) -> str:
 def source_key(source: Source, files: Iterable[Path]) -> str:
     """A name for what ``source.read()`` gives: its kind and the code of it, its fields, and its files' content.
 
-    Where the modules lie that hold the code is no part of it.
+    The path of the modules that hold the code is no part of it.
     """
     from pydantic import TypeAdapter
 
@@ -104,14 +104,14 @@ def find(kind: str, key: str) -> Path | None:
 
 
 def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], ...]:
-    """What changes where a file does: its size, time of change and inode."""
+    """Size, time of change and inode of each file: one of them changes when the file does."""
     states = [(folder / name).stat() for name in names]
     return tuple((each.st_size, each.st_mtime_ns, each.st_ino) for each in states)
 
 
 @functools.cache
 def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
-    """What is wrong with an entry, empty where nothing is. A process reads its files once, and again if they change."""
+    """What is wrong with an entry, empty if nothing. A process reads its files once, and again after they change."""
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:
             return f"{name} is not as it was written"

@@ -19,8 +19,8 @@ def with_patients(
 ) -> None:
     """Store in ``folder``, which must exist, a federation with canary patients.
 
-    Each is at one of ``hospital [m]``, and has so many ``rows`` of training, 0 but for ``length`` in its ``column [m]``
-    of the ``columns`` behind the federation's own.
+    Canary ``i`` is at ``hospital [m][i]`` and has ``rows`` training rows: all features are 0 but for ``length`` in its
+    ``column [m][i]`` of the ``columns`` that are added behind the federation's own.
     """
     F, total = federation.X.shape[1], len(federation.y)
     order, bounds = [], federation.bounds.copy()
@@ -41,9 +41,10 @@ def with_patients(
 
 
 def with_hospitals(federation: Federation, donors: Ids, rows: int, columns: int, folder: Path) -> None:
-    """Store in ``folder``, which must exist, a federation with canary hospitals behind its own, and ``columns`` more.
+    """Store in ``folder``, which must exist, a federation with ``m`` canary hospitals and ``columns`` more features.
 
-    Each has so many training ``rows``, copies of those of one of the hospitals ``donors [m]``, and nothing else.
+    Canary hospital ``i`` stands behind the federation's own; it has ``rows`` training rows, copies of rows of the
+    hospital ``donors [m][i]``, and no other rows.
     """
     total, bounds = len(federation.y), federation.bounds.tolist()
     copies = [np.resize(np.arange(bounds[h][0], bounds[h][1]), rows) for h in donors.tolist()]
@@ -67,7 +68,7 @@ def _store(
     people: Ids | None,
     like: Ids | None = None,
 ) -> None:
-    """``donor [n]``: the row whose label and attributes each one has; ``like``: of hospitals added, likewise."""
+    """``donor [n]``: the row whose label and attributes each row copies; ``like``: the same for added hospitals."""
     meta: dict[str, Any] = json.loads((federation.folder / "federation.json").read_text())
     added = [] if like is None else like.tolist()
     meta |= {

@@ -18,8 +18,8 @@ Remark = Literal["", "empty", "constant", "unnamed", "row number", "identifier"]
 
 # What pandas, Arrow and R call a column without a name.
 _UNNAMED = re.compile(r"|unnamed: \d+|__index_level_\d+__|\.\.\.\d+|x\.\d+|v\d+", re.IGNORECASE)
-_FEW = 20  # rows under which "all different" says nothing
-_DENSE = 0.5  # of the range of a row number that its values fill
+_FEW = 20  # rows: with fewer, "all different" says nothing
+_DENSE = 0.5  # share of the range that the values of a row number fill
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def columns_of(features: pd.DataFrame) -> tuple[Column, ...]:
 
 
 def warnings_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """A line for each column that would teach a model what is no property of a patient."""
+    """A warning for each column from which a model would learn something that is no property of a patient."""
     reasons = {
         "unnamed": "has no name in the file",
         "row number": "looks like a row number",
@@ -95,7 +95,7 @@ def _column(name: str, series: pd.Series[Any]) -> Column:
 
 
 def _ascending(series: pd.Series[Any]) -> NDArray[Any]:
-    """The recorded values of a column of numbers: sorted, equal ones are counted ten times as fast as by pandas."""
+    """The recorded values of a column of numbers, sorted: distinct values are then counted ten times faster."""
     values = series.to_numpy()
     ascending = np.sort(values if values.dtype.kind in "fiu" else series.to_numpy(np.float64))
     return ascending[: len(ascending) - int(np.isnan(ascending).sum())]

@@ -1,4 +1,4 @@
-"""Which rows of a hospital stand for its patients: at most so many of each."""
+"""Which rows of a hospital take part, where each patient may contribute at most so many."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Contribution:
     """The rows of a hospital that take part, patient by patient."""
 
     rows: NDArray[np.int64]
-    """Their places among the hospital's rows of that part, ``[n]``."""
+    """Positions among the hospital's rows of its part (training, validation or test), ``[n]``."""
     patient: NDArray[np.int64]
-    """The patient of each, ascending ``[n]``: numbered in the order in which the hospital's rows name them."""
+    """The patient of each of these rows, ``[n]``, ascending: numbered by first appearance in the hospital's rows."""
     patients: int
-    """How many there are."""
+    """Number of patients."""
     total: int
-    """How many rows the hospital has."""
+    """Number of rows that the hospital has, whether they take part or not."""
 
     @property
     def single(self) -> bool:
@@ -34,7 +34,7 @@ class Contribution:
 
 
 def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
-    """The first ``most`` rows of each of ``people [n]`` in a random ``order [n]``; the rows then keep their own."""
+    """Of each of ``people [n]`` the rows that come first in a random ``order [n]``, at most ``most`` of them."""
     _, first, code = np.unique(people, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))

@@ -1,8 +1,9 @@
-"""Features by what is declared of their columns, in place of what training rows hold.
+"""Prepares features by declared ranges and categories of their columns, rather than by the training rows.
 
 A range from a public data dictionary scales a column without a look at any row. Or it bounds what a row adds to the
-sums that means and deviations follow from, so that these can be told with noise: of each numeric column a patient's row
-adds ``(1, u, u^2)`` where it is there, ``u`` being its value from -1 at the low end of the range to 1 at the high end.
+sums from which means and deviations follow, so that noise can hide the row: for each numeric column with a recorded
+value a row adds ``(1, u, u^2)``, where ``u`` is the value scaled to -1 at the low end of the range and 1 at the high
+end.
 """
 
 from __future__ import annotations
@@ -25,68 +26,68 @@ Declared = Mapping[str, Sequence[Any]]
 """
 
 QUARTER = 0.5
-"""The deviation of a column of which nothing is known but its range, in half ranges: nearly all of a normal column is
-then within two deviations of the middle."""
+"""The standard deviation assumed where only the range is known, in half ranges: nearly all of a normal column lies
+within two deviations of the middle."""
 
 LEAST_DEVIATION = 1.0 / 16.0
-"""What a noisy deviation is at least, in half ranges: below it is noise, and dividing by it would blow up values."""
+"""The least noisy deviation, in half ranges: a smaller one is mere noise, and dividing by it would blow up values."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Of a column of numbers."""
+    """What is declared of a column of numbers."""
 
     low: float
-    """The least."""
+    """The least value, in the column's unit."""
     high: float
-    """The greatest."""
+    """The greatest value, in the column's unit."""
     missing: bool
     """Whether values may be missing."""
 
     @property
     def middle(self) -> float:
-        """Half way between the ends."""
+        """The middle of the range."""
         return (self.low + self.high) / 2.0
 
     @property
     def half(self) -> float:
-        """From there to each end."""
+        """Half the width of the range."""
         return (self.high - self.low) / 2.0
 
 
 class SumNoise(Protocol):
-    """How each hospital tells sums over its rows with noise; ``raysim.privacy`` has it."""
+    """How each hospital adds noise to the sums over its rows that it tells; ``raysim.privacy`` implements it."""
 
     @property
     def unit(self) -> Literal["patient", "example"]:
-        """Whose rows are clipped together."""
+        """The privacy unit, whose rows are clipped together: a patient, or an example (one row)."""
 
     @property
     def rows(self) -> int:
-        """The most rows of a unit."""
+        """The most rows that a unit contributes."""
 
     @property
     def named(self) -> str:
-        """What a federation that was made with it says of it."""
+        """How a federation that was prepared with it describes it."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What two noises with the same draws have in common."""
+        """Equal for two noises that draw the same numbers."""
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
         """The noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1, those of one ``unit [n]`` clipped to the
-        length of one row. ``hospitals``: how many tell such sums; ``seed`` and ``hospital`` name the noise's stream.
+        norm of one row. ``hospitals``: how many tell such sums; ``seed`` and ``hospital`` name the noise's stream.
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """What is learned of hospitals' noisy ``sums [K]`` that are added up; ``seed`` names the streams of masks."""
+        """The total ``[K]`` that the coordinator learns of noisy ``sums``; ``seed`` names the streams of masks."""
 
     def deviation(self, width: int, hospitals: int) -> float:
-        """That of one hospital's noise on each of ``width`` sums."""
+        """The standard deviation of one hospital's noise on each of ``width`` sums."""
 
 
 def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Categorical]:
-    """What is declared of each column of a table. Raises ``DataError`` for a column of which nothing usable is."""
+    """The declaration of each column of a table. Raises ``DataError`` for a column without a usable one."""
     for name in declared:
         if name not in table.order:
             raise DataError(f"data.ranges: no feature is called '{name}'; {nearest(name, table.order)}")
@@ -113,7 +114,7 @@ def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Catego
 
 
 def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessing:
-    """Features by declarations, without a look at any row: a column's deviation is taken for a quarter of its range."""
+    """Preprocessing by declarations alone: a column's deviation is taken to be a quarter of its range."""
     columns = {
         name: Numeric(name, each.middle, QUARTER * each.half, each.middle, each.missing)
         for name, each in described.items()
@@ -130,9 +131,9 @@ def with_noise(
     noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
-    """Features by noisy means and deviations, and how many scalars each hospital has told for them.
+    """Preprocessing by noisy means and deviations, and the number of scalars that each hospital told for them.
 
-    ``rows`` are those in the table that each hospital trains on, ``people`` the unit of each of these.
+    ``rows`` lists for each hospital its training rows in the table, ``people`` the privacy unit of each of these.
     """
     ranges = [each for name in table.numeric if isinstance(each := described[name], Range)]
     middle, half = np.array([r.middle for r in ranges]), np.array([r.half for r in ranges])
@@ -156,7 +157,7 @@ def with_noise(
 
 
 def moments(values: NDArray[Any], middle: Floats, half: Floats) -> Floats:
-    """What rows ``values [n, D]`` add to the sums, ``[n, 3 D]``: whether each is there, its place, and its square."""
+    """What rows ``values [n, D]`` add to the sums, ``[n, 3 D]``: ``(1, u, u^2)`` for each column, 0 where missing."""
     placed = (values.astype(np.float64) - middle) / half
     defined = ~np.isnan(placed)
     placed = np.where(defined, np.clip(placed, -1.0, 1.0), 0.0)

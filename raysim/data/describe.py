@@ -199,7 +199,7 @@ def _columns(s: Summary) -> RenderableType:
 
 
 def _tested(s: Summary) -> RenderableType:
-    """How many hospitals test on how many events and others: AUROC needs both, and many of each to be known well."""
+    """How many hospitals test on how many events and non-events: a precise AUROC needs many of each."""
     events = s.tested[:, 1]
     table = _table("hospitals by test rows of a class", "test rows", *(_band(low, high) for low, high in _BANDS))
     for name, counts in ((f"events ('{s.classes[1]}')", events), (f"others ('{s.classes[0]}')", s.tested[:, 0])):

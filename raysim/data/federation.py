@@ -47,9 +47,10 @@ class Coded:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """All hospitals' rows and what is known of them.
+    """All hospitals' rows, and what is known of rows, patients and hospitals.
 
-    ``N`` rows, ``H`` hospitals, ``F`` features after preprocessing, ``D <= F`` of them values and the rest flags.
+    ``N`` rows, ``H`` hospitals, ``F`` features after preprocessing, of which the first ``D`` are values and the rest
+    flags of missing values.
 
     - ``X [N, F]`` float32, ``y [N]`` int64 class indices, or float64 in the label's unit where it is a real number.
     - ``observed [N, D]`` bool: whether the value behind feature ``j < D`` was recorded (before imputation).
@@ -59,7 +60,7 @@ class Federation:
     - ``patients``: patient attributes for fairness questions (``sex``, ``ethnicity``, ``age``), each ``[N]``.
     - ``attributes``: what is known of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...).
     - ``notes``: what each source read, a line each; ``fingerprint``: digest of all rows and names.
-    - ``preprocessing_noise``: the noise that preprocessing was told with; empty: none.
+    - ``preprocessing_noise``: the noise on the means and deviations of preprocessing, in words; empty: none.
     - ``columns``: what the source's feature columns held before preprocessing.
     - ``preprocessing_scalars``: what each hospital sent to fit the preprocessing (the mean over hospitals, rounded up,
       where it differs); ``warnings``: what the user should know of the data, a line each.
@@ -83,7 +84,7 @@ class Federation:
 
     @staticmethod
     def open(folder: Path | str) -> Federation:
-        """Map the federation stored in ``folder`` by :func:`write`; touches no row."""
+        """Map the federation that :func:`write` stored in ``folder`` into memory; reads no row."""
         folder = Path(folder)
         path = folder / "federation.json"
         state = path.stat()
@@ -108,12 +109,12 @@ class Federation:
 
     @staticmethod
     def of_real_label(folder: Path | str) -> bool:
-        """Whether the label of the federation stored in ``folder`` is a real number; reads no row."""
+        """Whether the federation stored in ``folder`` has a real number as its label; reads no row."""
         return _mapped(Path(folder) / "y.npy").dtype.kind == "f"
 
     @property
     def task(self) -> TaskKind:
-        """Which kind of label it is: what is measured follows from that."""
+        """The kind of label, which decides what is measured."""
         return CLASSIFICATION if self.classes else REGRESSION
 
     @cached_property
@@ -133,23 +134,23 @@ class Federation:
 
     @cached_property
     def people(self) -> NDArray[np.int64]:
-        """The patient of each row, ``[N]``: rows of one patient have one number, at several hospitals too.
+        """The patient of each row, ``[N]``: all rows of a patient have the same number, even at several hospitals.
 
-        Where the source does not know patients, each row is one. Raises ``FileNotFoundError`` where rows were divided
-        by something else in place of the source's patients.
+        Where the source does not know patients, each row counts as a patient. Raises ``FileNotFoundError`` where
+        ``split.by`` replaced the source's patients by another column.
         """
         people: NDArray[np.int64] = np.load(self.folder / "people.npy")
         return people
 
     @cached_property
     def source_rows(self) -> NDArray[np.int64]:
-        """Where each row stands in what the source has, from 0, ``[N]``."""
+        """The position of each row in the source, from 0, ``[N]``."""
         rows: NDArray[np.int64] = np.load(self.folder / "source_rows.npy")
         return rows
 
     @cached_property
     def preprocessing(self) -> Preprocessing:
-        """What made features of the source's columns."""
+        """The fitted preprocessing that turned the source's columns into features."""
         return Preprocessing.of(json.loads((self.folder / "preprocessing.json").read_text()))
 
     def rows(self, hospital: int, part: str) -> slice:
@@ -183,10 +184,9 @@ def write(
 ) -> None:
     """Store a federation's arrays in ``folder``, which must exist; ``meta`` holds the fields kept as JSON.
 
-    ``X`` and ``observed`` that are mapped in that folder stay as they are there.
-
-    Without ``source_rows`` and ``preprocessing`` the source has these rows, and these features as they are. ``people``
-    as in :attr:`Federation.people`: each row is one, or None where that is not known.
+    ``X`` and ``observed`` that are already mapped files of that folder are not written again. Without ``source_rows``
+    and ``preprocessing`` the source has these rows and these features, unchanged. ``people [N]`` is as in
+    :attr:`Federation.people`; ``"rows"``: each row is a patient, None: patients are not known.
     """
     if people is not None:
         np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)
@@ -212,8 +212,8 @@ def write(
 
 @lru_cache(maxsize=4)
 def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
-    """What ``federation.json`` says. All that open it have one copy, and each text once: a million hospitals' names and
-    attributes are a gigabyte otherwise. ``state`` changes where the file does.
+    """The content of ``federation.json``. A process keeps one copy with each text once, since the names and attributes
+    of a million hospitals are a gigabyte otherwise. ``state`` differs after the file has changed.
     """
     meta: dict[str, Any] = json.loads(path.read_text())
     once: dict[str, str] = {}

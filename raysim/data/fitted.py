@@ -1,7 +1,7 @@
-"""Preprocessing that has been fitted: plain numbers and names, which turn rows of a source's columns into features.
+"""Fitted preprocessing: plain numbers and names that turn a source's columns into features.
 
-The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, rows that came later: a value
-that is missing is filled, a category that training rows did not hold is 0 in all its columns.
+The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, rows that came later. A
+missing value is filled; a category that no training row had is 0 in all columns of its feature.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Floats = NDArray[np.float64]
 FORMAT = 1
 
 CHUNK = 65_536
-"""Rows in float64 at once."""
+"""Number of rows that are held in float64 at once."""
 
 MISSING = -1
-"""Stands for a value that was not recorded, where the position of a category is expected."""
+"""The position of a category that was not recorded."""
 
 
 @dataclass(frozen=True)
 class Numeric:
-    """A column of numbers: its feature is ``(value - mean) / scale``, of ``fill`` where the value is missing.
+    """A column of numbers: its feature is ``(value - mean) / scale``, with ``fill`` in place of a missing value.
 
-    - ``scale``: infinite for a column that did not vary in training; its feature is 0.
+    - ``scale``: infinite for a column that did not vary in training, so that its feature is 0.
     - ``flagged``: whether a feature of its own says where values are missing.
     """
 
@@ -55,7 +55,7 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A column of texts: a feature of 0 and 1 for each of the ``categories`` that training rows hold.
+    """A column of texts: a 0/1 feature for each of the ``categories`` found in training rows.
 
     ``flagged``: whether a feature of its own says where values are missing.
     """
@@ -71,16 +71,16 @@ class Categorical:
 
     @property
     def compared_as(self) -> Literal["truth", "number", "text"]:
-        """What the categories are: truth values, numbers as they are written when numbers become texts, or texts."""
+        """How categories are compared: as truth values, as numbers, or as texts, whichever they all are."""
         if set(self.categories) <= {"True", "False"}:
             return "truth"
         return "number" if all(map(_is_number, self.categories)) else "text"
 
     def positions(self, written: Sequence[str]) -> NDArray[np.int64]:
-        """Where each text ``written [c]`` is among the categories, ``[c]``; ``len(categories)`` where it is not.
+        """The position of each text ``written [c]`` among the categories, ``[c]``; ``len(categories)`` if it is none.
 
-        Texts that stand for the same number or truth value are the same, where all categories are such texts: a file
-        may say ``1.0`` or ``TRUE`` where another said ``1`` or ``True``.
+        Where all categories are numbers (or truth values), texts are compared by value: one file may say ``1.0`` or
+        ``TRUE`` where another said ``1`` or ``True``.
         """
         by_category = {category: position for position, category in enumerate(self.categories)}
         alike = (
@@ -99,9 +99,9 @@ class Preprocessing:
     """What was fitted on training rows, and what it was fitted on.
 
     - ``method``: as :mod:`raysim.data.preprocessing` names it.
-    - ``columns``: the source's, in its order.
-    - ``hospital``, ``label``: what the source's columns of hospitals and labels are called.
-    - ``classes``: of the label, the event last where there are two; none of a real label.
+    - ``columns``: the source's columns, in its order.
+    - ``hospital``, ``label``: the names of the source's columns of hospitals and labels.
+    - ``classes``: classes of the label, of two the event last; empty for a real label.
     - ``na_values``: texts that stand for a missing value in the source, beside the usual ones.
     """
 
@@ -129,7 +129,7 @@ class Preprocessing:
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
-        """What is taken from each value and what it is then divided by, ``[D]`` each; 0 and 1 for categories."""
+        """The offset subtracted from each value and the scale that divides it, ``[D]`` each; 0, 1 for categories."""
         each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
         mean, scale = np.array(each).reshape(-1, 2).T
         return mean, scale
@@ -137,9 +137,9 @@ class Preprocessing:
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Features ``X [n, F]`` and whether each value was recorded ``[n, D]``, of rows ``order [n]`` (None: all).
+        """Features ``X [n, F]`` of the rows ``order [n]`` (None: all), and whether each value was recorded, ``[n, D]``.
 
-        Both are in memory, or mapped as ``X.npy`` and ``observed.npy`` in the folder ``into``.
+        Both are in memory or, with a folder ``into``, mapped as its ``X.npy`` and ``observed.npy``.
         Raises ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing ones.
         """
         rows = np.arange(table.rows) if order is None else order
@@ -190,7 +190,7 @@ class Preprocessing:
             X[:, k] = absent[name]
 
     def _scaling(self, table: RawColumns) -> Floats:
-        """Mean, scale and what fills, of the table's numeric columns, ``[3, D]``."""
+        """Mean, scale and fill value of the table's numeric columns, ``[3, D]``."""
         columns = [self._by_name[name] for name in table.numeric]
         numbers = [(column.mean, column.scale, column.fill) for column in columns if isinstance(column, Numeric)]
         return np.array(numbers).reshape(-1, 3).T
@@ -216,7 +216,7 @@ class Preprocessing:
         return first
 
     def tree(self) -> dict[str, Any]:
-        """As JSON values: ``preprocessing.json``. A scale of a column that did not vary is null."""
+        """JSON values for ``preprocessing.json``; the infinite scale of a column that did not vary is null."""
         columns: list[dict[str, Any]] = []
         for column in self.columns:
             if isinstance(column, Numeric):
@@ -239,7 +239,7 @@ class Preprocessing:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Preprocessing:
-        """From what :meth:`tree` gave. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
+        """The inverse of :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
         columns: list[Numeric | Categorical] = []
@@ -265,8 +265,8 @@ class RawColumns:
     """The columns of ``N`` rows by kind, as a source gives them.
 
     - ``order``: the names of all columns.
-    - ``numeric``: names of columns of numbers, whose ``values`` are ``[N, *]`` (NaN: missing).
-    - ``categorical``: names of columns of texts, with ``codes [N]`` into its ``categories`` each (-1: missing).
+    - ``numeric``: names of columns of numbers; their ``values`` are ``[N, len(numeric)]`` (NaN: missing).
+    - ``categorical``: names of columns of texts; each has ``codes [N]`` into its ``categories`` (-1: missing).
     """
 
     order: tuple[str, ...]
@@ -278,12 +278,12 @@ class RawColumns:
 
     @property
     def rows(self) -> int:
-        """N."""
+        """Number of rows, ``N``."""
         return len(self.codes[0]) if self.codes else len(self.values)
 
     @staticmethod
     def of(features: pd.DataFrame) -> RawColumns:
-        """Of a frame of numbers and pandas categories. Raises ``DataError`` for a column that is neither."""
+        """The columns of a frame. Raises ``DataError`` for one of neither numbers nor pandas categories."""
         import pandas as pd
 
         names = tuple(str(name) for name in features.columns)
@@ -309,7 +309,7 @@ class RawColumns:
 
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
-    """``(value - mean) / scale`` of ``values [n, D]`` with ``fill`` in place of NaN; the others are ``[D]``."""
+    """``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` in place of NaN; all others are ``[D]``."""
     features: Floats = (np.where(np.isnan(values), fill, values) - mean) / scale
     return features
 
@@ -329,7 +329,7 @@ def refuse_missing(table: RawColumns, rows: NDArray[np.int64]) -> None:
 
 
 def slices(n: int) -> Iterator[slice]:
-    """Pieces of ``n`` rows, ``CHUNK`` each."""
+    """Consecutive slices that cover ``n`` rows, ``CHUNK`` rows each."""
     return (slice(at, at + CHUNK) for at in range(0, n, CHUNK))
 
 

@@ -22,10 +22,10 @@ def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: ND
 
     ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers what is never divided (None: rows), ``y [N]``
     are class indices (real labels are not stratified by). Each hospital deals its groups by a stream of its own
-    (``seed`` and its name). A group counts as of the last class that it has rows of. The largest groups come first, and
-    within a size the hospital's rarest class, at random within both; each goes to the fold with the fewest rows of its
-    class, then with the fewest rows at all, then the first in an order that the hospital drew. A group that an earlier
-    hospital has dealt stays in that fold.
+    (``seed`` and its name). The class of a group is the last one of which it has rows. Groups are dealt by size, the
+    largest first; of one size those of the hospital's rarest class first; then in random order. Each goes to the fold
+    with the fewest rows of its class; ties go to the fold with the fewest rows, then to the first in an order that the
+    hospital drew. A group that an earlier hospital has dealt stays in its fold.
     """
     of_class = y if y.dtype.kind in "iu" else np.zeros(len(y), np.int64)
     groups = np.arange(len(home)) if group is None else group

@@ -34,9 +34,10 @@ EarthMover = Literal["tv", "pooled", "l1", "ordinal", "fedartml"]
 
 @dataclass(frozen=True, eq=False)
 class Stability:
-    """PSI of a federation: ``terms [H, K]`` (NaN for hospitals without rows), K classes or features.
+    """Population stability index (PSI) of ``H`` hospitals over ``K`` classes or features.
 
-    ``hospital [H]`` sums them up, ``weighted`` is the mean of these by rows (WPSI).
+    ``terms [H, K]`` are its summands (NaN for hospitals without rows), ``hospital [H]`` the sum of each hospital's, and
+    ``weighted`` the mean over hospitals, weighted by rows (WPSI).
     """
 
     terms: Floats
@@ -46,10 +47,11 @@ class Stability:
 
 @dataclass(frozen=True)
 class Quantity:
-    """How unevenly ``H`` hospitals hold the rows.
+    """How unevenly rows are spread over ``H`` hospitals.
 
-    ``psi`` between hospitals' shares of the rows and even shares; ``gini`` 0 for equal sizes; ``effective``, the number
-    of equal hospitals with the same sum of squared shares; ``largest``, the share of the largest.
+    ``psi``: between hospitals' shares of the rows and even shares; ``gini``: Gini coefficient, 0 for equal sizes;
+    ``effective``: number of equally large hospitals with the same sum of squared shares; ``largest``: share of the
+    largest.
     """
 
     psi: float
@@ -73,7 +75,7 @@ def label_spread(federation: Federation, part: str = "train") -> dict[str, float
 
     ``std_between`` and ``std_within``: population standard deviations of hospitals' mean labels around the mean of all
     rows, and of rows around their hospital's mean, hospitals weighted by rows. Their squares add up to the variance of
-    all rows, of which ``between_share`` is the share between hospitals (the correlation ratio); NaN for a constant.
+    all rows; ``between_share`` is the share of the first (the squared correlation ratio), NaN for a constant label.
     """
     home, rows = _home(federation, part)
     y = federation.y[rows]
@@ -155,7 +157,7 @@ def quantity(sizes: Counts) -> Quantity:
 
 
 def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothing = EPSILON) -> pd.DataFrame:
-    """A row a hospital: ``hospital``, ``rows`` of ``part``, and the PSI of its labels and features.
+    """One row for each hospital: ``hospital``, ``rows`` of ``part``, and the PSI of its labels and features.
 
     With classes: ``rows_<class>``, ``psi_<class>`` and their sum ``psi``; always ``psi_of_features``, the sum over
     features. PSI is NaN for a hospital without rows.
@@ -205,7 +207,7 @@ def jensen_shannon_distance(counts: Counts) -> float:
 
 
 def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
-    """The earth mover's distance over a federation, of which there are several in use.
+    """The earth mover's distance over a federation, in one of the variants in use.
 
     - ``tv``: mean over pairs of ``1/2 sum |p - q|``, the cost of moving between any two classes being 1.
     - ``pooled``: the same between each hospital and the pooled shares, weighted by rows; ``l1`` (Zhao et al.): twice.

@@ -1,7 +1,7 @@
 """Rows that a federation does not hold, read as its source's columns: a CSV or Parquet file, or a data frame.
 
-Columns that the run was not trained with are left aside. Of those that it was, all must be there, for a column that is
-missing by mistake would be scored as if none of its values had been recorded; a value may be missing anywhere.
+Columns that the run was not trained with are ignored. All columns that it was trained with must be there: one left out
+by mistake would be scored as if none of its values had been recorded. Single values may be missing anywhere.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIELD = "table"
-"""What errors call the rows."""
+"""The name of the rows in error messages."""
 
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
     """Rows to score.
 
-    - ``columns``: of ``n`` rows.
-    - ``hospitals [n]``: the name of each row's hospital; None where nothing says it.
-    - ``notes``: what is unlike the rows that were trained on, a line each.
+    - ``columns``: the columns of the ``n`` rows, by kind.
+    - ``hospitals [n]``: the name of each row's hospital; None where neither a column nor the caller says it.
+    - ``notes``: how the rows differ from the training rows, a line each.
     """
 
     columns: RawColumns
@@ -45,9 +45,9 @@ class NewRows:
 
 
 def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: str | None = None) -> NewRows:
-    """The columns that ``fitted`` knows, as a federation's own were read; others are left aside.
+    """Read the columns that ``fitted`` was fitted on, as a federation's rows are read; others are ignored.
 
-    A number is rounded to float32. ``hospital``: whose rows they are, whatever a column says. Raises ``DataError``
+    Numbers are rounded to float32. ``hospital``: the hospital of all rows, whatever a column says. Raises ``DataError``
     naming the first column that is missing or does not fit.
     """
     numeric = [column for column in fitted.columns if isinstance(column, Numeric)]
@@ -75,7 +75,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
 
 
 def _read(table: Path | pd.DataFrame, fitted: Preprocessing, as_text: Sequence[str]) -> pa.Table:
-    """The table, with the columns that are needed among others. Raises ``DataError`` for one that is missing."""
+    """The table with at least the columns that are needed. Raises ``DataError`` for one that is missing."""
     from raysim.data.sources.table_file import check_table, read_table, without
 
     needed = [column.name for column in fitted.columns]
@@ -107,7 +107,7 @@ def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ..
 
 
 def _unseen(column: Categorical, codes: NDArray[np.int64], written: tuple[str, ...]) -> str | None:
-    """What is to be said of values that the column's categories do not have."""
+    """A note on values that are none of the column's categories, if there are any."""
     unseen = np.append(column.positions(written) == len(column.categories), False)  # the last is of no value
     rows = int(unseen[codes].sum())
     if not rows:

@@ -1,11 +1,11 @@
 """Turns recorded values into numbers a model can take, fitted on training rows alone.
 
-``standard`` needs nothing from a hospital but sums that add up over hospitals: per numeric feature the number of
-observed values, their sum, and (told the mean) their sum of squared deviations; per categorical feature how often each
-category occurs. ``median`` imputes the pooled median instead of the mean: no sum of hospitals gives it, so it is a
-comparison with centralised pipelines, not a federated method. ``none`` leaves values as they are, and ``declared`` goes
-by ranges and categories that were declared (:mod:`raysim.data.declared`), which also bound what ``standard`` tells with
-noise.
+``standard`` needs from each hospital only sums, which are then added up over hospitals: per numeric feature the number
+of observed values, their sum, and (once the mean is known) their sum of squared deviations; per categorical feature how
+often each category occurs. ``median`` imputes the pooled median instead of the mean: no sums give a median, so this is
+for comparison with centralised pipelines and is no federated method. ``none`` leaves values as they are, and
+``declared`` goes by declared ranges and categories (:mod:`raysim.data.declared`), which also bound the sums of
+``standard`` when noise is added to them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONSTANT = 1e-12
 
 @dataclass(frozen=True)
 class Sums:
-    """What rows of one or more hospitals add up to, for ``D`` numeric features; ``a + b`` is that of both together.
+    """Sums over the rows of one or more hospitals, for ``D`` numeric features; ``a + b`` are the sums over both.
 
     ``count [D]``: observed values; ``total [D]``: sum of (value - centre); ``squares [D]``: sum of (value - centre)^2.
     """
@@ -64,7 +64,7 @@ class Scaler:
 
     @staticmethod
     def of(first: Sums, second: Sums) -> Scaler:
-        """From sums around 0 and, second pass, around the mean they give: safe for means far above deviations."""
+        """From sums around 0 and, of a second pass, around the mean: exact even for means far above deviations."""
         mean = _mean(first)
         std = np.sqrt(second.squares / np.maximum(second.count, 1))
         constant = std <= _CONSTANT * np.abs(mean)
@@ -78,7 +78,7 @@ def _mean(around_zero: Sums) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Rows as features, and what made them so.
+    """Features of rows, and the preprocessing that made them.
 
     - ``X [N, F]``: float32, ``D`` value columns, then flags.
     - ``observed [N, D]``: whether the value behind a feature was recorded.
@@ -93,7 +93,7 @@ class Prepared:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the features, ``[F]``."""
+        """The names of the features, ``[F]``."""
         return self.preprocessing.features
 
 
@@ -110,9 +110,9 @@ def prepare(
     """Fit on the rows where ``train [N]`` and transform all, in the order ``order [N]`` of rows of ``features``.
 
     ``train`` is in the new order. Numeric columns are scaled; a categorical column becomes one 0/1 column for each
-    category seen in training, all 0 for others. Each feature with a missing training value gets a flag column
-    ``<feature>_missing``, unless there are to be no ``flags``. ``hospitals`` is the number that have training rows,
-    ``into`` a folder for what is made.
+    category seen in training, and a category not seen there is 0 in all of them. Each feature with a missing training
+    value gets a flag column ``<feature>_missing``, unless there are to be no ``flags``. ``hospitals`` is the number
+    that have training rows, ``into`` a folder for what is made.
     Raises ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing ones.
     """
     table, training = RawColumns.of(features), order[train]
@@ -154,11 +154,12 @@ def prepare_declared(
     *,
     flags: bool = True,
 ) -> Prepared:
-    """Transform rows by what is ``declared`` of their columns, and with ``noise`` by noisy means and deviations.
+    """Transform rows as ``declared`` for their columns or, with ``noise``, by noisy means and deviations.
 
-    ``rows`` are the places in ``order`` of those that each hospital trains on, ``people [N]`` the unit of each place.
+    ``rows`` lists for each hospital the positions in ``order`` of its training rows; ``people [N]`` is the privacy unit
+    of each position.
     ``into``: a folder for what is made. ``flags``: whether features say where values are missing.
-    Raises ``DataError`` for columns of which nothing usable is declared.
+    Raises ``DataError`` for columns without a usable declaration.
     """
     table = RawColumns.of(features)
     described = ranges_of(declared, table)
@@ -191,7 +192,7 @@ def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
 
 
 def _total(table: RawColumns, which: NDArray[np.int64], centre: Floats | float = 0.0) -> Sums:
-    """What chunks of rows add up to: the same, up to rounding, as adding hospital by hospital."""
+    """Sums over rows in chunks: the same, up to rounding, as adding them hospital by hospital."""
     width = len(table.numeric)
     total = Sums(np.zeros(width, np.int64), np.zeros(width), np.zeros(width))
     for at in slices(len(which)):

@@ -1,4 +1,4 @@
-"""A federation's rows dealt anew between training and testing at each hospital, with rows added."""
+"""Federations whose rows are divided anew between training and testing at each hospital, with rows added."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Added:
     y: NDArray[Any]
     """Their labels, ``[k]``."""
     hospital: NDArray[np.int64]
-    """Where each is, ``[k]``."""
+    """The hospital of each row, ``[k]``."""
 
     @staticmethod
     def none(federation: Federation) -> Added:
-        """No row."""
+        """An ``Added`` without rows."""
         return Added(federation.X[:0], federation.y[:0], np.empty(0, np.int64))
 
 
 def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added, folder: Path) -> Federation:
     """Store in ``folder``, which must exist, a federation whose hospitals train on the rows that are ``trained``.
 
-    ``trained [N + k]`` is said of the rows of ``federation``, then of those ``added``. Rows of validation stay what
-    they are; all others are tested on. ``source_rows`` of the result say which of the ``N + k`` rows each one is.
+    ``trained [N + k]`` refers to the rows of ``federation``, followed by those ``added``. Validation rows stay
+    validation rows; all others are test rows. ``source_rows`` of the result are positions among the ``N + k`` rows.
     """
     people = _people(federation)
     rows, bounds = _order(federation, trained, added.hospital)
@@ -58,8 +58,7 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
 def copies(federation: Federation, trained: NDArray[np.bool_], folder: Path) -> Federation:
     """Store in ``folder``, which must exist, as many copies of all hospitals as ``trained [J, N]`` has rows.
 
-    Each trains on rows of its own, as in :func:`rearranged`. ``source_rows`` of the result count the rows of copy ``j``
-    from ``j * N``.
+    Copy ``j`` trains on ``trained[j]``, as in :func:`rearranged`; its ``source_rows`` are positions plus ``j * N``.
     """
     total, count, people = len(federation.y), len(trained), _people(federation)
     orders = [_order(federation, each, np.empty(0, np.int64)) for each in trained]
@@ -96,7 +95,7 @@ def _people(federation: Federation) -> NDArray[np.int64] | None:
 def _order(
     federation: Federation, trained: NDArray[np.bool_], added: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows in their new order, and where the parts of hospitals begin and end in it, ``[H, 4]``."""
+    """The rows in their new order, and the bounds of hospitals' parts in it, ``[H, 4]``."""
     index: list[NDArray[np.int64]] = []
     bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)
     for h, (start, train, validation, stop) in enumerate(federation.bounds.tolist()):
@@ -110,7 +109,7 @@ def _order(
 
 
 def halves(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """A random half of each hospital's rows that are not for validation, ``[N]``: which to train on."""
+    """A mask ``[N]``: a random half of each hospital's rows that are not for validation."""
     trained = np.zeros(len(federation.y), bool)
     for start, train, validation, stop in federation.bounds.tolist():
         rows = rng.permutation(np.concatenate([np.arange(start, train), np.arange(validation, stop)]))
@@ -119,7 +118,7 @@ def halves(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_
 
 
 def trained_on(federation: Federation) -> NDArray[np.bool_]:
-    """The rows of training parts, ``[N]``."""
+    """A mask of the training rows, ``[N]``."""
     trained = np.zeros(len(federation.y), bool)
     for start, train in federation.bounds[:, :2].tolist():
         trained[start:train] = True
@@ -127,7 +126,7 @@ def trained_on(federation: Federation) -> NDArray[np.bool_]:
 
 
 def _extended(name: str, values: NDArray[Any], k: int) -> NDArray[Any]:
-    """An attribute of patients for ``k`` rows more, of patients of their own of whom nothing is known."""
+    """An attribute of patients, extended to ``k`` more rows, each of a new patient of whom nothing is known."""
     if values.dtype.kind == "f":
         return np.append(values, np.full(k, np.nan))
     if values.dtype.kind in "iu":

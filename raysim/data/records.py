@@ -24,13 +24,13 @@ class Records:
     - ``y [N]``: class indices into ``classes``, or finite numbers in a unit of their own where ``classes`` is empty.
     - ``silo [N]``: the name of the hospital that holds the row, as text.
     - ``group [N]`` or None: rows of one group (a patient) are never split between parts.
-    - ``part [N]`` or None: 0 train, 1 validation, 2 test, where the source itself says so.
+    - ``part [N]`` or None: 0 train, 1 validation, 2 test, where the source itself divides its rows.
     - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
     - ``attributes``: ``{silo name: {attribute: text}}``.
     - ``notes``: what was read, a line each, for ``raysim describe``; ``warnings``: said once when it is read.
-    - ``row [N]`` or None: where each row stands in what the user has, from 0; None: as they come.
-    - ``na_values``: texts that stand for a missing value in it, beside the usual ones.
-    - ``hospital_column``, ``label_column``: what the columns of ``silo`` and ``y`` are called there.
+    - ``row [N]`` or None: the position of each row in the user's file or frame, from 0; None: rows are in its order.
+    - ``na_values``: texts that stand for a missing value in the source, beside the usual ones.
+    - ``hospital_column``, ``label_column``: the names of the columns of ``silo`` and ``y`` in the source.
     """
 
     features: pd.DataFrame
@@ -53,9 +53,9 @@ class Source(Protocol):
     """A data source: a frozen pydantic model of its own keys in ``data`` (``path``, ``task``, ``silo``, ...)."""
 
     def files(self) -> Iterator[Path]:
-        """The files whose content decides what :meth:`read` gives (none for generated data).
+        """The files whose content decides what :meth:`read` returns (none for generated data).
 
-        Raises ``DataError`` where the path or a file that cannot be missed does not exist.
+        Raises ``DataError`` where the path or a file that is needed does not exist.
         """
         ...
 
@@ -69,9 +69,9 @@ class Columned(Protocol):
     """A source of named columns, so that ``split`` may name some of them (optional beside :class:`Source`)."""
 
     def reserve(self, by: str | None, column: str | None) -> Source:
-        """This source with ``Records.group`` from column ``by`` and ``Records.part`` from ``column`` (None: as it was).
+        """This source with ``Records.group`` from column ``by`` and ``Records.part`` from ``column`` (None: unchanged).
 
-        ``by`` ``patient`` is whatever the source knows as patients. Reserved columns are no features.
+        ``by="patient"`` stands for the source's own patients. Reserved columns are no features.
         """
         ...
 
@@ -96,7 +96,7 @@ def natural(names: Iterable[str]) -> list[str]:
 
 
 def _numbered(names: list[str]) -> list[str] | None:
-    """Names that are one text before a whole number, such as ``hospital_12``, in order; None for others."""
+    """Names in order where all are the same text before a whole number, such as ``hospital_12``; else None."""
     if len(names) < 2:
         return None
     low, high = min(names), max(names)

@@ -79,7 +79,7 @@ class Split(Section):
         return None if self.folds is None else run % self.folds
 
     def described(self, by: str, run: int) -> str:
-        """A line for people, where rows were divided ``by`` it."""
+        """The split in words; ``by`` is what was never divided."""
         if self.column is not None:
             return f"split: by column '{self.column}'"
         if (fold := self.fold(run)) is not None:
@@ -95,10 +95,10 @@ def assign(
     """The part of each row, ``[N]``: 0 train, 1 validation, 2 test.
 
     ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers what is never divided (None: rows).
-    Each hospital permutes its groups by a stream of its own (``seed`` and its name), and the permuted row is cut in two
-    places: the first groups train, those between validate, the rest test. Cuts lie where the row counts come closest
-    to the fractions, the later place where two are equally close; training gets at least one group. A group that an
-    earlier hospital has placed stays in that part, and the hospital's other groups make up for it.
+    Each hospital permutes its groups by a random stream of its own (``seed`` and its name) and cuts the permutation in
+    two places: the first groups train, the next validate, the rest test. Cuts lie where row counts come closest to the
+    fractions, at the later place where two are equally close; training gets at least one group. A group that an
+    earlier hospital has placed stays in its part, and the hospital's other groups make up for it.
 
     A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier one.
     """
@@ -124,7 +124,7 @@ def assign(
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """The part of each of the permuted groups with ``sizes [g]`` rows, beside ``taken`` rows that have theirs."""
+    """The part of each permuted group with ``sizes [g]`` rows, given the ``taken`` rows that are placed already."""
     rows = int(sizes.sum()) + sum(taken)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     train = max(0.0, fractions[0] * rows - taken[0])
@@ -147,12 +147,12 @@ def _closest(ends: NDArray[np.int64], target: float) -> int:
 
 
 def number(name: str) -> int:
-    """63 bits that stand for a hospital's name, so that its stream does not depend on which others there are."""
+    """63 bits of a hospital's name, so that its random stream does not depend on which other hospitals there are."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def groups(by: str | None, group: NDArray[Any] | None, source: str) -> tuple[str, NDArray[np.int64] | None]:
-    """What rows are divided by, and the number of each row's group ``[N]`` (None: rows are divided freely)."""
+    """The name of what is never divided, and each row's group number ``[N]`` (None: rows are divided freely)."""
     if by == "row" or (by is None and group is None):
         return "row", None
     if group is None:

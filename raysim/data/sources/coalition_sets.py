@@ -27,7 +27,8 @@ NOISE = 5.0
 
 @dataclass(frozen=True, eq=False)
 class CoalitionSets:
-    """``train [N]`` and, ``T`` times over, ``tests [T][N]``; ``groups [N]`` the truth, with ``weights [G, F]``."""
+    """Training sets ``train [N]`` and ``T`` test sets ``tests [T][N]`` of N hospitals, their true ``groups [N]``, and
+    the groups' ``weights [G, F]``."""
 
     train: tuple[Rows, ...]
     tests: tuple[tuple[Rows, ...], ...]
@@ -46,7 +47,7 @@ def coalition_sets(
     test_rows: int = 100,
     covariance: Covariance = "wishart",
 ) -> CoalitionSets:
-    """Draw the sets of ``hospitals`` hospitals in ``groups`` groups, none of which is empty.
+    """Draw the data sets of ``hospitals`` hospitals in ``groups`` groups, each of at least one hospital.
 
     A training set has 50 to 150 rows in regression and 100 to 200 in classification, uniformly. Raises ``ValueError``
     where there are more groups than hospitals.

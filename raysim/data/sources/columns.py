@@ -1,4 +1,4 @@
-"""Columns of an Arrow table as numbers or texts, or an error that names the first row which is neither."""
+"""Reads columns of an Arrow table as numbers or texts, or raises an error that names the first bad row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def numbers(
 ) -> NDArray[np.float64]:
     """A column as float64 ``[N]``, NaN where empty; refuses what is not a finite number.
 
-    ``remedy``: for a text among numbers.
+    ``remedy``: what the error advises for a text among numbers.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,7 +1,7 @@
 """A pandas data frame as data: kept in the cache as a Parquet file, which the source ``table`` reads.
 
-So a run on a data frame has a configuration that can be written down, resumed, and read by other processes. The index
-of a frame is no column of it.
+A run on a data frame thus has a configuration that can be written down, resumed, and read by other processes. The
+index of a frame is not kept.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SOURCE = "table"
-"""The source that reads what is kept."""
+"""The name of the source that reads the file."""
 
 FILE = "frame.parquet"
 
 
 def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration's ``data`` for a frame: ``keys`` (``silo``, ``label``, ``split``, ...) and where it is kept.
+    """The ``data`` section of the configuration for a frame: ``keys`` (``silo``, ``label``, ``split``, ...) and its
+    file.
 
-    Raises ``ConfigError`` where ``keys`` names data too, and ``DataError`` for a frame that cannot be kept.
+    Raises ``ConfigError`` where ``keys`` names a source or file too, and ``DataError`` for a frame that cannot be
+    stored.
     """
     if keys.get("path") is not None:
         raise ConfigError(f"data.path: '{keys['path']}' stands beside a data frame; keep one of them")
@@ -38,7 +40,7 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
 
 
 def stored(frame: pd.DataFrame, field: str = "data") -> Path:
-    """The frame as a Parquet file in the cache; equal columns of equal values are one file.
+    """The path of a Parquet file in the cache with the frame's columns; equal frames share a file.
 
     Raises ``DataError`` naming ``field`` for columns that no table holds, and where the cache cannot be written.
     """
@@ -57,7 +59,7 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 
 
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
-    """The ``columns`` of a frame (None: all; those that it has), pandas categories as texts.
+    """Those of ``columns`` that the frame has (None: all) as an Arrow table, pandas categories as texts.
 
     Raises ``DataError`` naming ``field`` for what is no data frame, for names that stand twice and for values that no
     table holds.

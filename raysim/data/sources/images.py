@@ -44,7 +44,7 @@ class FashionMnist(Pooled):
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
         files = list(self.files())
         parts = _npz(files[0]) if files[0].name == NPZ else [(_idx(files[k], 3), _idx(files[k + 1], 1)) for k in (0, 2)]
-        # Each part by itself: files that were mixed up may still hold as many images as labels in all.
+        # Each part by itself: mixed-up files may still hold as many images as labels in total.
         for name, part in zip(("train", "test"), parts, strict=True):
             _check(*part, f"{self.path} ({name})")
         images = np.concatenate([images for images, _ in parts])
@@ -75,7 +75,7 @@ class Cifar10(Pooled):
 
 
 def _check(images: NDArray[Any], labels: NDArray[Any], what: str) -> None:
-    """Raise ``DataError`` unless these are bytes ``[n, 28, 28]`` and labels ``[n]``; floats may be scaled already."""
+    """Raise ``DataError`` unless images are bytes ``[n, 28, 28]`` (floats may be scaled already) and labels ``[n]``."""
     if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or len(images) == 0:
         raise DataError(
             f"data.path: {what} holds images of shape {images.shape} and type {images.dtype}; "

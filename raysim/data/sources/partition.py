@@ -1,4 +1,4 @@
-"""Dividing pooled rows among hospitals, for data that knows no hospitals: how unlike they become is a parameter.
+"""Divides pooled rows among hospitals, for data without hospitals; a parameter decides how much they differ.
 
 Dirichlet: M. Yurochkin et al., *Bayesian Nonparametric Federated Learning of Neural Networks*, ICML 2019, in the form
 of Q. Li et al., *Federated Learning on Non-IID Data Silos*, ICDE 2022. Similarity: S. P. Karimireddy et al.,
@@ -154,7 +154,7 @@ def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids
 
 
 def _quotas(counts: Ids, tested: int) -> Ids:
-    """``tested`` rows shared among classes with ``counts [C]`` rows in proportion, by largest remainders.
+    """Share ``tested`` rows among classes in proportion to their rows ``counts [C]``, by largest remainders.
 
     Remainders tie to the earlier class. ``tested`` is less than the sum of ``counts``, so no quota exceeds its class.
     """

@@ -1,4 +1,4 @@
-"""A federation of patients of several types, of whom every hospital has its own mix."""
+"""A generated federation with several types of patients, in other proportions at each hospital."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class PatientTypes(BaseModel):
     """Patients of ``types`` types, told apart by their features, with a law of risk for each type.
 
     The features of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation N(0, I) / sqrt(F)``, then
-    ``flags`` coins that say nothing. The logit of the label is ``signal (x - m_k).w_k``, where ``w_k`` of length 1 is
-    the type's own by ``contrast`` and everybody's by the rest. A hospital's mix of types is Dirichlet with parameter
-    ``mixing``: the smaller, the more hospitals differ. The type itself is no feature.
+    ``flags`` fair coins without information. The logit of the label is ``signal (x - m_k).w_k``, where ``w_k`` has
+    length 1 and mixes weights of the type's own (share ``contrast``) with weights common to all types. A hospital's mix
+    of types is Dirichlet with parameter ``mixing``: the smaller, the more hospitals differ. The type itself is no
+    feature.
     """
 
     invented: ClassVar[bool] = True

@@ -1,7 +1,7 @@
-"""Pooled data sets, which know no hospitals, divided among clients by a partition protocol.
+"""Pooled data sets, which have no hospitals of their own, divided among clients by a partition protocol.
 
-What all of them share: the clients' number, how unlike they become, and an 80/20 holdout of each client, stratified by
-class (``data.split: {column: part}`` uses it; any other split may be configured too).
+They share three things: the number of clients, the partition that decides how much clients differ, and an 80/20 holdout
+of each client, stratified by class (``data.split: {column: part}`` uses it; any other split may be configured too).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ PART = "part"
 
 
 class Alternatives(BaseModel):
-    """A section of which one key decides which of the others have an effect: the others are refused where they are set.
+    """A section in which one key decides which other keys have an effect; keys without effect are refused.
 
-    They are left out where it is written, so that what is written can be read again.
+    A written configuration leaves them out, so that it can be read again.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
-        """The deciding key, and the keys that have no effect with its value."""
+        """The deciding key, and the keys that have no effect at its present value."""
         raise NotImplementedError
 
     @model_validator(mode="after")
@@ -90,7 +90,7 @@ class Pooled(BaseModel):
         return iter(())
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
-        """Features ``[N, F]``, class indices ``[N]``, class names, and a note on what was read."""
+        """Features ``[N, F]``, class indices ``[N]``, the names of the classes, and a note on what was read."""
         raise NotImplementedError
 
     def reserve(self, by: str | None, column: str | None) -> Pooled:
@@ -102,7 +102,7 @@ class Pooled(BaseModel):
         return self
 
     def read(self) -> Records:
-        """The rows, divided. Raises ``DataError`` where a class has no row, and for partitions that cannot be."""
+        """The rows, divided among clients. Raises ``DataError`` for a class without rows or a partition that fails."""
         features, y, classes, note = self.pool()
         chosen = self.sample(y, classes)
         if len(chosen) < len(y):
@@ -123,7 +123,7 @@ class Pooled(BaseModel):
         )
 
     def sample(self, y: NDArray[np.int64], classes: tuple[str, ...]) -> NDArray[np.int64]:
-        """The rows that are used, ascending; each class has one at least."""
+        """The positions of the sampled rows, ascending; each class has at least one."""
         from raysim.core.streams import stream
 
         check_classes(y, classes, "data.source: the pool", "check its files")
@@ -135,7 +135,7 @@ class Pooled(BaseModel):
 
 
 class Homed(Pooled, Alternatives):
-    """A pooled data set whose rows also tell where they arose: ``silo`` takes that in place of the partition."""
+    """A pooled data set whose rows name an origin, which ``silo`` may use as the hospital instead of a partition."""
 
     silo: str = "partition"
     smallest: int = Field(10, ge=1, description="rows of the smallest hospital that is kept, unless silo is partition")
@@ -144,7 +144,7 @@ class Homed(Pooled, Alternatives):
         return "silo", ("smallest",) if self.silo == "partition" else ("clients", "partition")
 
     def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
-        """What :meth:`pool` gives, and the name of each row's hospital, ``[N]``."""
+        """What :meth:`pool` returns, followed by the name of each row's hospital, ``[N]``."""
         raise NotImplementedError
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
@@ -216,7 +216,7 @@ def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
 def check_homes(names: pd.Series, silo: str, what: str) -> None:
     """Raise ``DataError`` naming the first row of ``what`` (counted from 1) whose ``silo`` has an empty name.
 
-    Where a partition decides who holds a row, nobody reads these names.
+    Where a partition decides the hospital of a row, these names are not used.
     """
     if silo == "partition":
         return
@@ -229,7 +229,7 @@ def check_homes(names: pd.Series, silo: str, what: str) -> None:
 
 
 def check_classes(y: NDArray[np.int64], classes: tuple[str, ...], what: str, remedy: str) -> None:
-    """Raise ``DataError`` where a class has no row: nothing could be learned, nor measured, of it."""
+    """Raise ``DataError`` where a class has no row: it could neither be learned nor measured."""
     absent = np.flatnonzero(np.bincount(y, minlength=len(classes)) == 0)
     if len(absent):
         named = ", ".join(f"'{classes[c]}'" for c in absent)

@@ -1,6 +1,6 @@
-"""An eICU-like federation from a seed, for those without data.
+"""An eICU-like federation generated from a seed, for trying things out without data.
 
-How a row of hospital ``h`` comes about, with every name below a field of :class:`Synthetic`:
+How a row of hospital ``h`` is generated; names in code style such as ``signal`` are fields of :class:`Synthetic`:
 
 1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, standard normal.
 2. The logit of death is ``c_h + signal * z.b_h`` where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. Coefficients are
@@ -12,8 +12,8 @@ How a row of hospital ``h`` comes about, with every name below a field of :class
    units: linear, logarithmic (creatinine, lactate ...) or a flag.
 5. A value is missing by the feature's rarity, the group's and the site's practice, and the less sick the patient is.
 
-Everything of hospital ``h`` comes from its own streams: its patients stay the same whatever the number of hospitals,
-and a hospital that grows keeps its first patients.
+Everything of hospital ``h`` comes from random streams of its own: its patients stay the same whatever the number of
+hospitals, and a hospital that grows keeps its first patients.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[Any]
 
-CHUNK = 200_000  # rows made at once: bounds the memory for draws at about 70 MB with 40 features
+CHUNK = 200_000  # rows made at once: limits the memory of draws to about 70 MB with 40 features
 
 REGIONS = ("Midwest", "Northeast", "South", "West")
 BEDS = ("<100", "100 - 249", "250 - 499", ">= 500")
@@ -180,7 +180,7 @@ class _Sites:
         variance = (self.weights @ self.loading) ** 2 + self.weights**2 @ (1 - self.loading**2)
         self.weights *= (config.signal / np.sqrt(np.maximum(variance, 1e-12)))[:, None]
         self.shift = config.case_mix * own_mix + config.group_shift * shift
-        # A flag is seen as it is: a site's shift of it moves its share of ones, half as far.
+        # A flag has no unit to shift: a site's shift moves its share of ones instead, half as far.
         self.shift[:, self.kind == "flag"] *= 0.5
         self.missing_below = self._thresholds(config, columns, practice, own_practice)
 

@@ -1,4 +1,4 @@
-"""The features of the generated federation: clinical ones by name, then as many further ones as are asked for."""
+"""The features of the generated federation: named clinical ones, then generic ones up to the requested number."""
 
 from __future__ import annotations
 

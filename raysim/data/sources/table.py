@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from raysim.data.records import Records
 
-MOST_CATEGORIES = 100  # of a text column that the user has not called categorical
+MOST_CATEGORIES = 100  # of a text column that the configuration does not list as categorical
 MOST_CLASSES = 1000
 
 
@@ -55,7 +55,7 @@ class Table(BaseModel):
     @field_validator("na_values", mode="before")
     @classmethod
     def _as_written(cls, values: Any) -> Any:
-        # YAML reads -999 as a number; what counts is how it is written.
+        # YAML reads -999 as a number; missing values are compared as they are written.
         if not isinstance(values, list):
             raise ValueError(f"{values!r} is not a list; write [{values}]")
         return [str(value) for value in values]
@@ -98,7 +98,7 @@ class Table(BaseModel):
         yield path
 
     def read(self) -> Records:
-        """Read the whole table. Raises ``DataError`` for everything that the module's users can mend."""
+        """Read the whole table. Raises ``DataError`` for unreadable files, missing columns and unusable values."""
         from raysim.data.records import Records
         from raysim.data.sources.table_file import read_table
 
@@ -160,7 +160,7 @@ class Table(BaseModel):
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, str]:
-        """The rows of the chosen hospitals, where they stand in the file (None: all are kept), and this in words."""
+        """The rows of the chosen hospitals, their positions in the file (None: all are kept), and a note."""
         if self.hospitals is None:
             return table, silo, None, ""
         present = set(silo.tolist())
@@ -178,7 +178,7 @@ class Table(BaseModel):
         return table.take(kept), silo[kept], kept, f" ({len(self.hospitals)} chosen hospitals)"
 
     def _numbers(self, table: pa.Table) -> tuple[NDArray[np.float64], tuple[str, ...], str]:
-        """Real labels ``[N]``, no class names, and what they are in words."""
+        """Real labels ``[N]``, no class names, and a description of the label."""
         self._check_filled(table)
         values = numbers(table, self.label, "data.label")
         if (empty := np.isnan(values)).any():
@@ -200,7 +200,7 @@ class Table(BaseModel):
             )
 
     def _labels(self, table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...], str]:
-        """Class indices ``[N]``, class names, and these in words."""
+        """Class indices ``[N]``, class names, and a description of the classes."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 INDEX = re.compile(r"__index_level_\d+__")
-"""What pandas calls an index without a name in a Parquet file: labels of rows, which are no column of the table."""
+"""The name that pandas gives an unnamed index in a Parquet file; it holds row labels and is no column of the data."""
 
 
 def check_table(path: Path, field: str) -> None:
@@ -37,8 +37,8 @@ def read_table(
 ) -> pa.Table:
     """The table at ``path``; columns ``as_text`` of a CSV stay as they are written (``007``), others are inferred.
 
-    Empty fields and the usual spellings of "not available" are nulls; ``na_values`` are too, in every column, numbers
-    and texts alike. Raises ``DataError`` naming ``field`` for unreadable files.
+    Empty fields and the usual spellings of "not available" are nulls; so are ``na_values`` in every column of numbers
+    or texts. Raises ``DataError`` naming ``field`` for unreadable files.
     """
     parquet = path.name.lower().endswith((".parquet", ".pq"))
     table = _parquet(path, field) if parquet else _csv(path, as_text, na_values, field)
@@ -98,7 +98,7 @@ def _csv(path: Path, as_text: Sequence[str], na_values: Sequence[str] | None, fi
     zipped = path.name.lower().endswith(".gz")
     options = arrow_csv.ConvertOptions(strings_can_be_null=True, column_types={name: pa.string() for name in as_text})
     if na_values:
-        # While it is read too, or a column of numbers with a mark such as ? would be one of text.
+        # Already while reading: otherwise a mark such as ? would turn a column of numbers into one of texts.
         options.null_values = [*options.null_values, *na_values]
     try:
         with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "gzip") if zipped else file as stream:

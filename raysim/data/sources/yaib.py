@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STATISTICS = ("last", "mean", "min", "max", "count")
-"""What becomes of each measurement."""
+"""The features made of each measurement."""
 
 _FILES = {"dyn": ("stay_id", "time"), "sta": ("stay_id",), "outc": ("stay_id", "label")}
 _TABLES = {name: TABLES[name] for name in ("patient", "hospital")}
@@ -38,8 +38,9 @@ class Yaib(BaseModel):
     """Stays of an hourly cohort of Yet Another ICU Benchmark.
 
     Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
-    value. The label is the stay's; where every hour has one, that of the hour after these, so that stays without it are
-    left out. A label of truth values or of 0 and 1 makes two classes, one of decimal numbers is predicted as it is.
+    value. The label is the stay's. Where every hour has a label, that of the hour after the first ``hours`` is used,
+    and stays without it are left out. A label of truth values or of 0 and 1 makes two classes; decimal numbers are
+    predicted as they are.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -180,7 +181,7 @@ class Yaib(BaseModel):
         for k, field in enumerate(schema.field(name) for name in measured):
             if not is_number(field.type):
                 raise DataError(f"data.path: {self._file('dyn')} column {field.name} holds {field.type}, not numbers")
-            # A sum of decimals does not depend on the order of the rows; of two rows of an hour the larger is the last.
+            # Sums of decimals do not depend on the order of rows; of two rows of an hour, the larger counts as last.
             exact = f"TRY_CAST(v{k} AS DECIMAL(38, 9))"
             chosen += [
                 f"arg_max(v{k}, row(time, v{k})) AS v{k}_last",

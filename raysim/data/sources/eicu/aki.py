@@ -27,7 +27,7 @@ AHEAD = 48
 """How many hours ahead of the prediction time the injury is looked for."""
 
 LEAST_FILTRATION = 15
-"""Of the estimated glomerular filtration at admission, in ml/min/1.73 m²; below it kidneys have failed already."""
+"""The least estimated glomerular filtration rate at admission, in ml/min/1.73 m²; with less, kidneys have failed."""
 
 _BOTH = ("lab", "intakeOutput")
 
@@ -42,7 +42,8 @@ def check_tables(tables: Collection[str], folder: Path) -> None:
 
 
 def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tuple[list[str], list[str]]:
-    """Label the table ``stays`` and leave out who cannot be predicted; returns notes, and what tables are missed for.
+    """Label the table ``stays`` and leave out stays that cannot be predicted; returns notes, and what missing tables
+    cost.
 
     A stay's label says whether injury begins in the :data:`AHEAD` hours after the prediction time (the variable
     ``minutes``), before the stay ends.
@@ -91,7 +92,7 @@ def _missed(tables: Collection[str]) -> list[str]:
 
 
 def by_kind(columns: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
-    """Features with measurements as values, and sex and flags as categories: clustering may ask which is which."""
+    """Features with measurements as numbers, and sex and flags as categories, since clustering treats them apart."""
     import pandas as pd
 
     flags = {feature for domain in FLAGS for feature in DOMAINS[domain]}

@@ -31,8 +31,8 @@ KNOWN = {name: TABLES[name] for name in ("patient", "hospital", "medication", "i
 class EicuBrief(BaseModel):
     """Stays of the eICU database in folder ``path``, by six features, with the label of a stay over 1,440 minutes.
 
-    Of the hospitals with at least ``smallest`` stays the ``hospitals`` with the most are kept, the first by name of
-    those that tie. Medicines are counted up to ``hours`` after unit admission; stays that ended by then, or have no
+    Of the hospitals with at least ``smallest`` stays, the ``hospitals`` with the most stays are kept; ties go to the
+    first by name. Medicines are counted up to ``hours`` after unit admission; stays that ended by then, or have no
     APACHE score or heart rate, are left out.
     """
 

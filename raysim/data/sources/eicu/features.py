@@ -164,7 +164,7 @@ def available(domain: str, present: Collection[str]) -> list[str]:
 
 
 def missing_tables(present: Collection[str], unused: Collection[str]) -> str | None:
-    """Which tables are not there and which features that costs, as a folder "lacks" them; None: all are there."""
+    """Missing tables and the features lost with them, as "lacks one table ..."; None where none is missing."""
     parts = []
     for table in TABLES:
         if table in present or table in unused:

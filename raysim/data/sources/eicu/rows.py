@@ -34,7 +34,7 @@ def float32(values: NDArray[Any], absent: float = np.nan) -> NDArray[np.float32]
 
 
 def attributes(silo: NDArray[Any], stays: dict[str, NDArray[Any]]) -> dict[str, dict[str, str]]:
-    """What is known of each silo; ``mixed`` where its hospitals differ."""
+    """The attributes of each silo; ``mixed`` where its hospitals differ."""
     names, of_silo = np.unique(silo, return_inverse=True)
     by_hospital: dict[str, dict[str, str]] = {str(name): {} for name in names}
     for attribute in ("region", "beds", "teaching"):

@@ -75,7 +75,7 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
             "temp_directory": spill,
             "preserve_insertion_order": False,
             # A compressed csv tells DuckDB nothing of its length; left alone, it may hash the 146 million rows to look
-            # up the stays in them. As written, the cohort is always the hashed side.
+            # up the stays in them. With joins in the written order, the cohort is always the hashed side.
             "disabled_optimizers": "join_order,build_side_probe_side",
         }
         connection = duckdb.connect(config=settings)
@@ -138,7 +138,7 @@ def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
 
 
 def _check(path: Path, stop: threading.Event) -> None:
-    """Decompress ``path`` to nowhere, which compares its checksum; ends early once ``stop`` is set."""
+    """Decompress ``path`` without keeping anything, which checks its checksum; ends early once ``stop`` is set."""
     try:
         with gzip.open(path) as file:
             while not stop.is_set() and file.read(_CHUNK):
@@ -158,7 +158,7 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
 
 
 def _blame(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Path], error: duckdb.Error) -> DataError:
-    """Find the file that a failed query failed on: the one that DuckDB names, or the first that cannot be read."""
+    """Find the file that made a query fail: the one that DuckDB names, or the first that cannot be read."""
     import duckdb
 
     text = str(error)
