@@ -1,6 +1,6 @@
-"""What events come to: epsilon at a delta, and the noise that an epsilon needs.
+"""The accountant: the epsilon of events at a delta, and the noise that keeps an epsilon.
 
-The numbers are those of the library dp-accounting (Google), which is imported only here and only when it is asked.
+The numbers are those of the library dp-accounting (Google), which is imported only here, when it is needed.
 Normal noise alone has a closed form; all else is composed by privacy loss distributions, and by Rényi divergences where
 there are many different events or very little Laplace noise.
 """
@@ -18,24 +18,24 @@ from raysim.privacy import compositions, quick, repeated, sampled
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
-"""Relative, of a noise multiplier that is sought; what is found lies on the side of more noise."""
+"""Relative tolerance of the search for a noise multiplier; its result errs on the side of more noise."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
-"""Steps of privacy loss of a distribution: the library's own, and those for patients at several hospitals, for a fine
-figure and a rough one. Epsilon is larger with them, never smaller: by about 1/5000, and by 1/100 of what thousands of
-rounds cost."""
+"""Discretisation steps of privacy loss: the library's own, and those for patients at several hospitals, for an exact
+figure and for a rough one. Epsilon is larger with them, never smaller: by about 1/5000, and by 1/100 of what thousands
+of rounds cost."""
 
 MOST_DISTRIBUTIONS = 6
 """More different events than these are bounded by Rényi divergences: each distribution takes up to a second."""
 
 LEAST_LAPLACE = 0.05
-"""A Laplace noise of less has a distribution of losses too wide to hold; it is bounded by divergences, too."""
+"""Laplace noise of a smaller multiplier has a distribution too wide to hold; it is bounded by divergences, too."""
 
 LEAST, MOST = 1e-9, 1e9
 """Epsilons beyond these are as good as none, and as no privacy."""
 
 MOST_NOISELESS = -20.0
-"""Logarithm of a multiplier; a target that so little noise keeps is kept by any."""
+"""Logarithm of a multiplier: a target that is kept with so little noise is kept with any."""
 
 
 def library() -> Any:
@@ -73,15 +73,15 @@ def _epsilon(events: tuple[Event, ...], delta: float) -> float:
 
 
 def _together(events: Sequence[Gaussian]) -> float:
-    """The noise multiplier of one event that tells as much as all of ``events``."""
+    """The noise multiplier of one event that reveals as much as all ``events`` together."""
     return float(sum(event.count / event.multiplier**2 for event in events) ** -0.5)
 
 
 @lru_cache(maxsize=256)
 def rough(event: Repeated, delta: float, beside: tuple[Event, ...] = ()) -> float:
-    """The epsilon of a patient at several hospitals from above, in a part of the time.
+    """An upper bound of the epsilon of a patient at several hospitals, in a fraction of the time.
 
-    ``beside`` is what each of these hospitals tells with noise besides: the epsilons of Laplace noise add up.
+    ``beside`` are the other noisy releases of each of these hospitals: the epsilons of Laplace noise add up.
     """
     if event.multiplier <= 0:
         return math.inf
@@ -91,7 +91,7 @@ def rough(event: Repeated, delta: float, beside: tuple[Event, ...] = ()) -> floa
 
 
 def by_distributions(events: Sequence[Event], delta: float, interval: float | None = None) -> float:
-    """Epsilon by privacy loss distributions; ``interval``: of privacy loss; None: a fine one."""
+    """Epsilon by privacy loss distributions with steps of ``interval``; None: fine ones."""
     library()
     from dp_accounting.pld.privacy_loss_distribution import identity
 
@@ -120,7 +120,7 @@ def _distribution(event: Event, interval: float) -> Any:
 
 
 def by_divergences(events: Sequence[Event], delta: float) -> float:
-    """Epsilon by Rényi divergences: quicker and larger."""
+    """Epsilon by Rényi divergences: quicker to compute, and larger."""
     dp = library()
     from dp_accounting import rdp
 
@@ -161,7 +161,7 @@ def _merged(events: Sequence[Event]) -> list[Event]:
 
 
 def _of_library(event: Event) -> Any:
-    """The event as dp-accounting calls it."""
+    """The event as an object of dp-accounting."""
     dp = library()
     if isinstance(event, Laplace):
         return dp.LaplaceDpEvent(event.multiplier)
@@ -172,7 +172,7 @@ def _of_library(event: Event) -> Any:
 
 
 def _places(event: Repeated) -> tuple[list[float], list[float]]:
-    """At how many places a unit's coin may fall so, and the chance of each number."""
+    """At how many places a unit may take part, and the probability of each number."""
     from scipy.stats import binom
 
     places = range(event.places + 1)

@@ -1,4 +1,4 @@
-"""A clip that follows the updates: a share of hospitals tells, under noise, whether theirs was short enough.
+"""Adaptive clipping: the clip follows the noisy share of hospitals whose update was short enough.
 
 G. Andrew, O. Thakkar, B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive Clipping*, NeurIPS 2021.
 The noise of a round is in units of the clip that the round's updates were clipped to, never of the next one.
@@ -10,7 +10,7 @@ import math
 
 
 def update_multiplier(multiplier: float, bits: float) -> float:
-    """The noise multiplier of the updates, so that they and the bits together cost one event of ``multiplier``.
+    """The noise multiplier of the updates with which updates and bits together cost one event of ``multiplier``.
 
     ``bits``: the deviation of the noise on the sum of the bits, which are 1/2 or -1/2. Raises ``ValueError`` where the
     bits alone cost more.
@@ -23,7 +23,7 @@ def update_multiplier(multiplier: float, bits: float) -> float:
 
 
 def next_clip(clip: float, share: float, quantile: float, rate: float) -> float:
-    """The clip of the next round, where a ``share`` of the updates was at most ``clip`` long, by the noisy bits."""
+    """The clip of the next round, given the noisy ``share`` of updates that were at most ``clip`` long."""
     if rate == 0:
         return clip
     return clip * math.exp(-rate * (share - quantile))

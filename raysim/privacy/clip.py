@@ -1,4 +1,4 @@
-"""Clipping: what bounds how far one hospital, or one patient, can move a sum."""
+"""Clipping: bounds how far one hospital or patient can move a sum."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ BELOW = 1.0 - 1e-12
 
 
 def norm(vectors: Sequence[Floats]) -> float:
-    """The 2-norm of ``vectors``, end to end, in float64."""
+    """The 2-norm of the concatenated ``vectors``, in float64."""
     return math.sqrt(sum(float(np.dot(vector, vector)) for vector in vectors))
 
 
 def clip_factor(length: float, clip: float) -> float:
-    """What a vector of norm ``length`` is multiplied by so that it is at most ``clip`` long; exactly 1 where it is."""
+    """The factor that shortens a vector of norm ``length`` to ``clip``; exactly 1 where it is short enough."""
     return 1.0 if length <= clip else clip / length * BELOW
 
 
 def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
-    """``vectors``, which together are one hospital's message, at most ``clip`` long; all zeros where not finite.
+    """The ``vectors`` of one hospital's message, clipped together to the norm ``clip``; zeros where not finite.
 
-    What is short enough keeps its bits.
+    A message that is short enough is returned bit for bit.
     """
     with np.errstate(over="ignore"):
         length = norm(vectors)

@@ -1,4 +1,4 @@
-"""How often a privacy loss distribution is composed with itself: the library dp-accounting's way, in less time.
+"""Composes a privacy loss distribution with itself: as the library dp-accounting does, in less time.
 
 The library first bounds the losses that it keeps, by sums of exponentials of forty orders, each summed over logarithms.
 Here these are powers of one array. A bound is a whole number, so that it is the library's unless it lies as near to the
@@ -20,14 +20,14 @@ ORDERS = 20
 """Orders on either side of 0, in units of one over the length."""
 
 ERROR = 1e-11
-"""Of the logarithm of a sum, at most; relative where that is beyond 1."""
+"""The largest error of the logarithm of a sum; relative where the logarithm is beyond 1."""
 
 Bounds = Callable[..., tuple[int, int]]
 
 
 @contextlib.contextmanager
 def quick() -> Iterator[None]:
-    """The library composes quickly meanwhile."""
+    """A context in which the library composes by :func:`bounds`, in less time."""
     from dp_accounting.pld import common
 
     before = common.compute_self_convolve_bounds
@@ -45,9 +45,9 @@ def bounds(
     tail_mass_truncation: float = 0,
     orders: Sequence[float] | None = None,
 ) -> tuple[int, int]:
-    """The first and the last place of ``count`` convolutions of ``probabilities [n]`` with themselves that are kept.
+    """The first and the last place that is kept of ``count`` convolutions of ``probabilities [n]`` with themselves.
 
-    ``library`` says so too, which takes longer; ``tail_mass_truncation`` is the mass that may be beyond.
+    ``library`` is the library's slower function for it; ``tail_mass_truncation`` is the mass that may lie beyond.
     """
     values = np.asarray(probabilities, dtype=np.float64)
     if tail_mass_truncation == 0 or orders is not None or len(values) == 0:
@@ -62,7 +62,7 @@ def bounds(
     scale = len(values) / np.arange(1, ORDERS + 1)[:, None]
     limits = (count * logs + math.log(2 / tail_mass_truncation)) * scale * (1, -1)
     wrong = ERROR * (count * np.maximum(np.abs(logs), 1) + abs(math.log(2 / tail_mass_truncation))) * scale
-    # A limit that is no number is near to none.
+    # Negated, so that the library is asked where a limit is NaN.
     if not (np.abs(limits - np.rint(limits)) > wrong).all():
         return library(probabilities, count, tail_mass_truncation, orders)
     return max(0, math.floor(limits[:, 1].max())), min((len(values) - 1) * count, math.ceil(limits[:, 0].min()))

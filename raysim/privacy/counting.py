@@ -1,11 +1,11 @@
-"""Noise on clipped vectors and on counts of hospitals that are told with them, as one event."""
+"""Divides the noise of one event between clipped vectors and the counts of hospitals sent with them."""
 
 from __future__ import annotations
 
 import math
 
 COUNTS = 0.1
-"""The part that counts take of what a round may tell: squares of what is told over its noise add up."""
+"""The share of a round's budget that goes to counts, where squares of sensitivity over noise add up."""
 
 
 def split(multiplier: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What a release costs, as plain values: the events that an accountant composes.
+"""Events: what noisy releases cost, as plain values that an accountant composes.
 
 Two federations are neighbours where one unit (a hospital, a patient) is in one of them and contributes zero to the
 other; a hospital's place in the list stays, so that all numbers of hospitals are public.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class Gaussian:
     """Normal noise of ``multiplier`` times the sensitivity, ``count`` times over.
 
-    With ``rate`` below 1 a unit takes part by a coin of its own that the adversary does not see.
+    With ``rate`` below 1 each unit takes part with that probability, unseen by the adversary (Poisson sampling).
     """
 
     multiplier: float
@@ -31,7 +31,7 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Normal noise on a sum to which a unit adds once for each of ``places`` where its own coin of ``rate`` falls so,
+    """Normal noise on a sum to which a unit may add at several ``places``, at each with probability ``rate``,
     ``count`` times over: a patient at several hospitals.
     """
 

@@ -1,4 +1,4 @@
-"""Noise for sums that are held as integers, from streams that can be repeated or from the operating system."""
+"""Noise for sums that are held as integers, from seeded streams or from the operating system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Origin = Literal["seeded", "system"]
 """Where noise comes from."""
 
 TOGETHER = 2**13
-"""Numbers for several steps are drawn at once, up to so many."""
+"""The most numbers that are drawn at once, for several steps."""
 
 
 def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key: int) -> Floats:
@@ -47,7 +47,7 @@ class StepNormals:
         self._squares, self._numbers = np.empty(0), np.empty((0, 0), np.float32)
 
     def __call__(self, step: int, size: int) -> NDArray[np.floating]:
-        """Those of a step, ``[size]``: the same whichever steps were asked for before, and gone with the next call."""
+        """The numbers of a step, ``[size]``, whichever steps were asked for before; the next call overwrites them."""
         if self._origin == "system":
             return normals("system", (size,), self._seed, self._purpose)
         together = max(1, min(self._steps, TOGETHER // size))
@@ -58,7 +58,7 @@ class StepNormals:
         return self._numbers.reshape(-1)[place * size : (place + 1) * size]
 
     def _draw(self, generator: np.random.Generator, count: int) -> None:
-        """Put ``count`` numbers into memory that is used again: new memory of this size would cost more than they."""
+        """Draw ``count`` numbers into memory that is reused: to allocate it would take longer than to draw them."""
         pairs = (count + 1) // 2
         if len(self._squares) != pairs:
             self._squares, self._numbers = np.empty(pairs), np.empty((2, pairs), np.float32)
@@ -76,7 +76,7 @@ class StepNormals:
 
 
 def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> Floats:
-    """Laplace numbers of scale 1, ``[size]``, of the same origins."""
+    """Laplace numbers of scale 1, ``[size]``, from the same origins as :func:`normals`."""
     if origin == "seeded":
         return stream(seed, purpose, *key).laplace(size=size)
     uniform = (np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(11)).astype(np.float64)
@@ -86,13 +86,13 @@ def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> F
 
 
 def grid_units(noise: Floats) -> NDArray[np.int64]:
-    """``noise`` in steps of the grid that exact sums are on, rounded to it."""
+    """``noise`` in whole steps of the grid on which exact sums are held."""
     return np.rint(noise * 2.0**FRACTION_BITS).astype(np.int64)
 
 
 def with_rounding(clip: float, size: int, share: float) -> float:
-    """How long a clipped message of ``size`` scalars can be once it is on the grid, in units before its weight.
+    """The greatest norm of a clipped message of ``size`` scalars after rounding to the grid, before weighting.
 
-    ``share`` is the weight that it has in the sum, above 0.
+    ``share`` is its weight in the sum, above 0.
     """
     return clip + float(np.sqrt(size)) * 2.0**-FRACTION_BITS / 2.0 / share

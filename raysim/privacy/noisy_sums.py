@@ -1,7 +1,7 @@
-"""Sums over units that are told with noise: what each unit adds is clipped, and the noise is in units of that clip.
+"""Noisy sums over units: the contribution of each unit is clipped, and the noise is in units of that clip.
 
-All that leaves a hospital with noise beside updates goes through :func:`noisy_sum`: one unit more or less then changes
-the sum by at most the bound, whatever the statistic is made of.
+Every noisy statistic that leaves a hospital, other than updates, goes through :func:`noisy_sum`: one unit more or less
+changes the sum by at most the bound, whatever the statistic is.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ Floats = NDArray[np.float64]
 
 
 SUM_BITS = 30
-"""Behind the point of sums that are secure: they are integers of 64 bits, and hold up to four thousand million rows."""
+"""Fractional bits of secure sums, which are integers of 64 bits and hold up to four thousand million rows."""
 
 
 class Hidden(Protocol):
-    """How only the sum of what hospitals tell is learned; ``raysim.secure`` has it."""
+    """Reveals only the sum over hospitals; ``raysim.secure`` implements it."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
-        """The sum of ``vectors [K]``, one of each hospital."""
+        """The sum of ``vectors [K]``, one from each hospital."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The longest vector that one unit adds to a sum."""
+    """The greatest norms of the vector that one unit adds to a sum."""
 
     absolute: float
-    """By the sum of its absolute entries."""
+    """Greatest 1-norm."""
     euclidean: float
-    """By its 2-norm."""
+    """Greatest 2-norm."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Which noise a sum gets, in units of how far one unit can move it."""
+    """The noise that a sum gets, in units of how far one unit can move it."""
 
     event: Event
-    """What one release costs: Laplace noise, or normal noise without sampling. The ledger composes the same."""
+    """The event of one release: Laplace noise, or normal noise without sampling. The ledger composes this event."""
     origin: Origin
     """Where the noise comes from."""
 
     def in_shares(self, hospitals: int) -> Mechanism:
         """The noise that each of so many hospitals adds to a secure sum.
 
-        Two thirds of all shares but one, which a hospital knows of itself, hold the whole noise. Shares of Laplace
-        noise do not add up to such noise, so that each hospital adds all of it.
+        Two thirds of all hospitals' shares add up to the whole noise even without one of them, since a hospital knows
+        its own share. Shares of Laplace noise do not add up to Laplace noise, so each hospital then adds all of it.
         """
         if not isinstance(self.event, Gaussian):
             return self
@@ -63,7 +63,7 @@ class Mechanism:
         return replace(self, event=replace(self.event, multiplier=self.event.multiplier / share))
 
     def bound(self, bounds: Bounds) -> float:
-        """Those of ``bounds`` that the noise is for."""
+        """The bound in the norm that the noise is calibrated to."""
         return bounds.absolute if isinstance(self.event, Laplace) else bounds.euclidean
 
     def noise(self, size: int, seed: int, purpose: str, *key: int) -> Floats:
@@ -76,7 +76,7 @@ class Mechanism:
         return noise
 
     def lengths(self, vectors: Floats) -> Floats:
-        """The norms of ``vectors [U, K]`` that the noise is for, ``[U]``."""
+        """The norms of ``vectors [U, K]`` that the noise is calibrated to, ``[U]``."""
         if isinstance(self.event, Laplace):
             lengths: Floats = np.abs(vectors).sum(axis=1)
         else:
@@ -87,7 +87,7 @@ class Mechanism:
 def noisy_sum(
     rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds, seed: int, purpose: str, *key: int
 ) -> Floats:
-    """The noisy sum ``[K]`` of what ``rows [n, K]`` add, those of one ``unit [n]`` clipped together.
+    """The noisy sum ``[K]`` of ``rows [n, K]``, where the rows of each ``unit [n]`` are clipped together.
 
     Units are 0, 1, ... in ascending order. ``seed``, ``purpose`` and ``key`` name the stream of the noise.
     """
@@ -96,9 +96,9 @@ def noisy_sum(
 
 
 def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats:
-    """What is learned of hospitals' noisy ``sums [K]`` where that is their sum alone, in fixed point.
+    """The total of hospitals' noisy ``sums [K]``, in fixed point, where nothing but the total is learned.
 
-    ``hidden``: how they are masked, by streams of ``seed``; None: they are added up as they are, which is the same.
+    ``hidden``: how they are masked, by streams of ``seed``; None: they are added up unmasked, with the same result.
     """
     units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
     whole = np.sum(units, axis=0) if hidden is None else hidden.total(units, seed)
@@ -106,7 +106,7 @@ def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats
 
 
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
-    """The sum ``[K]`` of the units' vectors, each at most the bound long; one that is not finite adds nothing."""
+    """The sum ``[K]`` of the units' vectors, each clipped to the bound; one that is not finite adds nothing."""
     units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
     if units < len(unit):
         vectors = np.zeros((units, rows.shape[1]))

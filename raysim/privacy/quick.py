@@ -1,7 +1,7 @@
-"""Noise for many hospitals at once: Rényi divergences of whole orders, in closed form.
+"""Quick bounds of epsilon for many hospitals: Rényi divergences of integer orders, in closed form.
 
-What comes out is an upper bound, by some tenths larger than that of privacy loss distributions. It sets the noise of
-each of hundreds of hospitals in a moment; the epsilon that is printed is computed anew.
+These upper bounds are by some tenths larger than those of privacy loss distributions. They set the noise of each of
+hundreds of hospitals in a moment; the epsilon that is reported is computed anew by the accountant.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from raysim.privacy.events import Gaussian, Laplace
 Floats = NDArray[np.float64]
 
 ORDERS = np.concatenate([np.arange(2, 65), np.arange(72, 257, 8)])
-"""Whole orders, of which the best is taken."""
+"""Integer orders of the divergences; the best one gives the bound."""
 
 _K = np.arange(ORDERS[-1] + 1)
 _LEFT = np.maximum(ORDERS[:, None] - _K, 0)
 
 TOLERANCE = 1e-4
-"""Relative, of a multiplier that is sought; what is found lies on the side of more noise."""
+"""Relative tolerance of the search for a multiplier; its result errs on the side of more noise."""
 
 
 def divergences(multiplier: float, rate: float) -> Floats:
-    """Of one step with Poisson sampling of ``rate``, at each of ``ORDERS``."""
+    """The Rényi divergence of one step with Poisson sampling of ``rate``, at each of ``ORDERS``."""
     if rate >= 1:
         return ORDERS / (2.0 * multiplier**2)
     from scipy.special import logsumexp  # a tenth of a second to import
@@ -50,7 +50,7 @@ def _binomials() -> Floats:
 def epsilon(multiplier: float, rate: float, steps: int, delta: float, beside: float = 0.0) -> float:
     """An upper bound of the epsilon of so many steps.
 
-    ``beside``: what normal noise without sampling costs besides, the sum of ``1 / multiplier^2`` of all such releases.
+    ``beside``: the cost of other releases with normal noise without sampling, the sum of their ``1 / multiplier^2``.
     """
     if not steps and not beside:
         return 0.0
@@ -63,10 +63,10 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, beside: fl
 def epsilon_at_several(
     steps: Sequence[tuple[float, float, int]], places: int, delta: float, beside: float = 0.0
 ) -> float:
-    """An upper bound of the epsilon of whoever is at so many ``places``, whichever these are.
+    """An upper bound of the epsilon of a unit at any ``places`` hospitals.
 
-    ``steps`` are the multiplier, rate and count of each place; ``beside`` as above, of each place again. At each order
-    the places of the largest divergences are taken.
+    ``steps`` are the multiplier, rate and count of each hospital; ``beside`` is as in :func:`epsilon`, for each
+    hospital. At each order the hospitals with the largest divergences are taken.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):
@@ -94,7 +94,7 @@ def epsilon_of(events: Sequence[Gaussian | Laplace], delta: float) -> float:
 
 
 def of_laplace(multiplier: float) -> Floats:
-    """Of one release with Laplace noise, at each of ``ORDERS`` (Mironov 2017, table II)."""
+    """The Rényi divergence of one release with Laplace noise, at each of ``ORDERS`` (Mironov 2017, table II)."""
     left, right = np.log(ORDERS / (2 * ORDERS - 1)), np.log((ORDERS - 1) / (2 * ORDERS - 1))
     each: Floats = np.logaddexp(left + (ORDERS - 1) / multiplier, right - ORDERS / multiplier) / (ORDERS - 1)
     return each
@@ -108,9 +108,10 @@ def _converted(whole: Floats, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def calibrated(target: float, rate: float, steps: int, delta: float, beside: float = 0.0) -> float:
-    """A multiplier with which so many steps keep epsilon at most ``target``, by the bound; ``beside`` as above.
+    """A multiplier with which so many steps keep the bound of epsilon at most ``target``; ``beside`` as in
+    :func:`epsilon`.
 
-    Raises ``ValueError`` where none does: the bound has a least value at each delta.
+    Raises ``ValueError`` where there is none: at each delta the bound has a least value.
     """
     from scipy.optimize import brentq  # a third of a second to import, and only a promise of privacy needs it
 

@@ -2,7 +2,7 @@
 for bit, in less time.
 
 The library looks for where a loss is reached by halving a range, for one group of losses after the other and in Python.
-Here the ranges of all losses are halved at once, by the library's own steps.
+Here the ranges of all losses are halved at once, with the library's own steps.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ Floats = NDArray[np.float64]
 
 
 def distribution(multiplier: float, places: Sequence[float], chances: Sequence[float], interval: float) -> Any:
-    """Of one release with noise of ``multiplier``, to which a unit adds ``places`` times with these ``chances``.
+    """The distribution of one release with noise of ``multiplier``, to which a unit adds ``places`` times with
+    ``chances``.
 
-    ``interval``: of privacy loss. The value is a ``PrivacyLossDistribution``.
+    ``interval``: the step of privacy loss. Returns a ``PrivacyLossDistribution``.
     """
     from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, MixtureGaussianPrivacyLoss

@@ -20,9 +20,9 @@ NEAR = 1e-9
 
 
 def distribution(multiplier: float, rate: float, interval: float) -> Any:
-    """Of one release with noise of ``multiplier``, where a unit is in the sample with chance ``rate`` below 1.
+    """The distribution of one release with noise of ``multiplier`` on a Poisson sample of ``rate`` below 1.
 
-    ``interval``: of privacy loss. The value is a ``PrivacyLossDistribution``.
+    ``interval``: the step of privacy loss. Returns a ``PrivacyLossDistribution``.
     """
     from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
@@ -44,7 +44,7 @@ def distribution(multiplier: float, rate: float, interval: float) -> Any:
 
 
 def without_sampling(multiplier: float, interval: float) -> Any:
-    """As :func:`distribution`, where every unit is in every release: a unit more and one less are alike."""
+    """As :func:`distribution`, where every unit is in every release; to add and to remove a unit are then alike."""
     from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
@@ -61,7 +61,7 @@ def without_sampling(multiplier: float, interval: float) -> Any:
 def discretised(mechanism: Any, interval: float, deltas: Callable[[Floats], Floats]) -> Any:
     """The library's distribution of a mechanism's privacy loss in steps of ``interval``, for a unit more or one less.
 
-    ``deltas`` says of each of ``losses [L]`` what is beyond it, ``[L]``.
+    ``deltas(losses [L])`` gives the delta at each loss, ``[L]``.
     """
     from dp_accounting.pld import pld_pmf
 

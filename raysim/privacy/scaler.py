@@ -1,4 +1,4 @@
-"""The noise that means and deviations of features are told with."""
+"""The noise on the sums from which means and deviations of features are computed."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ScalerNoise:
-    """How each hospital tells the sums that means and deviations follow from."""
+    """How each hospital adds noise to the sums from which means and deviations follow."""
 
     mechanism: Mechanism
     """The noise."""
     unit: Literal["patient", "example"]
-    """Whose rows are clipped together."""
+    """The privacy unit, whose rows are clipped together: a patient, or an example (one row)."""
     rows: int
-    """The most rows of a unit."""
+    """The most rows that a unit contributes."""
     shared: bool
     """Whether hospitals' sums are secure, so that each adds a share of normal noise."""
     hidden: Hidden | None = None
-    """How they are; None: they are added up as they are."""
+    """How secure sums are masked; None: they are added up unmasked, with the same result."""
 
     @property
     def named(self) -> str:
-        """What a federation that was made with it says of it."""
+        """How a federation that was prepared with it describes it."""
         return f"{self.mechanism.event!r}, {self.unit}, {self.rows}"
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What two noises with the same draws have in common."""
+        """Equal for two noises that draw the same numbers."""
         return self.named, self.shared, self.mechanism.origin
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
@@ -49,14 +49,14 @@ class ScalerNoise:
         return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """What the server learns of hospitals' noisy ``sums [K]`` that it adds up, secure ones in fixed point."""
+        """The total ``[K]`` that the server learns of hospitals' noisy ``sums``; secure ones are in fixed point."""
         if not self.shared:
             total: Floats = sum(sums, np.zeros(len(sums[0])))
             return total
         return total_of(sums, self.hidden, seed)
 
     def deviation(self, width: int, hospitals: int) -> float:
-        """That of one hospital's noise on each of ``width`` sums."""
+        """The standard deviation of one hospital's noise on each of ``width`` sums."""
         how = self._at_each(hospitals)
         spread = math.sqrt(2.0) if isinstance(how.event, Laplace) else 1.0
         return spread * how.event.multiplier * how.bound(_of_a_row(width))
@@ -67,5 +67,5 @@ class ScalerNoise:
 
 
 def _of_a_row(width: int) -> Bounds:
-    """The longest row of ``width`` entries from -1 to 1."""
+    """The greatest norms of a row of ``width`` entries from -1 to 1."""
     return Bounds(float(width), math.sqrt(width))

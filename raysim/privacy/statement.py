@@ -1,4 +1,4 @@
-"""What is said of a run's privacy: the promise, whom it is against, and what it leaves out."""
+"""The privacy statement of a run: the guarantee, the adversary it holds against, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from raysim.privacy.noise import Origin
 SHARED = (
     "holds with privacy.noise: system alone, for runs of one seed share their seeded noise, which can be subtracted"
 )
-"""What is said of the cost of several runs, some of which have one seed, and with it their noise."""
+"""The sentence on the joint cost of runs of which some share a seed, and with it their noise."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What is promised of a run, to whom, and what is not."""
+    """The guarantee of a run, for which unit and against which adversary, and what it does not cover."""
 
     unit: str
-    """Whose data is hidden."""
+    """The privacy unit, whose data is hidden."""
     mode: str
     """Who adds the noise."""
     against: str
-    """Whom the headline is against."""
+    """The adversary of the headline epsilon."""
     delta: float
-    """The chance that the promise leaves open."""
+    """The delta of the guarantee."""
     epsilons: Mapping[str, float] = field(default_factory=dict)
-    """By adversary; infinite where it sees what is exact."""
+    """Epsilon by adversary; infinite where the adversary sees exact values."""
     covered: Mapping[str, float] = field(default_factory=dict)
-    """By adversary, of what noise covers alone."""
+    """Epsilon by adversary of the kinds of egress that noise covers."""
     covers: tuple[str, ...] = ()
     """The kinds of egress that noise covers."""
     declared_public: tuple[str, ...] = ()
     """What the configuration declares public."""
     not_private: tuple[str, ...] = ()
-    """The kinds that are neither."""
+    """The kinds of egress that are neither covered by noise nor declared public."""
     noise_multiplier: float | None = None
-    """The deviation of the noise in clips; None where each hospital has its own."""
+    """Standard deviation of the noise, in clips; None where each hospital has its own."""
     clip: float = math.inf
-    """The longest update, or gradient of a patient."""
+    """The norm to which updates, or patients' gradients, are clipped."""
     by_hospital: Mapping[str, tuple[float, float]] | None = None
     """Epsilon and noise multiplier of the hospital with the ``least``, the ``median`` and the ``most`` of each, where
     hospitals have their own."""
     events: Mapping[str, Sequence[tuple[float, float, int]]] | None = None
-    """By adversary, what noise covers as events: multiplier, rate, count; None where each hospital has its own."""
+    """By adversary, the events of the noisy releases: multiplier, rate, count; None where each hospital has its own."""
     twice: float | None = None
-    """Epsilon of a patient who is at two hospitals, whichever, against an outsider; of what noise covers alone."""
+    """Epsilon of a patient at any two hospitals against an outsider, of the kinds of egress that noise covers."""
 
     noise: Origin = "system"
-    """Where the noise came from."""
+    """Where the noise came from: a seed, or the operating system."""
 
     @property
     def epsilon(self) -> float:
-        """Against the adversary of the headline."""
+        """Epsilon against the adversary of the headline."""
         return self.epsilons[self.against]
 
     def as_json(self) -> dict[str, Any]:
-        """For ``summary.json``: what is infinite is ``"inf"``."""
+        """The fields for ``summary.json``; infinite numbers are ``"inf"``."""
         return {
             "unit": self.unit,
             "mode": self.mode,
@@ -84,7 +84,7 @@ class Statement:
         return {which: dict(zip(names, map(_json, values), strict=True)) for which, values in figures.items()}
 
     def sentence(self) -> str:
-        """The promise and its limits in a line."""
+        """The guarantee and its limits in one line."""
         promise = (
             f"epsilon = {_shown(self.epsilon)}, delta = {self.delta:g} for one {self.unit} against the {self.against}"
         )
@@ -98,9 +98,9 @@ class Statement:
 
 
 def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
-    """What it costs to have looked at all these runs: epsilon, delta, and against whom.
+    """The joint cost of all these runs: epsilon, delta, and the adversary.
 
-    Runs whose noise is that of known events are composed at their delta. Others add up: epsilons, and deltas.
+    Runs with known events are composed at their delta; of other runs, epsilons and deltas are added up.
     """
     first = statements[0]
     against = first.against if all(each.against == first.against for each in statements) else "server"

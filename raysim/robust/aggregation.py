@@ -1,4 +1,4 @@
-"""A robust rule by name, with what stands before it: what a server puts in the place of an average."""
+"""Robust aggregation: a rule by name, and the mixing before it, which replace the average of a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RULES = tuple(NEEDS)
 
 @dataclass(frozen=True)
 class Aggregation:
-    """Which rule, and its parameters."""
+    """A robust rule and its parameters."""
 
     name: str
     """One of :data:`RULES`."""
@@ -26,13 +26,13 @@ class Aggregation:
     before: str = "none"
     """``none``, ``nnm`` or ``bucketing``."""
     radius: float | None = None
-    """Of centred clipping; None: the median of the distances."""
+    """Radius of centred clipping; None: the median of the distances."""
     passes: int = 1
-    """Of centred clipping."""
+    """Passes of centred clipping."""
     bound: float = 1.0
     """Of the norm bound."""
     nu: float = 1e-6
-    """Of the geometric median."""
+    """Smoothing distance of the geometric median."""
     kept: int | None = None
     """How many updates Multi-Krum averages; None: ``m - f``."""
 

@@ -1,6 +1,6 @@
-"""What can stand before a rule: mixing with nearest neighbours (NNM), and bucketing.
+"""Mixing before a rule: with nearest neighbours (NNM), or in buckets.
 
-Both make other updates ``[k, P]`` as means of the given ones; the matrix of these means ``[k, m]`` is what is returned.
+Both replace the updates by ``k`` means of them; returned is the matrix ``[k, m]`` of the weights of these means.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def nearest_neighbours(updates: Floats, f: int) -> Floats:
 
 
 def bucket_size(m: int, f: int) -> int:
-    """How many updates make a bucket, so that a rule still bears ``f`` wrong ones: ``max(1, floor(m / 2f))``."""
+    """The size of buckets with which a rule still tolerates ``f`` wrong updates: ``max(1, floor(m / 2f))``."""
     return max(1, m // (2 * f)) if f else 1
 
 
 def buckets(order: Ids, size: int) -> Floats:
-    """Updates in this ``order [m]`` become the means of ``size`` in a row; the last may be of fewer."""
+    """Updates in this ``order [m]`` become means of ``size`` consecutive ones; the last bucket may hold fewer."""
     m = len(order)
     means = np.zeros((-(-m // size), m))
     for bucket, first in enumerate(range(0, m, size)):
@@ -37,7 +37,7 @@ def buckets(order: Ids, size: int) -> Floats:
 
 
 def mixed(means: Floats, updates: Floats) -> Floats:
-    """The means ``[k, P]`` of the updates; of equal ones they are these to the last bit."""
+    """The means ``[k, P]`` of the updates; the mean of equal updates equals them to the last bit."""
     first = updates[0]
     made: Floats = means @ (updates - first)
     made += first

@@ -1,4 +1,4 @@
-"""How many wrong updates each rule bears, and how robust it is (Allouah et al. 2023)."""
+"""How many wrong updates each rule tolerates, and how robust it is (Allouah et al. 2023)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
 """By rule: how many hospitals it needs for f wrong ones, in words, and whether ``m`` are enough for ``f``."""
 
 WEIGHTED = ("median", "trimmed_mean", "geometric_median")
-"""The rules under which hospitals can count by a weight."""
+"""The rules that accept weights of hospitals."""
 
 
 def bears(rule: str, m: int, f: int) -> bool:
-    """Whether the guarantee of ``rule`` holds for ``f`` wrong ones out of ``m``; without any it always does."""
+    """Whether the guarantee of ``rule`` holds for ``f`` wrong updates of ``m``; for ``f = 0`` it always does."""
     return f == 0 or NEEDS[rule][1](m, f)
 
 
 def kappa(rule: str, m: int, f: int, neighbours: bool = False) -> float:
-    """The rule's coefficient of robustness; infinite where ``m <= 2f``, NaN where none is known of it.
+    """The rule's coefficient of robustness; infinite where ``m <= 2f``, NaN where none is known.
 
     The squared distance of the aggregate from the honest mean is at most kappa times the honest variance. With
-    ``neighbours`` it is that of the rule behind NNM.
+    ``neighbours`` it is the coefficient of the rule after NNM.
     """
     if m <= 2 * f:
         return float("inf")

@@ -1,4 +1,4 @@
-"""Rules that look for a centre or bound what each update can move: geometric median, centred clipping, norm bound."""
+"""Rules that find a centre or bound each update's pull: geometric median, centred clipping, norm bound."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import numpy as np
 from raysim.robust.rule import Aggregate, Floats, distances_to, uniform
 
 PASSES, MOVE = 1000, 1e-10
-"""The geometric median is looked for in so many passes at most, until it moves by this share of the middle distance."""
+"""The search for the geometric median ends after so many passes, or once it moves by less than this share of the
+median distance."""
 
 
 def geometric_median(
@@ -19,7 +20,7 @@ def geometric_median(
     start: Floats | None = None,
 ) -> Aggregate:
     """The point with the least sum of distances to the updates (smoothed Weiszfeld), from their weighted mean or
-    ``start [P]``. ``nu`` is the distance below which an update pulls no more strongly.
+    ``start [P]``. The pull of an update stops growing below the distance ``nu``.
     """
     mass = np.ones(len(updates)) if weights is None else weights
     first = updates[0]
@@ -42,9 +43,9 @@ def geometric_median(
 def centred_clipping(
     updates: Floats, centre: Floats, radius: float | None = None, passes: int = 1, weights: Floats | None = None
 ) -> Aggregate:
-    """From ``centre [P]``, ``passes`` times: go by the mean of the differences, each clipped to ``radius``.
+    """Starting at ``centre [P]``, move ``passes`` times by the mean of the differences, each clipped to ``radius``.
 
-    Without a radius it is the median of the differences' norms, in each pass anew.
+    ``radius`` None is the median norm of the differences, computed anew in each pass.
     """
     share = _shares(len(updates), weights)
     point, factor = centre.astype(np.float64), np.ones(len(updates))
@@ -66,7 +67,7 @@ def norm_bound(updates: Floats, bound: float, weights: Floats | None = None) -> 
 
 
 def clipping(norms: Floats, bound: float) -> Floats:
-    """By what vectors with these ``norms`` are multiplied so that none passes the ``bound``: 1 below it."""
+    """The factors that shorten vectors of these ``norms`` to the ``bound``: 1 for shorter ones."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(norms > bound, bound / norms, 1.0)
 

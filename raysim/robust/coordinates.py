@@ -1,4 +1,4 @@
-"""Rules for each coordinate by itself: median and trimmed mean, of hospitals that count alike or by a weight."""
+"""Rules for each coordinate by itself: median and trimmed mean, of equal or weighted hospitals."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from raysim.robust.rule import Aggregate, Floats, by_columns, middle, uniform
 
 
 def median(updates: Floats, weights: Floats | None = None) -> Aggregate:
-    """The middle value of each coordinate, between the two middle ones where these are two.
+    """The median of each coordinate; of an even number of updates the mean of the two middle values.
 
-    With ``weights [m]``: the value at which half of the mass lies on either side.
+    With ``weights [m]``: the value with half of the weight on either side.
     """
     if weights is None:
         return Aggregate(middle(updates))
@@ -32,7 +32,8 @@ def _weighted_middle(updates: Floats, weights: Floats) -> Floats:
 def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -> Aggregate:
     """The mean of each coordinate without its ``trimmed`` lowest and highest values; ``2 * trimmed < m``.
 
-    With ``weights [m]`` a mass of ``trimmed / m`` of all is left out at either end, if need be a part of a hospital's.
+    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end, of the last hospital
+    perhaps only a part.
     """
     m = len(updates)
     if 2 * trimmed >= m:

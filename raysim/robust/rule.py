@@ -1,4 +1,4 @@
-"""What a robust rule is given and what it gives.
+"""The arguments and the result of a robust rule, and distances between updates.
 
 Shapes: ``m`` updates of ``P`` scalars each, of which ``f`` are assumed to be wrong. Everything is float64.
 """
@@ -17,27 +17,27 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """What a rule makes of ``m`` updates."""
+    """The result of a rule for ``m`` updates."""
 
     update: Floats
-    """The update that stands for all, ``[P]``."""
+    """The aggregated update, ``[P]``."""
     admitted: Floats | None = None
-    """The share of each update in it, ``[m]``; None for rules that choose anew for each coordinate."""
+    """The weight of each update in it, ``[m]``; None for rules that choose by coordinate."""
     selects: bool = False
-    """Whether an update with a share of 0 was rejected by the rule, rather than weighed."""
+    """Whether a weight of 0 means that the rule rejected the update."""
 
 
 PIECE = 2**17
-"""So many entries are worked on at once: they and what is made of them fit the second-level cache."""
+"""The most entries worked on at once: they and what is computed of them fit the second-level cache."""
 
 Rule = Callable[[Floats, int], Aggregate]
 """``rule(updates [m, P], f)``."""
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
-    """``of(updates) [P]``, some columns ``[m, w]`` at a time, for what makes each column by itself."""
+    """``of(updates) [P]``, computed for some columns ``[m, w]`` at a time; ``of`` must treat columns separately."""
     columns = updates.shape[1]
-    # Never one alone: numpy adds up a single column in another order.
+    # Never one column alone: numpy adds up a single column in another order.
     parts = np.array_split(updates, max(1, min(updates.size // PIECE, columns // 2)), axis=1)
     return np.concatenate([of(part) for part in parts])
 
@@ -46,7 +46,7 @@ def middle(updates: Floats) -> Floats:
     """The median of each column, ``[P]``; NaN where an entry is NaN."""
 
     def of(part: Floats) -> Floats:
-        ordered, m = np.sort(part, axis=0), len(part)  # to sort all is quicker than numpy's median
+        ordered, m = np.sort(part, axis=0), len(part)  # sorting is quicker than numpy's median
         between: Floats = ordered[m // 2] if m % 2 else (ordered[m // 2 - 1] + ordered[m // 2]) / 2
         return np.where(np.isnan(ordered[-1]), np.nan, between)
 
@@ -62,8 +62,8 @@ def distances_to(point: Floats, updates: Floats) -> Floats:
 def squared_distances(updates: Floats) -> Floats:
     """The squared distances between updates, ``[m, m]``, from one product of matrices.
 
-    Updates are taken from their median first: of nearly equal vectors far from the origin the product would keep no
-    digit of the difference.
+    The median is subtracted from the updates first: for nearly equal vectors far from the origin the product would keep
+    no digit of their difference.
     """
     centred = updates - middle(updates)
     squares = np.einsum("ip,ip->i", centred, centred)
@@ -73,5 +73,5 @@ def squared_distances(updates: Floats) -> Floats:
 
 
 def uniform(updates: Floats) -> Floats:
-    """The mean, ``[P]``; equal updates are returned to the last bit."""
+    """The unweighted mean, ``[P]``; the mean of equal updates equals them to the last bit."""
     return by_columns(lambda part: part[0] + (part - part[0]).mean(axis=0), updates)

@@ -16,7 +16,7 @@ def krum_scores(distances: Floats, f: int) -> Floats:
 
 
 def krum(updates: Floats, f: int) -> Aggregate:
-    """The update with the least score, of several the first."""
+    """The update with the least score; ties go to the first."""
     return _mean_of(updates, np.array([np.argmin(krum_scores(squared_distances(updates), f))]))
 
 
@@ -31,8 +31,8 @@ def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
 
 
 def bulyan(updates: Floats, f: int) -> Aggregate:
-    """``m - 2f`` times the winner of Krum among what remains, then the mean of the ``m - 4f`` values of each coordinate
-    that are nearest to the median of those winners; ``m >= 4f + 3``.
+    """Bulyan: choose ``m - 2f`` updates, each by Krum among those that remain; then, in each coordinate, average the
+    ``m - 4f`` chosen values nearest to their median. Needs ``m >= 4f + 3``.
     """
     chosen = bulyan_selection(updates, f)
     selected = updates[chosen]

@@ -1,4 +1,4 @@
-"""FLTrust: updates count as far as they point where the server's own does, all with its length."""
+"""FLTrust: updates are weighted by their cosine with the server's own update, and scaled to its length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def trust_scores(updates: Floats, root: Floats) -> Floats:
 
 
 def fltrust(updates: Floats, root: Floats) -> Aggregate:
-    """The mean of the updates by their trust, each brought to the length of ``root [P]``; 0 where none is trusted."""
+    """The mean of the updates weighted by trust, each scaled to the length of ``root [P]``; 0 where none is trusted."""
     trust = trust_scores(updates, root)
     if not trust.any():
         return Aggregate(np.zeros(updates.shape[1]), np.zeros(len(updates)), selects=True)

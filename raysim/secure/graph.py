@@ -1,4 +1,4 @@
-"""Who masks with whom: everybody with everybody, or each with a few neighbours on a ring in random order."""
+"""The masking graph: all hospitals mask with each other, or each with a few neighbours on a random ring."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def default_neighbours(m: int) -> int:
 
 
 def degree(given: Literal["auto", "all"] | int, m: int) -> int:
-    """How many neighbours each of ``m`` hospitals has where so many are ``given``."""
+    """How many neighbours each of ``m`` hospitals has, where the configuration has the number ``given``."""
     if given == "all":
         return m - 1
     return default_neighbours(m) if given == "auto" else min(int(given), m - 1)
 
 
 def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
-    """How many shares open a secret of a hospital with ``degree`` neighbours among ``m``, so many being ``given``."""
+    """How many shares open a secret of a hospital with ``degree`` neighbours among ``m``; ``given``: as configured."""
     holders = m if degree >= m - 1 else degree
     return min(default_threshold(holders) if given == "auto" else int(given), degree + 1)
 
@@ -34,7 +34,7 @@ def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
 def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
     """The neighbours of each of ``ids [m]``, ascending: all others, or an even ``count`` of them.
 
-    They sit on a ring in an order drawn for the ``round``, each joined to the ``count / 2`` next on both sides.
+    They sit on a ring in an order drawn for the ``round``; each is joined to the next ``count / 2`` on either side.
     """
     m = len(ids)
     if count >= m - 1:

@@ -53,7 +53,7 @@ def derived(secret: bytes, info: bytes = INFO) -> bytes:
 
 
 def mask(key: bytes, count: int) -> Mask:
-    """``count`` integers of 64 bits that follow from ``key`` and look like chance: AES-256-CTR from a zero nonce."""
+    """``count`` pseudo-random integers of 64 bits made of ``key``: AES-256-CTR from a zero nonce."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(8 * count))
@@ -68,7 +68,7 @@ def sealed(key: bytes, text: bytes) -> bytes:
 
 
 def opened(key: bytes, text: bytes) -> bytes:
-    """What :func:`sealed` sealed."""
+    """The text that :func:`sealed` encrypted."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     return ChaCha20Poly1305(key).decrypt(bytes(12), text, None)

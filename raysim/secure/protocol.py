@@ -1,11 +1,11 @@
 """One secure sum among a group of hospitals in a round (Bonawitz et al. 2017), with hospitals lost at any stage.
 
-Hospitals agree pairwise on masks that cancel in the sum, and each adds one of its own. Shares of the secrets behind
-them are held by its neighbours: after the sum, those left open the own masks of hospitals whose vector is in it, and
-the keys of hospitals that were lost after sharing; never both of one. Everything is arithmetic modulo 2^64, so that the
-sum is that of the vectors to the last bit.
+Hospitals agree pairwise on masks that cancel in the sum, and each adds a mask of its own. Its neighbours hold shares of
+the secrets behind these masks. After the sum, the remaining hospitals reveal the own masks of hospitals whose vector is
+in it, and the keys of hospitals that were lost after sharing; never both of the same hospital. Everything is arithmetic
+modulo 2^64, so that the sum is that of the vectors to the last bit.
 
-Secrets are drawn from the run's seed: a run can be repeated, and protects nobody. What is simulated is the protocol.
+Secrets are drawn from the run's seed, so that a run can be repeated; it simulates the protocol and protects nobody.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Lost:
-    """Who was lost, and when; every hospital not named stays to the end."""
+    """Which hospitals were lost, by stage; every other hospital stays to the end."""
 
     before_shares: frozenset[int] = frozenset()
-    """Sent keys, and no shares."""
+    """Sent keys, but no shares."""
     before_mask: frozenset[int] = frozenset()
-    """Sent shares, and no masked vector."""
+    """Sent shares, but no masked vector."""
     before_unmask: frozenset[int] = frozenset()
-    """Sent its vector, and reveals nothing."""
+    """Sent a vector, but reveals no shares."""
 
     @property
     def anybody(self) -> bool:
@@ -44,24 +44,24 @@ class Lost:
 
 @dataclass(frozen=True, eq=False)
 class SecureSum:
-    """The sum of one group of a round."""
+    """The secure sum of one group of hospitals in a round."""
 
     ids: Ids
     """The hospitals of the group, ``[m]``, ascending."""
     neighbours: int
-    """With how many others each masks; see :func:`raysim.secure.graph.neighbours`."""
+    """With how many others each hospital masks; see :func:`raysim.secure.graph.neighbours`."""
     threshold: int
     """How many shares open a secret."""
     minimum: int
     """How many vectors a sum needs."""
     lost: Lost
-    """Who is lost at which stage."""
+    """The hospitals that are lost, by stage."""
     seed: int
-    """Of the run."""
+    """The seed of the run."""
     round: int
-    """Which round it is."""
+    """The number of the round."""
     group: int
-    """Which of its sums."""
+    """Which of the round's sums it is."""
     _keys: dict[int, tuple[Any, bytes]] = field(default_factory=dict)
     _agreed: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class SecureSum:
 
     @cached_property
     def sharing(self) -> list[int]:
-        """U2: who has sent shares, ascending."""
+        """U2: the hospitals that sent shares, ascending."""
         return [i for i in self.ids.tolist() if i not in self.lost.before_shares]
 
     @cached_property
@@ -91,7 +91,7 @@ class SecureSum:
 
     @cached_property
     def revealing(self) -> list[int]:
-        """U4: who helps to open it."""
+        """U4: the hospitals that reveal shares."""
         return [i for i in self.masking if i not in self.lost.before_unmask]
 
     @cached_property
@@ -116,7 +116,7 @@ class SecureSum:
         return True
 
     def masked(self, hospital: int, vector: NDArray[np.int64]) -> Words:
-        """What ``hospital`` sends in place of ``vector [n]``."""
+        """The masked vector that ``hospital`` sends in place of ``vector [n]``."""
         sent = vector.view(np.uint64) + masks.mask(self._own_key(hospital), len(vector))
         sharing = set(self.sharing)
         for other in self.around[hospital].tolist():
@@ -127,9 +127,10 @@ class SecureSum:
         return sent
 
     def unmasked(self, total: Words) -> NDArray[np.int64]:
-        """The sum of the vectors from that of the masked ones. Raises ``ValueError`` where too few hospitals are left.
+        """The sum of the vectors, from the sum of the masked ones. Raises ``ValueError`` where too few hospitals are
+        left.
 
-        The shares that are revealed, and they alone, give the secrets.
+        Secrets are computed only from the shares that are revealed.
         """
         if not self.opens:
             raise ValueError("too few hospitals are left to open the sum")
@@ -199,7 +200,7 @@ class SecureSum:
         return self._keys[at]
 
     def _agreed_key(self, hospital: int, other: int) -> bytes:
-        """The key that two hospitals have agreed on; both come to the same."""
+        """The key that two hospitals have agreed on, the same for both."""
         pair = (min(hospital, other), max(hospital, other))
         if pair not in self._agreed:
             self._agreed[pair] = masks.agreed_key(self._pair(hospital)[0], self._pair(other)[1], self._info)

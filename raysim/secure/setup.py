@@ -13,7 +13,7 @@ from raysim.secure import graph
 from raysim.secure.protocol import Lost, SecureSum
 
 BEFORE = 0
-"""The round of such sums: those of training are numbered from 1."""
+"""The round number of such sums; rounds of training are numbered from 1."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class SetupSums:
     threshold: Literal["auto"] | int
     """How many shares open a secret; see :func:`raysim.secure.graph.threshold`."""
     group: int
-    """Which of such sums it is: no two have a mask in common."""
+    """Which of these sums it is: no two share a mask."""
     execute: bool
-    """Whether masks are made; else what hospitals send is added up as it is, which gives the same bits."""
+    """Whether masks are made; otherwise vectors are added up unmasked, which gives the same bits."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
-        """The sum of what each hospital tells, ``vectors [n]``, modulo 2^64; masks are made from ``seed``."""
+        """The sum of ``vectors [n]``, one from each hospital, modulo 2^64; masks are made from ``seed``."""
         m, total = len(vectors), np.zeros(len(vectors[0]), dtype=np.uint64)
         if not self.execute or m < 2:
             for vector in vectors:

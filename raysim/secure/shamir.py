@@ -28,7 +28,7 @@ def combine(shares: Mapping[int, int], prime: int = PRIME) -> int:
 
 
 def lagrange(points: Sequence[int], prime: int = PRIME) -> list[int]:
-    """By what shares at ``points`` are multiplied so that they sum to the secret."""
+    """The Lagrange coefficients of shares at ``points``: with them the shares sum to the secret."""
     weights = []
     for i in points:
         above = below = 1

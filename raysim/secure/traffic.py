@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 Flags = NDArray[np.bool_]
 
 KEYS, PUBLIC = 64, 64
-"""Two public keys up, and two of each neighbour down."""
+"""Bytes: two public keys up, and two of each neighbour down."""
 
 SHARES = 2 * 33 + 8 + 16 + 12
-"""Two shares for a neighbour, whose they are, the seal's tag and its nonce."""
+"""Bytes of a sealed message to a neighbour: two shares, whose they are, the tag and the nonce."""
 
 REVEALED = 33
-"""A share that is revealed."""
+"""Bytes of a revealed share."""
 
 WORD = 8
-"""An entry of the masked sum; behind ``p`` of them the weight."""
+"""Bytes of an entry of the masked sum, which has ``p`` parameters and the weight."""
 
 
 @overload
@@ -34,7 +34,7 @@ def up(
     masked: bool | Flags = True,
     reveals: bool | Flags = True,
 ) -> int | NDArray[np.int64]:
-    """Bytes that a hospital with ``around`` neighbours sends, as far as it came; flags may be of many, ``[m]``."""
+    """Bytes that a hospital with ``around`` neighbours sends, up to where it is lost; flags may be arrays ``[m]``."""
     return KEYS + around * SHARES * shares + WORD * (p + 1) * masked + REVEALED * around * reveals
 
 
@@ -43,5 +43,5 @@ def down(around: int, *, shares: bool = True) -> int: ...
 @overload
 def down(around: int, *, shares: Flags) -> NDArray[np.int64]: ...
 def down(around: int, *, shares: bool | Flags = True) -> int | NDArray[np.int64]:
-    """Bytes that it receives: its neighbours' public keys and, if it has sent shares itself, their shares."""
+    """Bytes that a hospital receives: its neighbours' public keys and, if it sent shares itself, their shares."""
     return PUBLIC * around + around * SHARES * shares
