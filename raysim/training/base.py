@@ -1,7 +1,7 @@
 """The terms of local training, shared by all models and kernels.
 
 A kernel runs LocalSGD for many hospitals at once or one after another; what it returns for a hospital depends on that
-hospital's task alone, never on its neighbours in the call, so that placement changes nothing.
+hospital's task alone, never on the other tasks of the call, so that placement changes no result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Vector = NDArray[Any]  # [P], float32 or float64 by the run's precision
 class Layout:
     """How a flat parameter vector of length ``size`` is cut into named tensors, in order.
 
-    The last ``buffers`` of them are no parameters but what a module measures as it trains: no gradient moves them.
+    The last ``buffers`` tensors are no parameters but statistics that a module measures as it trains (such as the
+    running means of batch norm): no gradient moves them.
     """
 
     names: tuple[str, ...]
@@ -41,7 +42,7 @@ class Layout:
 
     @property
     def slices(self) -> dict[str, slice]:
-        """Where each tensor lies in the vector, by name."""
+        """The slice of the vector that holds each tensor, by name."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
         return {name: slice(a, b) for name, a, b in zip(self.names, [0, *ends], ends, strict=False)}
 
@@ -52,19 +53,19 @@ class Layout:
 
     @property
     def trained(self) -> int:
-        """How many scalars gradients move; those of the buffers follow them."""
+        """The number of scalars that gradients move; the buffers' scalars stand behind them."""
         return self.size - sum(math.prod(shape) for shape in self.shapes[len(self.shapes) - self.buffers :])
 
     def penalised(self, name: str) -> bool:
-        """Whether weight decay is on a tensor: on those of two dimensions or more that gradients move.
+        """Whether weight decay applies to a tensor: gradients move it, and it has two dimensions or more.
 
-        Biases, intercepts and the scales and shifts of normalisation have one dimension, so it is on none of them.
+        Biases, intercepts and the scales and shifts of normalisation have one dimension, so none of them decays.
         """
         return name not in self.measured and len(self.shapes[self.names.index(name)]) > 1
 
     @cached_property
     def unpenalised(self) -> NDArray[np.bool_]:
-        """The parameters ``[P]`` that weight decay is not on."""
+        """A mask ``[P]`` of the parameters to which weight decay does not apply."""
         mask = np.ones(self.size, np.bool_)
         for name, part in self.slices.items():
             mask[part] = not self.penalised(name)
@@ -98,10 +99,10 @@ class Optimizer:
 
 @dataclass(eq=False)
 class Moments:
-    """What an optimiser carries from one visit to the next. A kernel reads it when a task begins, renews it at the end.
+    """The state of an optimiser between visits. A kernel reads it when a task begins and updates it at the end.
 
     ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares, None before the first visit;
-    momentum has its velocity in ``first``, plain SGD carries nothing. ``steps``: how many made them.
+    momentum has its velocity in ``first``, plain SGD has no state. ``steps``: the number of steps so far.
     """
 
     first: Vector | None = None
@@ -122,10 +123,10 @@ class Task:
     random numbers, which come after the permutation. The next call, of any task, may set the same generator anew.
 
     ``linear [P]`` is added to every gradient (the term ``linear . theta``), and the parameters in ``frozen [P]`` stay
-    what they are. With ``moments`` the optimiser goes on from there, else its state is fresh. ``contrast`` is a further
-    term, which few models know; see :class:`raysim.strategies.base.Contrast`.
+    what they are. With ``moments`` the optimiser continues from that state, else it starts afresh. ``contrast`` is a
+    further term, which few models support; see :class:`raysim.strategies.base.Contrast`.
 
-    With ``private`` steps, ``epochs`` and ``batches`` have no say; few models know them, see
+    With ``private`` steps, ``epochs`` and ``batches`` are not used; few models support such steps, see
     :class:`raysim.training.kernels.clipped.Clippable`.
     """
 
@@ -145,29 +146,30 @@ class Task:
 
     @property
     def works(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether there is anything to train."""
         return bool(len(self.y) and (self.epochs if self.private is None else self.private.steps))
 
 
 @dataclass(frozen=True, eq=False)
 class ContrastTerm:
-    """A task's contrastive term (MOON, eq. 3): a row is to look as to the received model, not as to the last."""
+    """A task's contrastive term (MOON, eq. 3): pulls the representation of a row towards the received model's
+    representation and away from that of the hospital's last local model."""
 
     weight: float
-    """Of the term in the objective (mu)."""
+    """Weight of the term in the objective (mu)."""
     temperature: float
-    """By which similarities are divided (tau)."""
+    """Temperature, which divides similarities (tau)."""
     received: Vector
-    """Parameters ``[P]`` of the model that the hospital received, to be like."""
+    """Parameters ``[P]`` of the model that the hospital received, whose representations attract."""
     previous: Vector
-    """Parameters ``[P]`` of the hospital's last local model, to be unlike."""
+    """Parameters ``[P]`` of the hospital's last local model, whose representations repel."""
 
 
 class Model(Protocol):
     """A model family bound to ``F`` features, to ``C`` classes or a real label, and to a device and precision.
 
-    One with a true attribute ``row_by_row`` promises that what ``logits`` and ``row_losses`` give for a row is the same
-    bits whichever rows are beside it in the call: then one call serves many hospitals.
+    A model with a true attribute ``row_by_row`` promises that ``logits`` and ``row_losses`` return the same bits for a
+    row whichever other rows are in the call: one call can then serve many hospitals.
     """
 
     layout: Layout
@@ -181,7 +183,7 @@ class Model(Protocol):
         ...
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """What training minimises the mean of: the loss of each row ``[n]``, from what ``logits`` gave for it."""
+        """The loss of each row ``[n]``, whose mean training minimises; ``outputs`` are what ``logits`` returned."""
         ...
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
@@ -191,10 +193,10 @@ class Model(Protocol):
 
 @runtime_checkable
 class Exportable(Protocol):
-    """A model that a plain ``torch`` module can stand for (optional beside :class:`Model`)."""
+    """A model that can be exported as a plain ``torch`` module (optional beside :class:`Model`)."""
 
     def as_module(self, theta: Vector) -> nn.Module:
-        """A module that gives what ``logits`` gives with ``theta [P]``, of rows ``[n, F]`` in the run's precision."""
+        """A module with the outputs of ``logits`` at ``theta [P]``, for rows ``[n, F]`` in the run's precision."""
         ...
 
 

@@ -1,8 +1,8 @@
 """A model with canaries among its rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 but in one of the last columns, which is the canary's own. Their gradient is that column's row at
-full length, by the first layer and at every model: it never fades as a real row's does once it has been learned. So
-coins, clipping, noise and sums are those of the run, and only where a gradient comes from is another.
+A canary's rows are 0 except in one of the last columns, which is the canary's own. At the first layer their gradient is
+that column at full length, whatever the model: it never fades, as a real row's does once it has been learned. Sampling,
+clipping, noise and sums are those of the run; only the gradients of canaries are made differently.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from raysim.training.models import build_model
 
 @dataclass(frozen=True)
 class WithCanaries:
-    """The family ``family`` with its ``options``, whose last ``columns`` features are canaries' own."""
+    """The family ``family`` with its ``options``, where the last ``columns`` features belong to canaries."""
 
     family: str
     columns: int
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """The model for ``F`` features, canaries' columns among them."""
+        """The model for ``F`` features, including canaries' columns."""
         inner = build_model(
             self.family,
             n_features,
@@ -80,7 +80,7 @@ class CanaryModel(DenseLayers):
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Each layer's trace; what comes back of canaries' rows is a unit vector at the first layer, 0 at others."""
+        """Each layer's trace; the returned gradient of canaries' rows is a unit vector at the first layer, then 0."""
         layers: list[Traced] = self._inner.traced(theta, self._without(X), y, weights)
         canaries = self._canaries(X)
         if not canaries.any():
@@ -93,7 +93,7 @@ class CanaryModel(DenseLayers):
         return crafted
 
     def _canaries(self, X: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which rows ``[n]`` are canaries'."""
+        """A mask ``[n]`` of the rows that are canaries'."""
         return np.asarray(X[:, self._first :].any(axis=1))
 
     def _without(self, X: NDArray[Any]) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 
 ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
-"""As configured: every row once, classes balanced over the federation, or a factor for each class."""
+"""As configured: every row counts once, classes are balanced over the federation, or each class has a factor."""
 
 FIELD = "training.class_weights"
 
@@ -43,7 +43,7 @@ def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def row_weights(weights: ClassWeights, y: NDArray[Any]) -> NDArray[np.float64] | None:
-    """What the loss of each row with labels ``y [n]`` counts, ``[n]``; None where every row counts once."""
+    """The weight of each row's loss, ``[n]``, for labels ``y [n]``; None where every row counts once."""
     if weights == "none":
         return None
     if weights == "balanced":

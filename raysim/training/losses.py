@@ -1,4 +1,4 @@
-"""What local training minimises: the mean over a batch of one of these losses of a row.
+"""The losses of a row, whose mean over a batch local training minimises.
 
 For a row with label ``y`` and the model's output ``z``:
 
@@ -46,7 +46,7 @@ def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.
 
 
 def residual(loss: str, z: NDArray[Any], y: NDArray[Any]) -> None:
-    """Turn predictions ``z [b]`` into the derivatives ``[b]`` of their rows' ``loss`` (``REGRESSION``), in place."""
+    """Replace predictions ``z [b]`` in place by the derivatives of their rows' ``loss`` (one of ``REGRESSION``)."""
     np.subtract(z, y, z)
     if loss == "absolute":
         np.sign(z, z)
@@ -60,7 +60,8 @@ def default_rate(loss: str | None, *, real_label: bool) -> float:
 def choose(loss: str | None, n_classes: int) -> str:
     """The loss of a label with ``n_classes`` (0: a real number) where the configuration says ``loss``.
 
-    None is the log loss, or the squared one. Raises ``ConfigError`` for a loss that does not fit the label.
+    None is the log loss for classes, the squared loss for a real label. Raises ``ConfigError`` for a loss that does not
+    fit the label.
     """
     if n_classes:
         if loss not in (None, LOG_LOSS):

@@ -27,7 +27,7 @@ def build_model(
 ) -> Model:
     """The model for ``n_features`` (F) and ``n_classes`` (C), in ``precision`` on ``device`` (``cpu``, ``cuda[:k]``).
 
-    ``n_classes`` 0 stands for a real label, for families that say that they predict one (``labels``) and for modules.
+    ``n_classes`` 0 stands for a real label: for modules, and for families whose ``labels`` include real ones.
     ``family`` is a registered name, the import path ``my_module.Net`` of a class, or a class: either a family (a
     dataclass whose fields are its options and whose ``bind(F, C, init=, device=, precision=)`` returns a ``Model``),
     or a ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``, with 1 in the place of C for a real label.

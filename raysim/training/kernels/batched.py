@@ -1,9 +1,9 @@
-"""Local training of a whole cohort at once in torch, for a GPU, where the number of launches decides and not the cache.
+"""Local training of a whole cohort at once in torch, for a GPU, where launches cost more than memory traffic.
 
 Every step is one product for all hospitals that still have a batch to go. On a CPU the numpy kernels are faster for any
-number and size of hospitals that was measured (``benchmarks/kernels.py``), so this is not used there, save by tests.
-A hospital's result agrees with those kernels to rounding; products whose order of summation a GPU library chooses by
-their size make no promise bit for bit.
+number and size of hospitals measured (``benchmarks/kernels.py``), so there only tests use this module.
+A hospital's result agrees with those kernels up to rounding; it is not reproducible bit for bit, since a GPU library
+chooses the order of summation by the size of a product.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _label_type(y: NDArray[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 class _Step:
-    """One optimiser step for the first ``active`` rows of ``theta [H, P]``, in place."""
+    """Optimiser steps for the first ``active`` hospitals of ``theta [H, P]``, in place."""
 
     def __init__(
         self, gradient: Gradient, optimizer: Optimizer, tasks: Sequence[Task], theta: Tensor, layout: Layout
@@ -179,7 +179,7 @@ class _Step:
             theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """Renew the moments of tasks that brought some."""
+        """Update the moments of tasks that have some."""
         for h, task in enumerate(tasks):
             if task.moments is not None and self._name != "sgd":
                 task.moments.first = self._first[h].cpu().numpy()
@@ -188,7 +188,7 @@ class _Step:
                     task.moments.steps = int(self._count[h])
 
     def _resumed(self, vectors: Sequence[NDArray[Any] | None]) -> Tensor:
-        """One moment of all tasks ``[H, P]``, zeros where a task has none yet."""
+        """The first or second moments of all tasks, ``[H, P]``; zeros where a task has none yet."""
         none = np.zeros(self._theta.shape[1])
         return self._theta.new_tensor(np.stack([none if vector is None else vector for vector in vectors]))
 
@@ -226,9 +226,9 @@ class _Step:
 class BatchSchedule:
     """All batches of some hospitals, those with the most steps first.
 
-    ``rows [T, H, B]`` numbers the rows of all hospitals one after another, of which ``counts [T, H]`` are the batch and
-    the others padding (the hospital's own first row); ``active``: how many hospitals have a batch at each step.
-    ``T`` is the number of steps, or 1 for full batches, whose steps are all alike.
+    ``rows [T, H, B]`` are indices into the concatenated rows of all hospitals: of each hospital's ``B`` the first
+    ``counts [T, H]`` are the batch, the others padding (the hospital's first row). ``active``: how many hospitals have
+    a batch at each step. ``T`` is the number of steps, or 1 for full batches, whose steps are all alike.
     """
 
     rows: NDArray[np.int32]
@@ -283,7 +283,7 @@ def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
 
 
 class Resident:
-    """Copies on the device of hospitals' rows, which never change, kept for as long as the memory they view is held."""
+    """Copies of hospitals' constant rows on the device, kept for as long as the original memory exists."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

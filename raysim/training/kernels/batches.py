@@ -1,7 +1,7 @@
 """The batches of a visit, as slices of rows that are gathered for many steps at once.
 
-A plain visit goes through its rows in a new order each epoch. One of private steps draws each batch by coins, so that
-its size varies; as many batches are gathered together as fit the memory of the hospital's rows.
+A plain visit goes through its rows in a new order each epoch. A visit of private steps draws each batch by Poisson
+sampling, so that its size varies; as many batches are gathered together as fit the memory of the hospital's rows.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from raysim.training.private import PrivateSteps
 
 
 class Gathered(NamedTuple):
-    """Some steps."""
+    """The batches of some consecutive steps."""
 
     rows: NDArray[np.int64]
-    """The rows that they use, one batch after another, ``[m]``."""
+    """The rows of these batches, one batch after another, ``[m]``."""
     cuts: Sequence[tuple[int, int]]
-    """Where each batch lies in those."""
+    """Where each batch begins and ends in ``rows``."""
     step: int
     """The number of the first step."""
     whole: bool = False
-    """Whether these are all rows in their own order, in all steps of the visit."""
+    """Whether every step of the visit uses all rows in their own order."""
 
 
 def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
-    """All steps of a visit; never more rows together than the task has."""
+    """The batches of all steps of a visit; never more rows gathered together than the task has."""
     if task.private is not None:
         yield from of_private(task.private, len(task.y))
         return
@@ -42,7 +42,7 @@ def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
     for epoch in range(task.epochs):
         order = np.arange(n)
         if size < n:
-            task.batches(epoch).shuffle(order)  # as permutation(n) does, without its looking at what n is
+            task.batches(epoch).shuffle(order)  # as permutation(n) does, without checking the type of n
         yield Gathered(order, cuts, epoch * len(cuts), size == n)
 
 

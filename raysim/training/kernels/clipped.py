@@ -1,8 +1,8 @@
-"""Sums of gradients in which no patient counts for more than a clip, without a gradient of its own for any row.
+"""Sums of gradients clipped by patient, without computing the gradient of any single row.
 
-A row's gradient by a dense layer's weights is the outer product of ``d``, what comes back to the layer's outputs, and
-of ``(a, 1)``, what the layer received. So its length needs only ``|d|`` and ``|a|``, and a row is clipped by scaling
-its ``d`` before the products that would have been made anyway.
+A row's gradient by a dense layer's weights is the outer product of ``d``, the gradient by the layer's outputs, and
+``(a, 1)``, the layer's inputs. Its length thus needs only ``|d|`` and ``|a|``, and a row is clipped by scaling its
+``d`` before the products that are computed anyway.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from raysim.training.private import PrivateSteps
 
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-"""By how much a factor that clips is lowered, so that rounding does not put the result above the clip."""
+"""Clipping factors are lowered by this, so that rounding does not put the result above the clip."""
 
 
 class Traced(NamedTuple):
-    """A dense layer in one pass: ``received [n, in]`` and ``returned [n, out]``, the loss's gradient by its outputs."""
+    """A dense layer in one pass: inputs ``received [n, in]``, and the gradient by outputs ``returned [n, out]``."""
 
     received: NDArray[Any]
     returned: NDArray[Any]
@@ -47,7 +47,7 @@ class Clippable(Protocol):
 
     @property
     def unclippable(self) -> str | None:
-        """What of the model makes a row's gradient depend on other rows, or on chance; None: nothing."""
+        """The part of the model that makes a row's gradient depend on other rows or on chance; None: there is none."""
         ...
 
     def clipped_sum(
@@ -67,7 +67,7 @@ class Clippable(Protocol):
 
 
 def numbered(patient: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The patients of rows ``[n]``, ascending, by the numbers 0, 1, ... of those that there are."""
+    """Patients of rows ``[n]``, ascending, renumbered 0, 1, ... without gaps."""
     return np.concatenate([[0], np.cumsum(np.diff(patient) != 0)])
 
 
@@ -103,14 +103,14 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
 
 
 def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """What gradients of ``lengths [U]`` are multiplied by: 1 where they are short, 0 where they are not finite."""
+    """The factors that clip gradients of ``lengths [U]``: 1 for short ones, 0 where not finite."""
     # The bits of short ones stay. What is not a number becomes 0.
     shorter: NDArray[Any] = np.fmax(np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths), 0.0)
     return shorter
 
 
 def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDArray[Any]:
-    """What :class:`Clippable` says, from the trace of each layer."""
+    """The sum that :class:`Clippable` defines, from the trace of each layer."""
     dtype = layers[0].returned.dtype
     with np.errstate(all="ignore"):
         by_patient = factors(patient_lengths(layers, patient), clip, dtype)
@@ -154,9 +154,9 @@ class DenseLayers:
 
 
 class RowFactors:
-    """What each row of a batch is multiplied by in a hospital's private steps.
+    """The clipping factors of a batch's rows in a hospital's private steps.
 
-    Rows that are all of their patient need only their own length; patients with several have it from inner products.
+    The length of its row is enough for a patient with a single row; several rows take inner products.
     """
 
     def __init__(self, private: PrivateSteps, dtype: np.dtype[Any]) -> None:
@@ -174,18 +174,18 @@ class RowFactors:
 
     @property
     def need_traces(self) -> bool:
-        """Whether more than the lengths of rows is needed."""
+        """Whether factors need traces, not only the lengths of rows."""
         return self._shared is not None or self._planted is not None
 
     def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
-        """The places in the batch ``rows[low:high]`` of those whose patient has others; None without any."""
+        """Positions in the batch ``rows[low:high]`` of rows whose patient has several rows; None without any."""
         if self._shared is None:
             return None
         places = np.flatnonzero(self._shared[rows[low:high]])
         return places if len(places) else None
 
     def of_shared(self, layers: Sequence[Traced], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
-        """The factors of the rows at ``places`` of a batch, whose ``rows`` and ``layers`` these are."""
+        """The factors of the rows at ``places`` of a batch with these ``rows`` and traces ``layers``."""
         if self._patient is None:
             raise ValueError("rows without patients are shared by none")
         patient = numbered(self._patient[rows[places]])

@@ -1,8 +1,8 @@
 """The contrastive term of MOON (:class:`raysim.strategies.base.Contrast`) in numpy, with its gradient by hand.
 
-With unit vectors ``u = a / max(|a|, 1e-8)`` of what two frozen models make of a row, the two cosines differ by
-``d = z . v / max(|z|, 1e-8)`` where ``v = u_own - u_received``: all that a step needs of the frozen models is ``v``,
-which is 0 where they are one model. The term's gradient by z is
+Let ``u = a / max(|a|, 1e-8)`` be the unit vectors of a row's representations by two frozen models. The two cosines
+differ by ``d = z . v / max(|z|, 1e-8)`` with ``v = u_own - u_received``: of the frozen models a step needs only ``v``,
+which is 0 where both are the same model. The term's gradient by z is
 ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
 """
 
@@ -20,7 +20,7 @@ Rows = NDArray[Any]
 
 
 def directions(local: Rows, received: Rows) -> Rows:
-    """``v [n, d]`` of each row from what its own and the received model make of it, ``[n, d]`` each."""
+    """``v [n, d]`` of each row, from its representations by its own and the received model, ``[n, d]`` each."""
     return _unit(local) - _unit(received)
 
 

@@ -1,4 +1,4 @@
-"""What the numpy kernels share: the order of batches, proximal pulls and optimisers that BLAS can write into.
+"""Shared parts of the numpy kernels: the order of batches, proximal pulls, and optimisers that BLAS writes into.
 
 A kernel hands each mean gradient to BLAS as ``target <- keep * target + scale * gradient``. For plain SGD the target
 is the parameters themselves: the step, the pull's shrinkage and the product that makes the gradient are one call, no
@@ -87,7 +87,7 @@ class StepRule(Protocol):
         ...
 
     def moments(self) -> Moments:
-        """What a next visit may go on from."""
+        """The state from which the next visit continues."""
         ...
 
 
@@ -120,7 +120,7 @@ class Sgd:
 
 
 class Penalties:
-    """The gradient of what is minimised beside the loss: ``w theta - anchor``, and that of weight decay."""
+    """The gradient of the penalties beside the loss: ``w theta - anchor``, and that of weight decay."""
 
     def __init__(self, theta: Vector, weight: float, anchor: Vector | None, decay: Decay | None) -> None:
         self._theta, self._weight, self._anchor, self._decay = theta, weight, anchor, decay
@@ -212,12 +212,12 @@ class Adam:
 
 
 def _resumed(vector: Vector | None, theta: Vector) -> Vector:
-    """A moment of ``theta`` to work on: a copy of ``vector``, or zeros."""
+    """The working copy of a moment: of ``vector``, or zeros like ``theta``."""
     return np.zeros_like(theta) if vector is None else vector.astype(theta.dtype)
 
 
 class Frozen:
-    """``update``, after whose every step the parameters ``frozen [P]`` of ``theta`` are put back where they were."""
+    """``update``, which restores the parameters ``frozen [P]`` of ``theta`` after each step."""
 
     def __init__(self, update: StepRule, theta: Vector, frozen: NDArray[np.bool_]) -> None:
         self.target, self.keep, self.scale, self.lift = update.target, update.keep, update.scale, update.lift
@@ -250,7 +250,7 @@ def one_by_one(
 ) -> NDArray[Any]:
     """Run ``descend(task, theta)`` in place for each task that has rows and epochs; ``[len(tasks), size]``.
 
-    A diverging hospital yields infinities or NaN and no warning: the engine looks at what came out.
+    A diverging hospital yields infinities or NaN without a warning: the engine checks the results.
     """
     thetas = np.empty((len(tasks), size), dtype)
     with np.errstate(all="ignore"):
@@ -270,7 +270,7 @@ def begin(
 ) -> StepRule:
     """The optimiser for ``task``, whose model has weight decay on all but ``unpenalised [P]``.
 
-    ``arrange`` brings a vector ``[P]`` into the order that theta is kept in.
+    ``arrange`` brings a vector ``[P]`` into the memory order of theta.
     """
     weight, anchor = combined_pull(task, theta.dtype)
     frozen, moments = task.frozen, task.moments or Moments()
@@ -285,7 +285,7 @@ def begin(
 
 
 def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None = None) -> None:
-    """Renew the task's moments, where it brought some; ``restore`` undoes what ``begin`` arranged."""
+    """Update the task's moments, if it has some; ``restore`` undoes what ``begin`` arranged."""
     if task.moments is not None:
         left = update.moments()
         task.moments.first, task.moments.second = (
@@ -297,7 +297,7 @@ def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None
 def noise_of(
     private: PrivateSteps, update: StepRule, arrange: Callable[[Vector], Vector] | None = None
 ) -> Callable[[int], None] | None:
-    """What adds a step's noise to what its ``update`` has made of the clipped gradients; None without noise."""
+    """A function that adds a step's noise to the target of ``update``; None without noise."""
     if not private.multiplier:
         return None
     target, factor = update.target, update.scale / private.divisor * private.multiplier * private.clip

@@ -1,8 +1,8 @@
 """Linear models in numpy: one output for a real label or the log-odds of class 1, a softmax for more classes.
 
 One hospital at a time: its rows are gathered once an epoch, so that batches are slices, and each step is four calls.
-Measured on one core, that is several times faster than any product batched over hospitals: so few operations are left
-that memory traffic decides, and one hospital's rows fit the cache.
+Measured on one core, this is several times faster than any product batched over hospitals: with so few operations
+memory traffic decides, and one hospital's rows fit the cache.
 """
 
 from __future__ import annotations
@@ -137,10 +137,10 @@ class _Buffers:
 
     ``rows [n, F+1]`` are the gathered rows with a constant last column, which makes the bias a weight like the others.
     With one logit they are halved (which is exact): ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` then needs no
-    multiplication, cannot overflow, and the residual's half is made up for by the half in the rows.
+    multiplication and cannot overflow; the halved rows already contain the factor 1/2 of the residual.
 
-    Gathering jumps between rows: it reads a copy that the cache has just got in one go, which takes a third of the time
-    of jumping where rows lie.
+    Gathering jumps between rows, so it reads from a copy that was just written and is still in the cache: this takes a
+    third of the time of jumping in the original memory.
     """
 
     def __init__(self, n: int, batch: int, layout: Layout, dtype: np.dtype[Any], loss: str) -> None:
@@ -159,7 +159,7 @@ class _Buffers:
         self._batches: dict[tuple[int, int], _Batch] = {}
 
     def hold(self, n: int, batch: int) -> bool:
-        """Whether there is room for so many rows, and rows of a batch."""
+        """Whether there is room for ``n`` rows and batches of ``batch`` rows."""
         return n <= self._n and batch <= self._most
 
     def _batch(self, cut: tuple[int, int]) -> _Batch:

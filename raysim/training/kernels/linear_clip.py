@@ -1,7 +1,7 @@
 """The clip of a linear model's private steps: a bound on each row's residual.
 
-A row's gradient is its residual times the row, so its length is at most the clip where the residual is at most the clip
-over the row's length, which is the same in all steps.
+A row's gradient is its residual times the row. It is within the clip if the residual is at most the clip divided by the
+row's length: a bound that is the same in all steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raysim.training.private import PrivateSteps
 
 
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The largest residual of rows of so many ``lengths [n]`` whose gradient is still at most the clip long."""
+    """The largest residual of rows of these ``lengths [n]`` with which their gradient is within the clip."""
     bounds: NDArray[Any] = clip * (1.0 - MARGIN[dtype]) / lengths
     return bounds
 
@@ -80,7 +80,7 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Let rows that are not finite count nothing, and planted ones what they must."""
+        """Set the residuals of rows that are not finite to 0, and those of planted rows to their given values."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

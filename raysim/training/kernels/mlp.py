@@ -78,7 +78,7 @@ class MlpModel(DenseLayers):
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Uniform on ``+-1/sqrt(in)`` for weights and biases (torch's default for ``Linear``), or zeros; ``[P]``.
 
-        From zeros only the last bias can move, which is of use to tests alone.
+        From zeros only the last bias can move, which is useful for tests only.
         """
         if self._init == "zeros":
             return np.zeros(self.layout.size)
@@ -108,7 +108,7 @@ class MlpModel(DenseLayers):
         return dense([*hidden, (weight, bias)])
 
     def _below(self, layers: Layers, X: NDArray[Any]) -> NDArray[Any]:
-        """What the last layer receives, ``[n, width]``."""
+        """The inputs of the last layer, ``[n, width]``."""
         a = X.astype(self._dtype, copy=False)
         for weight, bias in layers[:-1]:
             a = a @ weight.T
@@ -193,7 +193,7 @@ class MlpModel(DenseLayers):
         end(update, task)
 
     def _apart(self, term: ContrastTerm, X: NDArray[Any]) -> NDArray[Any] | None:
-        """The rows' directions of a contrastive term, ``[n, width]``; None where both its models are one."""
+        """The rows' directions of a contrastive term, ``[n, width]``; None where its two models are the same."""
         if len(self._pairs) < 2:
             raise ValueError("a contrastive term needs a hidden layer, whose output is compared")
         if term.previous is term.received:

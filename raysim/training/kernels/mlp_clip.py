@@ -12,14 +12,14 @@ from raysim.training.kernels.mlp_passes import Passes
 from raysim.training.private import PrivateSteps
 
 PIECE = 16
-"""Batches by coins are filled up with rows of zeros to a multiple of so many.
+"""Batches drawn by Poisson sampling are filled up with rows of zeros to a multiple of this number.
 
 Products with any other number take up to half as long again (31 rows: 80 us, 32: 52).
 """
 
 
 def filled(rows: int) -> int:
-    """So many rows, and those that fill them up."""
+    """The number of ``rows``, rounded up to a multiple of ``PIECE``."""
     return -(-rows // PIECE) * PIECE
 
 
@@ -32,7 +32,7 @@ class MlpClip:
     def __init__(self, private: PrivateSteps, X: NDArray[Any], buffer: NDArray[Any], passes: Passes) -> None:
         self._factors, self._X, self._buffer, self._passes = RowFactors(private, X.dtype), X, buffer, passes
         self._squares = np.vecdot(X, X) + 1
-        # What was there before may stay behind a batch's rows: it is multiplied by 0.
+        # Old values may remain behind a batch's rows: they are multiplied by 0.
         self._of_batch = np.ones(len(buffer), X.dtype)
 
     def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:

@@ -25,15 +25,15 @@ class _Batch(NamedTuple):
     zeros: list[NDArray[Any]]
     masks: list[NDArray[Any]]
     scratch: list[NDArray[Any]]
-    """The masks' memory, whose work is done when norms are taken."""
+    """Working memory for norms: that of the masks, which are no longer needed then."""
     ones: NDArray[Any]
 
 
 class Passes:
     """Forward and backward over one batch, in memory that all batches of a call use in turn.
 
-    ``widths``: the outputs of each layer. Rows are the last axis in memory: each product is then one whose left factor
-    is a layer's matrix as it lies, which OpenBLAS's code for AVX-512 does at up to twice the pace of the others.
+    ``widths``: the outputs of each layer. Rows are the last axis in memory: the left factor of each product is then a
+    layer's matrix without a transposition, which OpenBLAS computes up to twice as fast with AVX-512.
     """
 
     def __init__(self, widths: Sequence[int], dtype: np.dtype[Any], loss: str) -> None:
@@ -70,8 +70,8 @@ class Passes:
     ) -> None:
         """Fill the activations and the last residual, the gradient of the summed loss by the outputs ``[b, C]``.
 
-        Each row's loss counts ``weights [b]`` times; once where None. Rows behind those that have ``labels [b]`` are
-        there to fill up the batch: their residuals are zeros.
+        Each row's loss counts ``weights [b]`` times; once where None. Rows behind those that have ``labels [b]``
+        only fill up the batch: their residuals are zeros.
         """
         a, memory = rows, self._batch(len(rows))
         for k, (weight, bias) in enumerate(layers):
@@ -163,7 +163,7 @@ class Passes:
         return squares
 
     def scale(self, rows: NDArray[Any], factors: NDArray[Any]) -> None:
-        """Multiply the gradient of each of the batch's ``rows`` by its factor ``[b]``; by 0 it is left out."""
+        """Multiply the gradient of each of the batch's ``rows`` by its factor ``[b]``; 0 leaves the row out."""
         memory = self._batch(len(rows))
         for residuals in memory.residuals:
             np.multiply(residuals.T, factors, residuals.T)

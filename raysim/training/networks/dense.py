@@ -37,18 +37,18 @@ class Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, matrix: Tensor) -> Tensor:
         """See the class."""
         ctx.save_for_backward(x, matrix)
-        # The batch's rows last in memory: the matrix is then the left factor, as it lies.
+        # The batch's rows last in memory: the matrix is then the left factor, without a transposition.
         columns = np.matmul(matrix.detach().numpy(), x.detach().numpy().T)
         return torch.from_numpy(columns).t()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor]:
-        """The gradients by ``x``, where it needs one, and by ``matrix``."""
+        """The gradients by ``x``, if needed, and by ``matrix``."""
         x, matrix = (tensor.detach().numpy() for tensor in ctx.saved_tensors)
         by_output = gradients[0].numpy()
         by_x = None
         if ctx.needs_input_grad[0]:
-            # Lying as x does: what follows goes through both, which is slow where they lie crosswise.
+            # In the memory order of x: elementwise operations on both are slow where orders differ.
             columns = x.flags.f_contiguous and not x.flags.c_contiguous
             product = np.matmul(matrix.T, by_output.T).T if columns else np.matmul(by_output, matrix)
             by_x = torch.from_numpy(product)
@@ -62,7 +62,7 @@ def numpy_is_faster(device: torch.device) -> bool:
 
 @contextmanager
 def by_numpy(module: nn.Module, wanted: bool) -> Iterator[None]:
-    """The dense layers of ``module`` compute by numpy for the while, where it is ``wanted``."""
+    """A context in which the dense layers of ``module`` compute by numpy, if ``wanted``."""
     layers = [part for part in module.modules() if isinstance(part, Dense)] if wanted else []
     for layer in layers:
         layer.by_numpy = True

@@ -1,4 +1,4 @@
-"""Networks of which a part is computed for several hospitals in one call."""
+"""Networks with a part that is computed for several hospitals in one call."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torch import Tensor, nn
 
 
 class JointModule(nn.Module):
-    """A network ``after(joint([before(x)])[0])``, whose middle has calls so small that several had better share them.
+    """A network ``after(joint([before(x)])[0])``, whose middle makes calls so small that hospitals should share them.
 
-    The middle has no parameters and draws no random numbers, and gives each the bits that it would give it alone.
+    The middle has no parameters, draws no random numbers, and gives each hospital the same bits as alone.
     """
 
     @abstractmethod
     def before(self, x: Tensor) -> Any:
-        """What rows ``x [b, F]`` bring to the middle."""
+        """The input of the middle for rows ``x [b, F]``."""
 
     @staticmethod
     @abstractmethod
     def joint(several: Sequence[Any]) -> Sequence[Tensor]:
-        """The middle, of what several hospitals bring to it."""
+        """The outputs of the middle for the inputs of several hospitals."""
 
     @abstractmethod
     def after(self, state: Tensor) -> Tensor:
-        """The outputs ``[b, outputs]`` of what came out of the middle."""
+        """The network's outputs ``[b, outputs]`` from the middle's output ``state``."""
 
     def forward(self, x: Tensor) -> Tensor:
         """``[b, outputs]`` of rows ``x [b, F]``."""

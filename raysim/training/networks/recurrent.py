@@ -1,10 +1,10 @@
 """The recurrence of a long short-term memory with hand-written derivatives, for several hospitals at once.
 
-A step of a small memory is a dozen operations on a few kilobytes, whose cost is that of calling them. autograd doubles
+A step of a small LSTM is a dozen operations on a few kilobytes, so the cost is that of calling them. autograd doubles
 their number, and a numpy call costs a third of a torch call; so this is numpy, wherever the tensors are. The gates of
 all steps are kept in one array, so that most of the derivative is a few products over all steps at once. Hospitals
-whose batches have as many rows share the calls: each has matrix products of its own, of the shapes that they have
-alone, and all else goes element by element, so that nobody's bits depend on who shares them.
+with equally many rows in their batches share the calls: each has its own matrix products, of the same shapes as alone,
+and all else is elementwise, so that no hospital's bits depend on which others share the calls.
 ``nn.LSTM``, which has no recurrent dropout, is as fast only for rows without padding.
 """
 
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Gates:
-    """What a hospital's batch of ``B`` rows brings to the recurrence of ``T`` steps, whose rows begin at zero.
+    """The inputs of one hospital's batch of ``B`` rows to a recurrence of ``T`` steps from a zero state.
 
     ``inputs [T, B, 4H]`` is what each step's token contributes to the gates, bias included, in the order candidate,
     input, forget, output; ``matrix [4H, H]`` is what the hidden state contributes. ``mask [B, H]``, or None, multiplies
@@ -43,7 +43,7 @@ class Gates:
 def recurrences(several: Sequence[Gates]) -> list[Tensor]:
     """The hidden state of each after its last step, ``[B, H]``; differentiable once, by ``inputs`` and ``matrix``.
 
-    The bits of each are those that it has alone.
+    The bits of each are the same as in a call of its own.
     """
     alike: dict[tuple[int, bool], list[int]] = {}
     for place, gates in enumerate(several):
@@ -192,7 +192,7 @@ def _stretches(late: Sequence[int], steps: int) -> list[tuple[int, int, int]]:
 
 
 def _masks(masks: Sequence[Tensor | None]) -> Array | None:
-    """``[H, G, rows]`` of all, or None."""
+    """The masks of all members, ``[H, G, rows]``, or None."""
     arrays = [_array(mask).T for mask in masks if mask is not None]
     return np.ascontiguousarray(np.stack(arrays, axis=1)) if arrays else None
 

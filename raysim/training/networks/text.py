@@ -36,7 +36,7 @@ class TextLstm(JointModule):
         self.head = nn.Linear(UNITS, n_outputs)
 
     def before(self, x: Tensor) -> Gates:
-        """What the tokens of rows ``[n, L]`` bring to the recurrence."""
+        """The inputs of the recurrence for the tokens of rows ``[n, L]``."""
         ids = token_ids(x, self.embedding.num_embeddings)
         # Padding in front, tokens in their order behind it, and no more steps than the longest row has tokens.
         present, order = (ids > 0).sort(dim=1, stable=True)

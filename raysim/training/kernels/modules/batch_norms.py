@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from torch import nn
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-"""What normalises by the rows of a batch, the lazy kinds among them, which derive from these."""
+"""The layers that normalise by the rows of a batch; the lazy kinds derive from these."""
 
 
 @contextmanager
 def running(parts: Sequence[nn.Module]) -> Iterator[None]:
-    """Those of ``parts`` that are in training use their running statistics for the while."""
+    """A context in which those of ``parts`` that are in training use their running statistics."""
     training = [part for part in parts if part.training]
     for part in training:
         part.eval()

@@ -1,7 +1,7 @@
-"""Clipped sums of gradients of any module, with a gradient for each row: right, and slow.
+"""Clipped sums of gradients of any module, by a gradient for each row: always right, but slow.
 
-Where a gradient is not an outer product of two vectors (convolutions, tables that are looked up, anything with weights
-that several places share), there is no short way to its length. ``vmap`` makes the gradients of some rows at once.
+Where a gradient is not an outer product of two vectors (convolutions, embedding tables, any shared weights), there is
+no short way to its length. ``vmap`` makes the gradients of some rows at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a module must be to be trained, found out before a run begins."""
+"""Checks, before a run begins, that a module can be trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raysim.core.errors import ConfigError
 
 
 def check_autocast(value: object, device: str, precision: str) -> None:
-    """Raise ``ConfigError`` unless ``model.autocast`` is left out, or can be."""
+    """Raise ``ConfigError`` where ``model.autocast`` is set and not possible."""
     if value is None:
         return
     if value != "bfloat16":
@@ -23,11 +23,11 @@ def check_autocast(value: object, device: str, precision: str) -> None:
 
 
 def parameter_count(make: Callable[[], nn.Module]) -> int:
-    """How many parameters a module would have, which takes no memory to find out; 0 where it must be made for that."""
+    """How many parameters a module would have, without allocating them; 0 where that is not possible."""
     try:
         with torch.device("meta"):
             return sum(tensor.numel() for tensor in make().parameters())
-    except Exception:  # it puts its tensors somewhere itself; or it cannot be made at all, which is said where it is
+    except Exception:  # it places its tensors itself, or cannot be made at all: the error comes where it is made
         return 0
 
 

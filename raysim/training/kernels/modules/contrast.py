@@ -1,6 +1,6 @@
 """The contrastive term of MOON (:class:`raysim.strategies.base.Contrast`) for any torch module, by autograd.
 
-What a module makes of a row is what its last ``nn.Linear`` receives, in the order in which the module holds its parts.
+The representation of a row is the input of the module's last ``nn.Linear``, in the order in which it holds its parts.
 """
 
 from __future__ import annotations

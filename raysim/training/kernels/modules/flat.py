@@ -28,7 +28,7 @@ class FlatModule:
     layout: Layout
     """How the vector is cut into tensors."""
     module: nn.Module
-    """On the device; its parameters are those that it became last."""
+    """The module on the device, with the parameters of the last call of :meth:`become`."""
     parameters: list[nn.Parameter]
     """The module's."""
     constant: dict[str, Tensor]
@@ -38,7 +38,7 @@ class FlatModule:
     draws: bool
     """Whether it draws random numbers when it trains."""
     lookup: str | None
-    """The parameter of which all its features are numbers of entries; None: it has none."""
+    """The name of the table whose entries the features number; None: there is none."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class FlatModule:
         self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
 
     def twin(self) -> FlatModule:
-        """The same with a module of its own."""
+        """A copy with a module of its own."""
         other = copy(self)
         other._hold(deepcopy(self.module))
         return other

@@ -44,10 +44,10 @@ from raysim.training.networks.dense import by_numpy, numpy_is_faster
 from raysim.training.networks.joint import JointModule
 
 EVALUATED = 1024
-"""Rows that are evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
+"""Rows evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
 
 TOGETHER = 6
-"""Hospitals that take the steps of a :class:`JointModule` side by side: more save little, and each takes memory."""
+"""Hospitals that train a :class:`JointModule` side by side: more of them save little, and each takes memory."""
 
 
 def bind_module(
@@ -85,7 +85,7 @@ class ModuleModel:
     ``loss``: one of ``raysim.training.losses``.
     ``batches``: whether hospitals may train at once, for it has no buffers, draws no random numbers, looks up no table.
     ``halves``: whether the products of a visit's steps are taken in bfloat16, as ``torch.autocast`` chooses them.
-    Parameters, losses and the optimiser keep the precision; evaluation and private steps know nothing of it.
+    Parameters, losses and the optimiser keep the run's precision, and so do evaluation and private steps.
     """
 
     def __init__(self, flat: FlatModule, loss: str = LOG_LOSS, halves: bool = False) -> None:

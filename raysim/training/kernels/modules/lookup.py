@@ -1,8 +1,8 @@
-"""Training of a table of which a hospital's rows look up a part, such as an embedding, without the rest of it.
+"""Training of a table, such as an embedding, by only the entries that a hospital's rows look up.
 
 An entry that no batch of a visit looks up has the gradient zero at every step, and so stays what it is under every
 optimiser here (Adam too: its moments begin at zero with each visit), unless something else pulls it. A vocabulary of
-ten thousand words, of which a hospital uses one thousand, costs what one thousand cost, and the result is the same.
+ten thousand words, of which a hospital uses one thousand, thus costs as much as one thousand, with the same result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Entries:
     """
 
     table: slice
-    """Where the table lies."""
+    """The slice of the vector that holds the table."""
     width: int
     """D."""
     used: NDArray[np.bool_]
@@ -36,7 +36,7 @@ class Entries:
         return kept
 
     def put(self, part: Vector, into: Vector) -> None:
-        """Write ``part [P']`` where it was taken from, in ``into [P]``."""
+        """Write ``part [P']`` back to its places in ``into [P]``."""
         begin, after = self.table.start, len(part) - (len(into) - self.table.stop)
         into[:begin] = part[:begin]
         self._rows(into)[self.used] = part[begin:after].reshape(-1, self.width)

@@ -1,4 +1,4 @@
-"""torch's own fused optimisers for the autograd loop: brought to where an earlier visit left them, and read out.
+"""torch's own fused optimisers for the autograd loop, whose state can be restored and read out.
 
 They are called as functions: the classes of ``torch.optim`` look at hooks, groups and options in every step, which
 takes them as long as the step of a small network. Adam takes a fifth of the time fused, and its function is the one
@@ -21,18 +21,18 @@ from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM
 
 
 class Solver(Protocol):
-    """An optimiser at work on a module's parameters, of which it moves those that have a gradient."""
+    """An optimiser of a module's parameters; it moves those that have a gradient."""
 
     def step(self) -> None:
         """Move the parameters by their gradients."""
         ...
 
     def resume(self, layout: Layout, moments: Moments) -> None:
-        """Go on from ``moments``; before the first step."""
+        """Continue from ``moments``; to be called before the first step."""
         ...
 
     def leave(self, layout: Layout, moments: Moments) -> None:
-        """Renew ``moments``; buffers and parameters without a gradient have zeros."""
+        """Store the state in ``moments``; buffers and parameters without a gradient get zeros."""
         ...
 
 

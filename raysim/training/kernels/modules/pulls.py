@@ -1,4 +1,4 @@
-"""The gradient of what a task minimises beside its loss, for the autograd loop."""
+"""The gradient of a task's penalties beside its loss, for the autograd loop."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ from raysim.training.networks.joint import JointModule
 
 
 class Batch(NamedTuple):
-    """What a step is taken on."""
+    """The batch of one step."""
 
     X: Tensor
     """Its rows ``[b, F]``."""
     y: Tensor
     """Their labels ``[b]``."""
     weights: Tensor | None
-    """Of the rows ``[b]``; None: all count alike."""
+    """Weights of the rows ``[b]``; None: all count alike."""
 
 
 Begin = Callable[[FlatModule, Task], "Visit"]
@@ -42,7 +42,7 @@ class Visit:
     """LocalSGD of ``task`` with the module of ``flat``, which is the visit's until it is closed.
 
     ``loss``: one of ``raysim.training.losses``. ``halves``: whether products are taken in bfloat16. With ``aside``
-    others may draw random numbers from torch's generator between its steps; that is for CPUs.
+    other visits may draw from torch's generator between its steps; that is for CPUs.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Visit:
             self._open.enter_context(self._contrast)
 
     def close(self) -> None:
-        """Leave the module to others."""
+        """Give the module back for other visits."""
         self._open.close()
 
     def advance(self) -> Batch | None:
-        """The next step's batch, for which there are no gradients yet; None at the end."""
+        """The batch of the next step, with gradients cleared; None at the end."""
         with self._drawing():
             batch = next(self._batches, None)
         for parameter in self.flat.parameters:
@@ -85,7 +85,7 @@ class Visit:
 
     @contextmanager
     def forward(self, rows: int) -> Iterator[None]:
-        """The module may be called for the while, on the visit's batch of so many rows."""
+        """A context in which the module may be called on the visit's batch of so many rows."""
         with (
             self._drawing(),
             running(self.flat.normed) if rows == 1 else nullcontext(),
@@ -94,20 +94,20 @@ class Visit:
             yield
 
     def objective(self, batch: Batch, outputs: Tensor) -> Tensor:
-        """What the step descends on, of the module's ``outputs [b, C]``, without the pulls."""
+        """The objective of the step from the module's ``outputs [b, C]``, without the pulls."""
         losses = TORCH_LOSSES[self._loss](outputs.to(self.flat.torch_dtype), batch.y)
         loss = (losses if batch.weights is None else losses * batch.weights).mean()
         return loss if self._contrast is None else loss + self._contrast.term(batch.X)
 
     def step(self) -> None:
-        """Move the parameters, by the gradients that they have and by the pulls."""
+        """Move the parameters by their gradients and the pulls."""
         self._pulls.add_gradient()
         self._solver.step()
         if self._held is not None and self._kept is not None:
             self._theta[self._held] = self._kept
 
     def finish(self, into: Vector) -> None:
-        """Leave the optimiser's moments to the task, and to ``into [P]``, its start, the parameters that moved."""
+        """Store the optimiser's moments in the task, and the moved parameters in its start ``into [P]``."""
         if self._task.moments is not None:
             self._solver.leave(self._layout, self._task.moments)
         trained = self._theta.cpu().numpy()
@@ -142,7 +142,7 @@ class Visit:
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
-        """Torch's generator goes on for the while from where the visit left it."""
+        """A context in which torch's generator continues from where the visit left it."""
         if self._aside and self._drawn is not None:
             torch.default_generator.set_state(self._drawn)
         yield
@@ -160,7 +160,7 @@ class Visit:
 def play(tasks: Iterable[tuple[Task, Vector]], flats: Sequence[FlatModule], begin: Begin) -> None:
     """Train each task, as many side by side as there are ``flats``, which are copies of one module.
 
-    The vector beside a task is its start ``[P]`` and becomes what was trained of it. ``begin(flat, task)`` makes its
+    The vector beside a task holds its start ``[P]`` and is overwritten with the result. ``begin(flat, task)`` makes its
     visit. Several flats are for a :class:`JointModule`; no bit depends on who else is in progress.
     """
     waiting, free = iter(tasks), list(flats)
@@ -202,7 +202,7 @@ def _step(batches: Mapping[Visit, Batch]) -> None:
 
 
 def _outputs(batches: Mapping[Visit, Batch]) -> list[Tensor]:
-    """Of each visit's module, ``[b, C]``."""
+    """The outputs of each visit's module, ``[b, C]``."""
 
     def call(part: Callable[[Tensor], Any], visit: Visit, x: Tensor) -> Any:
         with visit.forward(len(x)):
