@@ -3,9 +3,10 @@
 A strategy is a frozen dataclass. Its fields are its hyper-parameters, its methods are pure, and what it carries from
 round to round is an explicit value, :class:`State`. The engine calls, once a round and in this order, ``select``,
 ``problem`` and ``aggregate``; before the first round ``setup``, after the last ``personalize``; ``serve`` says which
-model each hospital uses. Every method has a default, and the defaults together are federated averaging. What
-hospitals minimise, and what comes back, is told in :mod:`raysim.strategies.problem`; what the server may ask hospitals
-beside that, in :mod:`raysim.strategies.questions`; what a strategy is given, in :mod:`raysim.strategies.view`.
+model each hospital uses. Every method has a default, and the defaults together are federated averaging. The
+module :mod:`raysim.strategies.problem` defines what hospitals minimise and what comes back,
+:mod:`raysim.strategies.questions` what else the server may ask hospitals, and :mod:`raysim.strategies.view` the
+arguments that a strategy receives.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank,
 ``G`` sums that hospitals' deltas go into. Server-side arrays are float64.
@@ -71,8 +72,8 @@ S = TypeVar("S", bound=State)
 class Asynchrony:
     """Rounds without a common start: the server renews its model whenever a buffer of updates is full.
 
-    A hospital starts from the model of its moment, and is not asked again before its update has been used. Both numbers
-    are lowered to that of the hospitals with training rows.
+    A hospital starts from the model of the moment at which it is asked, and is not asked again before its update has
+    been used. Both numbers are limited to the number of hospitals with training rows.
     """
 
     concurrency: int
@@ -85,13 +86,14 @@ class Strategy:
     """A way of federating. Derive from this class, make it a frozen dataclass, and override what differs."""
 
     yardstick: ClassVar[bool] = False
-    """Whether it is no way of federating, but a reference beside them. Reports show it and never recommend it."""
+    """Whether this is a reference and no way of federating, such as training on pooled rows. Reports show references
+    and never recommend them."""
     title: ClassVar[str] = ""
     """What people call it, on pages. A class that gives none of its own goes by its name."""
     alone: ClassVar[bool] = False
-    """Whether hospitals train by themselves, with nothing of each other's: what federating gains is told against it."""
+    """Whether hospitals train by themselves and share nothing: reports state the gain of federating against it."""
     needs: ClassVar[Needs] = BOUNDED
-    """What the server has to learn of hospitals' updates. Guarantees of privacy rest on it; see :class:`Needs`."""
+    """What the server has to learn of hospitals' updates, on which privacy guarantees depend; see :class:`Needs`."""
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these names and training rows.
@@ -110,15 +112,15 @@ class Strategy:
         """
 
     def uses_selection(self) -> bool:
-        """Whether the configured selection says who takes part. Where it does not, hospitals tell it nothing."""
+        """Whether the configured selection decides who takes part. If not, hospitals send it nothing."""
         return True
 
     def asynchrony(self) -> Asynchrony | None:
         """How hospitals take part without waiting for each other, or None: in rounds.
 
-        Where there is one, the bank is the global model alone, and a round is one renewal of it: ``problem`` and
-        ``aggregate`` are about the updates that went into it. Row 0 then stands for the model that a hospital received,
-        however old: ``view.staleness``.
+        With an :class:`Asynchrony` the bank holds the global model alone, and a round is one update of it: ``problem``
+        and ``aggregate`` concern the hospital updates that went into it. Row 0 then stands for the model that a
+        hospital received, which may be old: see ``view.staleness``.
         """
         return None
 
@@ -129,7 +131,7 @@ class Strategy:
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         """The cohort of ``round`` (1, 2, ...): ascending ids, or ``[POOLED]``.
 
-        A selection that asks for losses hears those under hospitals' cluster models, or else the global one.
+        A selection that asks for losses gets those under hospitals' cluster models, or else under the global model.
         """
         return choose(view, state, view.trainable, "sample", round, start=state.cluster)
 
@@ -151,12 +153,12 @@ class Strategy:
 
         ``[N, G]`` bank rows: which model serves each group of its rows (:meth:`division`).
 
-        May ask hospitals what each of them would find out by itself: here that is a measurement and no traffic.
+        May ask hospitals for what each would find out by itself: here this is a measurement and counts as no traffic.
         """
         return {"global": np.zeros(len(view.sizes), dtype=np.int64)}
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        """The weights of bank rows ``[N, M]`` that make a hospital's model where ``MIXTURE`` is named, or None."""
+        """The weights of bank rows, ``[N, M]``, in the models that ``MIXTURE`` stands for, or None."""
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
@@ -166,8 +168,8 @@ class Strategy:
     def private(self, view: FederationView) -> Mask | None:
         """The parameters ``[P]`` that never leave a hospital, or None.
 
-        Wherever a model of the bank is a hospital's start or serves it, these are the hospital's own: those that it
-        had when it last trained, the model's until then.
+        Wherever a hospital starts from or is served a model of the bank, these parameters are replaced by its own:
+        those that it had when it last trained. Until it has trained they are the model's.
         """
         return None
 
@@ -176,7 +178,7 @@ class Strategy:
         return None
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """What the strategy has to tell of a finished run beside its models, by name: an optimum's bound, say."""
+        """Figures of a finished run beside its models, by name, such as the bound of an optimum."""
         return {}
 
 
@@ -186,8 +188,8 @@ def choose(
     """The configured selection among ``candidates`` (ascending, all with training rows).
 
     ``start [N]`` names the bank row that each hospital would start from (None: the global model). Raises
-    :class:`Invalid` where that is none, for the server has no such model to send with a question, and where the
-    selection picks others than its candidates.
+    :class:`Invalid` where that is no bank row, since the server has no such model to send with a question, and where
+    the selection picks others than its candidates.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: a selection needs rows of the bank, not OWN or MIXTURE")
@@ -214,7 +216,7 @@ def choose(
 
 
 def _among(picked: NDArray[Any], candidates: Ids) -> bool:
-    """Whether all that is ``picked`` is in ``candidates``, which ascend and are not empty."""
+    """Whether all ``picked`` ids are among the ``candidates``, which are ascending and not empty."""
     if picked.dtype.kind not in "iu":
         return False
     at = np.minimum(np.searchsorted(candidates, picked), len(candidates) - 1)

@@ -1,4 +1,4 @@
-"""What each hospital minimises in a round, how its visit goes, and what comes back of it.
+"""What each hospital minimises in a round, how it trains, and what it sends back.
 
 Shapes: ``H`` hospitals in the cohort, ``P`` scalars of a model, ``M`` models in the bank, ``G`` sums that hospitals'
 deltas go into.
@@ -19,14 +19,14 @@ Mask = NDArray[np.bool_]
 
 
 class HospitalSentinel(IntEnum):
-    """Stands where the id of a hospital is expected."""
+    """A special value in place of a hospital's id."""
 
     # The streams of batches are keyed by it: another value would be other batches.
     POOLED = -1
 
 
 class RowSentinel(IntEnum):
-    """Stands where a row of the bank is expected, in the fields that name it."""
+    """A special value in place of a bank row, in the fields that mention it."""
 
     OWN = -2
     MIXTURE = -3
@@ -38,42 +38,41 @@ POOLED = HospitalSentinel.POOLED
 """The rows of all hospitals together, as if they were one hospital's: a cohort of its own."""
 
 OWN = RowSentinel.OWN
-"""The hospital's own kept parameters. Until it has kept some: its mixture of the bank, for strategies that have one,
-else row 0."""
+"""The parameters that the hospital kept. Until it has kept some: its mixture of the bank, for strategies that have
+one, else row 0."""
 
 MIXTURE = RowSentinel.MIXTURE
 """The hospital's mixture of the bank (:meth:`raysim.strategies.base.Strategy.mixture`)."""
 
 LAST = RowSentinel.LAST
-"""The parameters that the problem before this one ended with (:attr:`LocalProblem.then`)."""
+"""The final parameters of the problem before this one (:attr:`LocalProblem.then`)."""
 
 NEAREST = RowSentinel.NEAREST
-"""Of the rows 1 to G, one for each of the problem's sums, that under which the mean loss of the hospital's training
-rows is least, of several the first. The hospital alone knows which: what it sends goes into that one's sum, and zeros
-into all others."""
+"""The bank row, out of 1 to G (one for each sum), with the least mean loss on the hospital's training rows; ties go to
+the first. Only the hospital knows which row it is: it sends its delta into that row's sum and zeros into all others."""
 
 
 class Message(Protocol):
-    """What a hospital itself makes of its delta before this leaves, with numbers beside it, which are summed as it is.
+    """How a hospital transforms its delta before sending it, together with some numbers that are summed like it.
 
-    It travels to the hospitals, so it is small and its fields are plain values. By it the server can learn from sums
-    alone what it would otherwise need single updates for.
+    The message object travels to the hospitals, so it is small and its fields are plain values. It lets the server
+    learn from sums alone what would otherwise need the updates of single hospitals.
     """
 
     @property
     def numbers(self) -> int:
-        """E, how many numbers go with the vector."""
+        """E, the number of numbers sent with the vector."""
         ...
 
     @property
     def counts(self) -> bool:
-        """Whether the numbers are a single 1 among zeros, whatever the data are."""
+        """Whether the numbers are always a single 1 among zeros."""
         ...
 
     def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
         """The vector ``[P]`` and the numbers ``[E]`` of a hospital whose ``delta [P]`` goes into sum ``group``.
 
-        ``loss``: the mean of its training rows under the model that it started from.
+        ``loss``: the mean loss of its training rows under the model that it started from.
         """
         ...
 
@@ -83,16 +82,16 @@ class Pull:
     """A proximal term ``weight/2 * |theta - towards|^2``."""
 
     weight: float | Floats
-    """One for all hospitals, or ``[H]``; at least 0."""
+    """One weight for all hospitals, or ``[H]``; at least 0."""
     towards: Ids
     """The bank row that each is pulled to, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Variates:
-    """Control variates (SCAFFOLD): ``server - own`` is added to the gradient of every step, then ``own`` is renewed.
+    """Control variates (SCAFFOLD): ``server - own`` is added to the gradient of every step, then ``own`` is updated.
 
-    Each hospital remembers its own, 0 at first, and sends its change beside its upload.
+    Each hospital keeps its own variate, 0 at first, and sends the change of it beside its upload.
     """
 
     server: Floats
@@ -100,8 +99,8 @@ class Variates:
     weight: Floats
     """The factor of each hospital's change in :attr:`Update.variates`, ``[H]``."""
     renew: Literal["steps", "gradient"] = "steps"
-    """From the steps that it made, ``own - server + (start - end) / (steps * learning rate)``, or as the full-batch
-    gradient at its start."""
+    """How ``own`` is updated: by the ``steps``, ``own - server + (start - end) / (steps * learning rate)``, or as the
+    full-batch ``gradient`` at the start."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +108,8 @@ class Contrast:
     """A contrastive term (MOON): ``weight`` times the mean over a batch of
     ``softplus((cos(z, z_own) - cos(z, z_start)) / temperature)``.
 
-    ``z`` is what the model being trained makes of a row below its last layer, ``z_start`` what the model that the
-    hospital started from makes of it, ``z_own`` what its kept one does (the former until it has kept one).
+    ``z`` is the representation of a row, the input of the last layer, by the model being trained; ``z_start`` that by
+    the model that the hospital started from; ``z_own`` that by its kept model (``z_start`` until it has kept one).
     """
 
     weight: float
@@ -128,25 +127,25 @@ class Objective:
     contrast: Contrast | None = None
     """A contrastive term."""
     frozen: Mask | None = None
-    """The parameters ``[P]`` that stay what they are."""
+    """A mask ``[P]`` of the parameters that are not trained."""
 
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """How a hospital goes about it. None means as configured."""
+    """How a hospital trains. None means as configured."""
 
     epochs: int | Ids | None = None
     """Passes over its training rows: one number for all hospitals, or ``[H]``."""
     learning_rate: float | None = None
-    """Of its optimiser."""
+    """The optimiser's learning rate."""
     batch_size: int | None = None
     """Rows in a mini-batch; 0 is all of them."""
     optimizer: Literal["sgd", "momentum", "adam"] | None = None
-    """Which optimiser."""
+    """The optimiser's name."""
     keep: bool = False
-    """Whether it remembers its parameters afterwards, as its own model."""
+    """Whether it keeps the resulting parameters as its own model."""
     carry: bool = False
-    """Whether its optimiser goes on where that of its last such visit stopped; else it is fresh."""
+    """Whether its optimiser continues from the state of the last such visit; otherwise it starts afresh."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,41 +153,41 @@ class Upload:
     """What leaves the hospital after its visit. The number of its training rows goes with it."""
 
     weight: Floats | None = None
-    """The factor of what it sends in the sum that this goes into, ``[H]``, or in each of the sums, ``[H, G]``. Needed
-    unless the server sees each hospital's delta by itself (``single``)."""
+    """The weight of what a hospital sends in its sum, ``[H]``, or in each sum, ``[H, G]``. Required unless the server
+    sees each hospital's delta by itself (``single``)."""
     into: Ids | None = None
-    """Which of the sums that is, ``[H]``; the first of them where None."""
+    """The sum that each hospital's vector goes into, ``[H]``; None: the first."""
     sums: int = 1
-    """G, how many sums there are."""
+    """G, the number of sums."""
     what: Literal["delta", "parameters"] = "delta"
     """What is summed: the parameters after training less those before, or the parameters themselves."""
     single: bool = False
-    """Whether the server also receives each delta by itself: actors cannot add them up before they travel."""
+    """Whether the server also receives each delta by itself, so that actors cannot add them up before sending."""
     losses: bool = False
-    """Whether it also sends its mean training loss under the model that it starts from."""
+    """Whether a hospital also sends its mean training loss under the model that it starts from."""
     message: Message | None = None
-    """What the hospital itself makes of its delta first; None: nothing, and no number goes with it."""
+    """How a hospital transforms its delta first; None: it sends the delta itself, and no numbers."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowGroups:
-    """Entries of a problem that are not the cohort's hospitals one by one, but groups of their rows: ``H`` of them.
+    """The ``H`` entries of a problem whose entries are groups of hospitals' rows rather than hospitals.
 
-    A hospital has an entry for each group that it trains on, out of those of
-    :meth:`raysim.strategies.base.Strategy.division`.
+    A hospital has an entry for each group that it trains on; :meth:`raysim.strategies.base.Strategy.division` defines
+    the groups.
     """
 
     hospital: Ids
     """The hospital of each entry, ``[H]``, ascending."""
     group: Ids
-    """Its group of rows, ``[H]``."""
+    """The group of rows of each entry, ``[H]``."""
     rows: Ids
-    """How many training rows are in it, ``[H]``."""
+    """The training rows in each entry, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalProblem:
-    """What each of ``H`` hospitals minimises in a round, how, and what leaves it.
+    """What each of ``H`` hospitals minimises in a round, how it trains, and what it sends.
 
     Federated averaging is ``LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids])))``.
     """
@@ -199,13 +198,13 @@ class LocalProblem:
     upload: Upload | None = None
     """What leaves the hospital, or nothing. At most one problem of a chain uploads."""
     objective: Objective = field(default_factory=Objective)
-    """What is minimised beside the loss."""
+    """The terms that are minimised beside the loss."""
     visit: Visit = field(default_factory=Visit)
-    """How: epochs, rates, batches, and whether the result is kept."""
+    """How hospitals train: epochs, rates, batches, and whether they keep the result."""
     then: LocalProblem | None = None
     """The problem that the same hospitals minimise next, in the same visit."""
     groups: RowGroups | None = None
-    """Where the ``H`` entries are groups of hospitals' rows; of the whole chain, so only in its first problem."""
+    """The ``H`` entries where they are groups of rows; given by the first problem, for the whole chain."""
 
     @property
     def chain(self) -> tuple[LocalProblem, ...]:
@@ -214,12 +213,12 @@ class LocalProblem:
 
     @property
     def sent(self) -> Upload | None:
-        """What leaves a hospital after the whole chain, or None: nothing."""
+        """The upload of the whole chain; None: nothing leaves a hospital."""
         return next((phase.upload for phase in self.chain if phase.upload is not None), None)
 
     @property
     def chosen(self) -> bool:
-        """Whether hospitals choose by themselves where they start."""
+        """Whether hospitals choose by themselves the model that they start from."""
         return bool((self.start == NEAREST).any())
 
     @property
@@ -239,16 +238,16 @@ class Update:
     """What came back from a round."""
 
     ids: Ids
-    """Who took part, an id for each entry of the problem, ``[H]``."""
+    """The hospital of each entry of the problem, ``[H]``."""
     sums: Floats
-    """The weighted sums of what hospitals sent, ``[G, P]``; one of zeros where nobody sends."""
+    """The weighted sums of what hospitals sent, ``[G, P]``; zeros where nobody sent anything."""
     deltas: Floats | None = None
     """Each hospital's delta, ``[H, P]``, where the upload asked for ``single`` ones."""
     losses: Floats | None = None
-    """Each mean training loss before training, ``[H]``, where the upload or the selection asks for them."""
+    """The mean training loss of each entry before training, ``[H]``, where the upload or the selection asks for it."""
     variates: Floats | None = None
-    """The weighted sum of what control variates changed by, ``[P]``, where there are some."""
+    """The weighted sum of the changes of control variates, ``[P]``, where there are some."""
     numbers: Floats | None = None
-    """The weighted sums of the numbers that went with what hospitals sent, ``[E]``, where there are some."""
+    """The weighted sums of the numbers that hospitals' messages added, ``[E]``, where there are some."""
     problem: LocalProblem | None = None
-    """What they minimised."""
+    """The problem that hospitals minimised."""

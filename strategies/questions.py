@@ -1,4 +1,4 @@
-"""What the server may ask hospitals about their training rows, and how those are divided into groups.
+"""What the server may ask hospitals about their training rows, and how rows are divided into groups.
 
 Shapes: ``N`` hospitals in the federation, ``n`` rows of one hospital, ``M`` models, ``G`` groups of rows.
 """
@@ -22,10 +22,10 @@ class HospitalRows:
 
     ``X [n, F]`` preprocessed features, of which the first ``D`` columns are values and the rest flags,
     ``y [n]`` class indices out of ``classes``, ``observed [n, D]`` whether a value was recorded. ``losses [M, n]`` is
-    each row's loss under each of the ``M`` models that came with the question, and ``outputs`` what each of them says
-    of the rows: ``[n]`` margins of class 1 for two classes, else ``[n, C]`` logits. ``patients()`` gives the attributes
-    that the data knows (``sex`` and ``ethnicity`` as text, ``age`` in years), each ``[n]``. ``rng`` is the hospital's
-    own stream, ``hospital`` its id.
+    each row's loss under each of the ``M`` models that came with the question, and ``outputs`` each model's outputs
+    for the rows: ``[n]`` margins of class 1 for two classes, else ``[n, C]`` logits. ``patients()`` gives the
+    attributes that the data knows (``sex`` and ``ethnicity`` as text, ``age`` in years), each ``[n]``. ``rng`` is the
+    hospital's own random stream, ``hospital`` its id.
     """
 
     X: NDArray[Any]
@@ -40,10 +40,10 @@ class HospitalRows:
 
 
 class Division(Protocol):
-    """Cuts the rows of every hospital into ``count`` groups by what they are: the clusters of patients.
+    """Divides the rows of every hospital into ``count`` groups by their features: clusters of patients.
 
-    It travels to the hospitals, so it is small and its fields are plain values and arrays; what it says of a row
-    depends on that row and its hospital alone. It may have ``scalars``, as a :class:`Question` has.
+    It travels to the hospitals, so it is small and its fields are plain values and arrays. The group of a row depends
+    on that row and its hospital alone. It may have ``scalars``, as a :class:`Question` has.
     """
 
     @property
@@ -59,10 +59,10 @@ class Division(Protocol):
 class Question(Protocol):
     """Something the server asks hospitals, before training or in a round. What it returns has left the hospital.
 
-    One that carries what the server has found out has an attribute ``scalars``: how many each hospital receives with
-    it, one number for all or ``[N]``. Models that go with it are counted anyway, and what is configured is known
-    everywhere. One whose answer follows from sums over rows can say so (:class:`Summed`); hospitals can then be asked
-    to tell it with noise.
+    A question that carries results of the server has an attribute ``scalars``: how many each hospital receives with it,
+    one number for all or ``[N]``. Models that travel with it are counted anyway, and configured values are known
+    everywhere. A question whose answer follows from sums over rows can be :class:`Summed`; hospitals can then add noise
+    to their answers.
     """
 
     kind: ClassVar[str]
@@ -75,9 +75,9 @@ class Question(Protocol):
 
 @runtime_checkable
 class Summed(Protocol):
-    """A :class:`Question` whose answer follows from a sum over rows, of which one row moves no more than is known.
+    """A :class:`Question` whose answer follows from a sum over rows, where the contribution of a row is bounded.
 
-    ``nobody`` is a hospital without rows: its shapes and classes are those of all, and it tells nothing of anybody.
+    The argument ``nobody`` is a hospital without rows, which has the shapes and classes of all and reveals nothing.
     """
 
     kind: ClassVar[str]
@@ -88,14 +88,14 @@ class Summed(Protocol):
         ...
 
     def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
-        """How long what one row adds can be: the sum of its absolute entries, and its 2-norm.
+        """The greatest 1-norm and 2-norm of what one row adds.
 
-        May raise ``ValueError`` for rows of which nothing bounds what they add.
+        May raise ``ValueError`` where these are not bounded.
         """
         ...
 
     def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        """The answer, out of a sum ``[K]`` that need not be that of any rows."""
+        """The answer from a sum ``[K]``, which with noise need not be the sum of any rows."""
         ...
 
 
@@ -108,7 +108,7 @@ class Ask(Protocol):
 
 
 LARGEST_LOSS = 8.0
-"""What the loss of one row counts at most where losses are told with noise."""
+"""The bound of one row's loss in noisy answers."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Size:
 
 @dataclass(frozen=True, eq=False)
 class GroupSizes:
-    """How many training rows a hospital has in each group of a division, ``[G]``. With it the division gets there."""
+    """How many training rows a hospital has in each group of a division, ``[G]``; this also sends it the division."""
 
     division: Division
     kind: ClassVar[str] = "group_sizes"

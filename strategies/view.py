@@ -1,4 +1,4 @@
-"""What a strategy is given: the federation as its server sees it, the selection, and the state that it made itself.
+"""The arguments of a strategy: the federation as its server sees it, the selection, and the strategy's own state.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank.
 """
@@ -18,7 +18,7 @@ from raysim.strategies.questions import Ask
 
 @dataclass(frozen=True)
 class Training:
-    """What a run trains and how."""
+    """What a run trains, and how."""
 
     parameters: Mapping[str, slice]
     """The model's tensors by name, in order."""
@@ -32,7 +32,7 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """What a selection chooses from."""
+    """The candidates of one draw of a selection, and what it may use to choose among them."""
 
     candidates: Ids
     """The ids of M hospitals, ``[M]``, ascending."""
@@ -41,7 +41,7 @@ class Draw:
     rng: np.random.Generator
     """The stream of this draw."""
     memory: Any
-    """What the selection remembers."""
+    """What the selection remembers from earlier rounds."""
     losses: Callable[[Ids], Floats]
     """``losses(ids)`` asks these candidates for their mean training loss under the model that they would start from,
     ``[len(ids)]``."""
@@ -61,9 +61,9 @@ class Selection:
         return None
 
     def rate(self) -> float | None:
-        """The chance by which each candidate takes part, by a coin of its own; None where it is not drawn like that.
+        """The probability with which each candidate takes part independently (Poisson sampling); None: drawn otherwise.
 
-        Guarantees of privacy for hospitals rest on it.
+        Privacy guarantees for hospitals depend on it.
         """
         return None
 
@@ -72,7 +72,7 @@ class Selection:
         raise NotImplementedError
 
     def observe(self, memory: Any, update: Update) -> Any:
-        """What it remembers after a round."""
+        """What the selection remembers after a round."""
         return memory
 
 
@@ -95,15 +95,15 @@ class FederationView:
     selection: Selection
     """As configured."""
     memory: Any
-    """What the selection remembers."""
+    """What the selection remembers from earlier rounds."""
     rng: Callable[..., np.random.Generator]
     """``rng(purpose, *key)``: a stream of the run's seed."""
     ask: Ask
     """``ask(question)``: one answer per hospital in id order; hospitals without training rows answer too."""
     parameters: Mapping[str, slice] = field(default_factory=dict)
-    """Where each tensor of the model lies in its parameters, by name and in order."""
+    """The slice of each tensor in the model's parameters, by name and in order."""
     measured: frozenset[str] = frozenset()
-    """The tensors that no gradient moves: running statistics."""
+    """The tensors that no gradient moves, such as running statistics."""
     available: Mask | None = None
     """Which hospitals can be selected now, ``[N]``; None where all are always there."""
     staleness: Ids | None = None
@@ -111,12 +111,12 @@ class FederationView:
     round_seconds: Floats | None = None
     """How long a round takes each hospital, ``[N]``; None where no time passes."""
     round: int = 0
-    """The round that is played (1, 2, ...), 0 before the first."""
+    """The present round (1, 2, ...), 0 before the first."""
     hides: bool = False
-    """Whether the server is to learn sums of all hospitals alone: they then choose and count by themselves what it
-    would otherwise need their single answers for (``Upload.message``, ``NEAREST``)."""
+    """Whether the server may learn only sums over all hospitals: hospitals then choose and count by themselves
+    (``Upload.message``, ``NEAREST``) instead of sending single answers."""
     least_members: int = 1
-    """How many hospitals with training rows each cluster is to have; strategies merge smaller ones."""
+    """The fewest hospitals with training rows in a cluster; strategies merge smaller clusters."""
 
     @property
     def trainable(self) -> Ids:
@@ -125,14 +125,14 @@ class FederationView:
 
     @property
     def present(self) -> Ids:
-        """Those of them that can be selected now."""
+        """Ids of the trainable hospitals that can be selected now, ascending."""
         ids = self.trainable
         return ids if self.available is None else ids[self.available[ids]]
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What a strategy carries from round to round. Strategies that carry more derive from this class."""
+    """The state of a strategy between rounds. Strategies with more state derive from this class."""
 
     bank: Floats
     """The server's models ``[M, P]``, and nothing else; row 0 is the global one."""
