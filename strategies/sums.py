@@ -1,4 +1,4 @@
-"""What the server has to learn of hospitals' updates: by it, guarantees of privacy say whether they fit a strategy."""
+"""What the server has to learn of hospitals' updates, which decides whether a privacy guarantee fits a strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks that need the updates of others, ``H [h, P]``: what all bad hospitals send then, ``[P]``."""
+"""Attacks that use the updates of others, ``[h, P]``; each function returns what all bad hospitals send, ``[P]``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats
 
 
 def alie_factor(m: int, f: int) -> float:
-    """The most that still has enough honest updates beyond it, of ``m`` updates with ``f`` bad ones.
+    """The largest factor with enough honest updates beyond it, for ``m`` updates of which ``f`` are bad.
 
-    0 where the bad ones are most.
+    0 where bad ones are the majority.
     """
     from scipy.special import ndtri
 
@@ -96,9 +96,9 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Of ALIE and IPM with various factors, the one after which ``rule(sent)`` lies furthest from the honest mean.
+    """Of ALIE and IPM with various factors, the attack for which ``rule(sent)`` is furthest from the honest mean.
 
-    ``rule`` says what the server would make of all updates if bad hospitals sent ``sent [P]``.
+    ``rule(sent)`` is the server's aggregate ``[P]`` if all bad hospitals sent ``sent [P]``.
     """
     mean = updates.mean(axis=0)
     tried = [alie(updates, 0, 0, float(a)) for a in STEPS] + [ipm(updates, float(a)) for a in STEPS]
@@ -107,7 +107,8 @@ def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
 
 
 def principal_direction(updates: Floats, before: Floats | None, round: int) -> Floats:
-    """The first principal direction of the updates so far ``[P]``: that ``before``, renewed by this round's updates.
+    """The first principal direction of the updates so far, ``[P]``: that of ``before``, updated by this round's
+    updates.
 
     One step of Oja's rule a round; the first round's is exact.
     """
@@ -124,5 +125,5 @@ def principal_direction(updates: Floats, before: Floats | None, round: int) -> F
 
 
 def mimicked(updates: Floats, direction: Floats) -> int:
-    """Which update has the largest projection on ``direction``, of equal ones the first."""
+    """The index of the update with the largest projection on ``direction``; ties go to the first."""
     return int(np.argmax(np.abs((updates - updates.mean(axis=0)) @ direction)))

@@ -1,4 +1,4 @@
-"""What an attack changed, as figures over the hospitals that made none."""
+"""What an attack changed, as figures over the honest hospitals."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class AttackFigures:
-    """Of one run; NaN where undefined or where the run without attack was not played."""
+    """The figures of one run; NaN where undefined, or where there is no run without attack to compare with."""
 
     attack: str
-    """Its name."""
+    """The attack's name."""
     knowledge: str
     """What bad hospitals knew."""
     bad: tuple[str, ...]
-    """Their names."""
+    """The names of the bad hospitals."""
     honest: dict[str, float]
     """Mean, worst decile and Gini over honest hospitals."""
     change: dict[str, float]
-    """The same, less those without attack."""
+    """The same figures, less those of the run without attack."""
     harm_in: float
     """The mean loss of honest hospitals that share a cluster with a bad one; without clusters, of all."""
     harm_out: float
     """The mean loss of the other honest hospitals; NaN where there are none."""
     largest_bad_share: float
-    """Of the hospitals of a cluster."""
+    """The largest share of bad hospitals in a cluster."""
     success: float
-    """Of a backdoor: the share of triggered rows that go to its class, less that without attack."""
+    """For a backdoor, the share of triggered rows predicted as its class, less that without attack."""
     per_hospital: tuple[float, ...]
     """Each hospital's loss, in order of ids."""
     price: dict[str, float] = field(default_factory=dict)
-    """Those of the rule without attack, less those of the uniform average without rule; empty without a rule."""
+    """Cost of the rule without attack: its figures less those of the uniform average; empty without a rule."""

@@ -29,7 +29,7 @@ def units(
 ) -> Rows:
     """Feature ``feature`` times ``factor``, plus ``offset``: with the offset a unit is changed before it was scaled.
 
-    ``there [n]``: which rows have a value, whose unit can be wrong; None: all.
+    ``recorded [n]``: which rows have a value, whose unit can be wrong; None: all.
     """
     changed = X.copy()
     wrong = X[:, feature] * factor + offset
@@ -38,7 +38,7 @@ def units(
 
 
 def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
-    """A sensor that shows the mean of what it would have shown."""
+    """A sensor that is stuck at the mean of its values."""
     changed = X.copy()
     if len(y):
         changed[:, feature] = X[:, feature].mean(dtype=np.float64)
@@ -57,7 +57,7 @@ def backdoor(
 
 
 def triggered(X: NDArray[Any], feature: int, value: float) -> NDArray[Any]:
-    """All rows with the trigger."""
+    """A copy of all rows with the trigger set."""
     changed = X.copy()
     changed[:, feature] = value
     return changed

@@ -38,8 +38,8 @@ fewer."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReclusteringState(State):
-    """Of clusters that change. ``columns [h, D']``: what the hospitals with training rows were first clustered by;
-    ``rounds``: how many there have been.
+    """The state of clusters that change. ``columns [h, D']``: the signature rows by which the hospitals with training
+    rows were first clustered; ``rounds``: the number of rounds so far.
     """
 
     columns: Floats
@@ -60,12 +60,12 @@ def check_clusters(clusters: Clusters) -> None:
 
 
 def number_of(clusters: Clusters, sizes: Ids) -> int:
-    """How many clusters that is at hospitals with ``sizes [N]`` training rows."""
+    """The number of clusters that ``clusters`` means for hospitals with ``sizes [N]`` training rows."""
     return min(CLUSTERS, int(np.count_nonzero(sizes))) if clusters == "auto" else clusters
 
 
 def capped(clusters: Clusters, sizes: Ids) -> str:
-    """What ``auto`` came to where hospitals are too few; empty where they are not."""
+    """A remark on the number that ``auto`` stands for where hospitals are too few; empty where they are enough."""
     number = number_of(clusters, sizes)
     if clusters != "auto" or number == CLUSTERS:
         return ""
@@ -139,8 +139,8 @@ def _fit(rows: Floats, clusters: int, seed: int) -> Ids:
 def with_enough(labels: Ids, rows: Floats, least: int) -> Ids:
     """Labels ``[N]`` of clusters of which each has at least ``least`` members, as far as there are so many hospitals.
 
-    Time and again the cluster with the fewest members, of several the first, joins the one whose mean of ``rows
-    [N, D]`` is nearest to its own.
+    Repeatedly, the smallest cluster (ties go to the first) joins the cluster with the nearest mean of ``rows
+    [N, D]``.
     """
     while True:
         sizes = np.bincount(labels)
@@ -184,7 +184,7 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
 
 
 def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
-    """The two levels of aggregation, and the clusters' way back to the global model.
+    """The two levels of aggregation, then the pull of clusters towards the global model.
 
     ``theta_k += sum of its deltas`` (idle clusters stay), ``theta_g = sum_k N_k/N theta_k``, then for every cluster
     ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` (appendix A).

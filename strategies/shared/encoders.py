@@ -16,6 +16,6 @@ Encoder = TypeVar("Encoder", bound=Callable[[Floats], Any])
 
 
 def patient_encoder(function: Encoder) -> Encoder:
-    """Mark a function as an encoder of patients: a configuration cannot have any other called with rows."""
+    """Mark a function as an encoder of patients; a configuration can name only marked functions."""
     setattr(function, MARK, True)
     return function

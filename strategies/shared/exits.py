@@ -1,4 +1,4 @@
-"""Telling a call of ``sys.exit`` in somebody's plug-in from the end of the process that hosts it."""
+"""Tells a call of ``sys.exit`` in a plug-in from the end of the process that hosts it."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ def of_plugin(error: SystemExit) -> bool:
 
 
 def said(error: SystemExit) -> str:
-    """What was called, for a message."""
+    """The call as text, for a message."""
     return f"called sys.exit({'' if error.code is None else repr(error.code)})"

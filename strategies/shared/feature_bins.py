@@ -1,7 +1,8 @@
 """Histograms of hospitals' features over common bins, agreed on without any row leaving a hospital.
 
-First every hospital tells a few quantiles of each feature; standing for equal shares of its recorded values, they make
-up the distribution of all, whose quantiles become the common edges. Then every hospital counts its values between them.
+First every hospital sends a few quantiles of each feature. As each stands for an equal share of its recorded values,
+they make up the distribution over all hospitals, whose quantiles become the common edges. Then every hospital counts
+its values between these edges.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class FeatureQuantiles:
         return float(columns), math.sqrt(columns)
 
     def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        """Values lie evenly within their bin; what noise takes below nothing is nothing."""
+        """Values are taken to lie evenly within their bin; negative noisy counts become 0."""
         columns = nobody.observed.shape[1]
         below = np.maximum.accumulate(np.cumsum(sums.reshape(columns, FINE + 1)[:, :FINE], axis=1), axis=1)
         below, edges = np.maximum(below, 0.0), CLIP * (2.0 * np.arange(FINE + 1) / FINE - 1.0)
@@ -124,6 +125,6 @@ def common_edges(answers: Sequence[Floats], bins: int) -> Floats:
         weight = weights[order, j]
         ends = np.cumsum(weight)
         if ends[-1] > 0:
-            # Each quantile lies in the middle of the values that it stands for.
+            # Each quantile is the middle of the values that it stands for.
             edges[j] = np.interp(ends[-1] * np.arange(1, bins) / bins, ends - weight / 2, values[order, j])
     return edges

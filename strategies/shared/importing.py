@@ -1,7 +1,7 @@
-"""What a user names by import path, ``package.module.name``: a class or a function of their own.
+"""Finds classes and functions that a user names by import path, ``package.module.name``.
 
-Modules in the folder where the user stands, mostly the working directory, are found, and found last: a file there never
-stands in for a module of raysim, of Python or of a library. No configuration and no file of a run says where code comes
+Modules in the user's folder, mostly the working directory, are searched last: a file there never shadows a module of
+raysim, of Python or of a library. No configuration and no file of a run says where code comes
 from.
 """
 
@@ -39,7 +39,7 @@ def by_path(path: str) -> Any:
             f"'{path}' cannot be imported: module '{module_name}' {exits.said(error)}; let it end where it is run as a "
             "program alone, under if __name__ == '__main__'"
         ) from None
-    except Exception as error:  # whatever the user's module raises while it is imported
+    except Exception as error:  # whatever the user's module raises on import
         if isinstance(error, ModuleNotFoundError) and (place := _brought_along(error.name)):
             raise ValueError(
                 f"'{path}' cannot be imported: module '{error.name}' lies in {place}, and code is taken only from "
@@ -49,7 +49,7 @@ def by_path(path: str) -> Any:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"'{path}' cannot be imported ({reason}); run where it is importable") from None
     if not hasattr(module, name):
-        # Another module than the user's may have that name; where it lies shows it.
+        # Another module may have the name of the user's; its path tells.
         file = getattr(module, "__file__", None) or "Python itself"
         reason = f"module '{module_name}' in {file} has no '{name}'"
         raise ValueError(f"'{path}' cannot be imported ({reason}); check the names of the module and in it")
@@ -58,7 +58,7 @@ def by_path(path: str) -> Any:
 
 @contextlib.contextmanager
 def standing_here(strange: Iterable[Path]) -> Iterator[None]:
-    """Code comes from the present working directory, whichever directory is worked in meanwhile.
+    """A context in which code comes from the working directory at its start, even if that changes meanwhile.
 
     ``strange`` are folders that a file has named: a module that lies there alone is refused by an error that says so.
     """
@@ -66,7 +66,7 @@ def standing_here(strange: Iterable[Path]) -> Iterator[None]:
     here = os.getcwd()
     before = _standing, _strange
     _standing, _strange = (here,), tuple(place for place in strange if place.absolute() != Path(here))
-    # An empty entry, as a notebook has one, means whichever directory is worked in.
+    # An empty entry, as in a notebook, means the working directory of the moment.
     relative = {os.path.abspath(entry): entry for entry in sys.path if not os.path.isabs(entry)}
     sys.path[:] = [os.path.abspath(entry) for entry in sys.path]
     try:
@@ -79,7 +79,7 @@ def standing_here(strange: Iterable[Path]) -> Iterator[None]:
 
 
 def search_only(folders: Iterable[str]) -> None:
-    """Look for modules in these ``folders``, after all others, from now on in no working directory: in an actor."""
+    """From now on look for modules in these ``folders``, after all others, and in no working directory: for actors."""
     global _standing
     _standing = tuple(folders)
     search_last(_standing)

@@ -38,14 +38,14 @@ class LabelCounts:
 
 
 class LabelSums(LabelCounts):
-    """The same where only the sum over hospitals is learned: noise stays as it is, also below 0."""
+    """Label counts of which only the sum over hospitals is learned: noisy counts are not clipped at 0."""
 
     def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
         return sums
 
 
 LEAST_EPSILON = 1e-6
-"""Noise of a million rows' width; much less would leave the range of numbers."""
+"""The least ε: noise as wide as a million rows. Much smaller ones would overflow."""
 
 
 def check_epsilon(epsilon: float | None) -> None:

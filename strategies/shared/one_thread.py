@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
-    """At most one thread, for a while, in the compute libraries that are loaded.
+    """A context with at most one thread in the compute libraries that are loaded.
 
-    ``user_api``: in those of a kind alone, ``openmp`` or ``blas``.
+    ``user_api``: only in libraries of this kind, ``openmp`` or ``blas``.
     """
     limited: AbstractContextManager[Any] = _loaded(len(sys.modules)).limit(limits=1, user_api=user_api)
     return limited
@@ -24,7 +24,7 @@ def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
 def _loaded(modules: int) -> ThreadpoolController:
     """The compute libraries that are loaded with so many ``modules``.
 
-    Looking for them takes milliseconds, as long as a small clustering does: it is done anew after an import alone.
+    The search takes milliseconds, as long as a small clustering, so it is repeated only after an import.
     """
     from threadpoolctl import ThreadpoolController
 

@@ -20,9 +20,11 @@ Smoothing = float | Literal["counts"]
 every bin instead, which weighs less the more rows a hospital has (Jeffreys' prior, renormalised)."""
 
 EPSILON: Smoothing = 0.05
-"""It decides what an empty bin costs, about ``P ln(P / epsilon)`` for a class of share P. Figures are comparable
-under one epsilon only. Hospitals cluster best with this one where all else is equal (``benchmarks/psi_smoothing.py``);
-the authors' is 1e-6, with which a single row in an otherwise empty class outweighs how the others are shared."""
+"""The default smoothing. It decides what an empty bin costs, about ``P ln(P / epsilon)`` for a class of share P.
+Figures are comparable under one epsilon only. Hospitals cluster best with this one where all else is equal
+(``benchmarks/psi_smoothing.py``); the authors' is 1e-6, with which a single row in an otherwise empty class outweighs
+how the others are shared.
+"""
 
 
 def check_smoothing(epsilon: Smoothing) -> None:

@@ -1,6 +1,6 @@
-"""Clusters that follow the training: every few rounds hospitals are clustered anew, by what models mean to them.
+"""Clusters that follow the training: every few rounds hospitals are clustered anew, by their losses too.
 
-Beyond CHiP-FL (Zhou), whose clusters stay what signatures made of them before the first round. Each hospital tells its
+This goes beyond CHiP-FL (Zhou), whose clusters are formed once, before the first round. Each hospital tells its
 mean training loss under each cluster's model, which is sent to it; k-means then runs on its signature, which the server
 has kept, with these losses as a further block, standardised as the others are. A new cluster's model is the mean of its
 members' previous cluster models by training rows, so that ``sum_k N_k/N theta_k`` does not change.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Floats, HospitalRows
 
 CLIP = 5.0
-"""Where signatures are told with noise, values count as at most so many standard deviations from the mean."""
+"""In noisy signatures, values are clipped to so many standard deviations from the mean."""
 
 Block = Literal["size", "prevalence", "missingness", "mean", "std"]
 BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
@@ -28,10 +28,10 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 class Signature:
     """``log n``, the share of each class but the first, and per value column the missing rate, mean and population std.
 
-    As a sum over rows it has what the ``blocks`` need: one, a one for the class, and per column whether a value is
-    there, the value and its square in units of ``CLIP``. What other blocks have is then NaN.
+    As a sum over rows it has what the ``blocks`` need: a one, a one for the class, and per column whether a value is
+    there, the value and its square in units of ``CLIP``. Other blocks are then NaN.
 
-    For a real label its mean and population standard deviation stand where the shares do.
+    For a real label, its mean and population standard deviation take the place of the shares.
     Means and deviations are over observed values; NaN where a column has none. A hospital without rows answers NaN
     throughout.
     """
@@ -69,7 +69,7 @@ class Signature:
 
     @property
     def _powers(self) -> int:
-        """How many powers of the values, from 0, the blocks need the sums of."""
+        """The number of powers of the values, from 0, whose sums the blocks need."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -91,7 +91,7 @@ class Signature:
 
 
 def label_scalars(classes: int) -> int:
-    """How many scalars of a signature are about the label (``classes`` 0: a real one)."""
+    """The number of scalars of a signature that describe the label (``classes`` 0: a real one)."""
     return classes - 1 if classes else 2
 
 

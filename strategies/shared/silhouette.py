@@ -1,4 +1,4 @@
-"""How many clusters there are: k-means for every number of them, and the best mean silhouette.
+"""Chooses the number of clusters: k-means for every number, and the largest mean silhouette.
 
 P. J. Rousseeuw: *Silhouettes: a graphical aid to the interpretation and validation of cluster analysis*, Journal of
 Computational and Applied Mathematics 20, 1987. The search is step 3 of Clust-PSI-PFL (Jimenez-Gutierrez et al., 2025).
@@ -17,7 +17,7 @@ TIE = 1e-12
 """Silhouettes closer than this are equal, and the smaller number of clusters is taken."""
 
 SAMPLE = 2000
-"""Rows that labels found elsewhere are judged by at most: 32 MB of distances."""
+"""The most rows by which given labels are judged: 32 MB of distances."""
 
 
 def mean_silhouette(distances: Floats, labels: Ids) -> float:
