@@ -1,1 +1,1 @@
-"""What is sent for an update, and in how many bits."""
+"""Compression of the updates that hospitals send, and the bits of each message."""

@@ -17,37 +17,38 @@ Feedback = Literal["none", "ef", "ef21"]
 
 @dataclass(frozen=True)
 class Compression:
-    """Which compressor, and how."""
+    """A compressor with its settings; each setting is read by the compressors that its line names."""
 
     name: str
     """``top_k``, ``random_k``, ``sign``, ``qsgd`` or ``grid``."""
     ratio: float = 0.1
-    """The share of entries that ``top_k`` and ``random_k`` send."""
+    """``top_k``, ``random_k``: the share of entries that are sent."""
     levels: int = 16
-    """Of QSGD."""
+    """``qsgd``: into how many steps the length of the vector is divided."""
     bits: int = 8
-    """Of an entry on the grid."""
+    """``grid``: of each entry."""
     step: float = 1e-3
-    """Of the grid."""
+    """``grid``: the distance between neighbouring values, in the update's unit."""
     indices: str = "common"
-    """Of ``random_k``: ``common`` to all hospitals of a round, or each its ``own``."""
+    """``random_k``: ``common`` draws entries once for all hospitals of a round, ``own`` for each hospital apart."""
     feedback: Feedback = "none"
-    """What becomes of what was not sent."""
+    """``none``: what was not sent is lost; ``ef``, ``ef21``: see :func:`with_error_feedback` and :func:`ef21`."""
 
     def count(self, p: int) -> int:
-        """How many of ``p`` entries are sent: at least one, and the whole of ``ratio * p`` that is not below it."""
+        """How many of ``p`` entries are sent: ``ratio * p`` rounded up, at least one."""
         return max(1, min(p, ceil(self.ratio * p - 1e-9)))
 
     def whole(self, weight: float) -> tuple[Compression, float]:
-        """The grid whose multiples, times ``weight``, are added up without rounding, and what one step then counts.
+        """This grid with its step adjusted so that messages times ``weight`` add up without rounding; and ``weight``
+        times that step.
 
-        A sum of messages then tells the sum of their multiples and no more.
+        A sum of messages then reveals the sum of their whole multiples and nothing else.
         """
         counts = exact_multiple(weight * self.step)
         return replace(self, step=counts / weight), counts
 
     def compress(self, u: Floats, rng: np.random.Generator) -> tuple[Floats, int]:
-        """What the server reads of ``u [P]``, and the bits of the message."""
+        """The vector ``[P]`` that the server reconstructs of ``u [P]``, and the bits of the message."""
         p = len(u)
         k = self.count(p)
         if self.name == "top_k":
@@ -75,9 +76,10 @@ class Compression:
 def with_error_feedback(
     compression: Compression, update: Floats, error: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, int]:
-    """EF: what is sent of ``update + error``, the error that stays for the next time, and the bits.
+    """Error feedback (EF): compress ``update + error``. Returns what is sent ``[P]``, the new error ``[P]``, the bits.
 
-    What was sent so far and the error add up to the updates so far.
+    ``error [P]`` is what earlier rounds left unsent. All that was sent so far plus the new error equals the sum of all
+    updates.
     """
     owed = update + error
     sent, bits = compression.compress(owed, rng)
@@ -87,9 +89,9 @@ def with_error_feedback(
 def ef21(
     compression: Compression, update: Floats, held: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, int]:
-    """EF21: what is sent of ``update - held``, what is held then, and the bits.
+    """EF21 (Richtarik et al. 2021): compress ``update - held``. Returns what is sent ``[P]``, the new held, the bits.
 
-    The server holds the same for each hospital: it adds up what each has sent (Richtarik et al. 2021).
+    ``held [P]`` is the sum of all that the hospital has sent. The server keeps the same sum for each hospital.
     """
     sent, bits = compression.compress(update - held, rng)
     return sent, held + sent, bits

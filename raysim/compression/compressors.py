@@ -1,6 +1,7 @@
-"""Five compressors of a vector ``u [P]``: what the server reads of the message, and how many bits that has.
+"""Five compressors of a vector ``u [P]``: the vector ``[P]`` that the server reconstructs, and the bits of the message.
 
-Each is a function of the vector and of a random generator; the generator's draws are the only chance in it.
+Each is a function of the vector and, where it is random, of a generator. A ``*_bits`` function counts one message of
+``p`` entries.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ FLOAT_BITS = 32
 
 
 def top_k(u: Floats, k: int) -> Floats:
-    """The ``k`` entries with the largest magnitudes, of equal ones the first; 0 elsewhere."""
+    """The ``k`` entries with the largest magnitudes, the first among equals; 0 elsewhere."""
     if k >= len(u):
         return u.copy()
     kept = np.argsort(-np.abs(u), kind="stable")[:k]
@@ -26,7 +27,7 @@ def top_k(u: Floats, k: int) -> Floats:
 
 
 def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
-    """``k`` entries drawn evenly, times ``P / k``; unbiased."""
+    """``k`` entries drawn uniformly, times ``P / k``; 0 elsewhere. Unbiased."""
     p = len(u)
     if k >= p:
         return u.copy()
@@ -37,15 +38,15 @@ def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
 
 
 def sign(u: Floats) -> Floats:
-    """The mean magnitude with each entry's sign; 0 has none."""
+    """The mean magnitude with each entry's sign; an entry 0 stays 0."""
     sent: Floats = np.sign(u) * np.abs(u).mean()
     return sent
 
 
 def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
-    """Each entry as a sign and one of ``levels + 1`` even shares of the length, up or down by chance; unbiased.
+    """QSGD (Alistarh et al. 2017): each magnitude is a multiple ``0..levels`` of ``|u| / levels``. Unbiased.
 
-    Alistarh et al. 2017.
+    An entry between two multiples is rounded up or down at random.
     """
     length = float(np.linalg.norm(u))
     if length == 0.0:
@@ -58,9 +59,9 @@ def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
 
 
 def grid(u: Floats, step: float, bits: int, rng: np.random.Generator) -> Floats:
-    """The whole multiple of ``step`` below or above each entry, by chance; unbiased within the range of ``bits`` bits.
+    """Each entry rounded at random to the multiple of ``step`` below or above it. Unbiased within ``grid_limit(bits)``.
 
-    What lies beyond ``grid_limit`` is sent as that.
+    Multiples beyond the limit are sent as the limit.
     """
     low, high = grid_limit(bits)
     return np.clip(np.floor(u / step + rng.random(len(u))), low, high) * step
@@ -72,27 +73,27 @@ def grid_limit(bits: int) -> tuple[int, int]:
 
 
 def top_k_bits(p: int, k: int) -> int:
-    """The values, and whichever is shorter: their places, or a flag for each entry; no places where all are sent."""
+    """The values, and their places: indices or a flag for each entry, whichever is shorter; none if all are sent."""
     places = 0 if k >= p else min(k * ceil(log2(p)), p)
     return min(k, p) * FLOAT_BITS + places
 
 
 def random_k_bits(p: int, k: int) -> int:
-    """The values; their places follow from the run's seed."""
+    """The values alone: the server draws their places from the run's seed."""
     return min(k, p) * FLOAT_BITS
 
 
 def sign_bits(u: Floats) -> int:
-    """The magnitude and a sign for each entry; where some are 0, a flag for each entry too."""
+    """The mean magnitude and a sign for each entry of ``u [P]``; if some are 0, also a flag for each entry."""
     p = len(u)
     return FLOAT_BITS + p + (p if (u == 0).any() else 0)
 
 
 def qsgd_bits(p: int, levels: int) -> int:
-    """The length, and for each entry a sign and a level."""
+    """The vector's length, and a sign and a level for each entry."""
     return FLOAT_BITS + p * (1 + ceil(log2(levels + 1)))
 
 
 def grid_bits(p: int, bits: int) -> int:
-    """``bits`` for each entry; the step is known."""
+    """``bits`` for each entry; the server knows the step from the configuration."""
     return p * bits
