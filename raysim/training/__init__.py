@@ -1,4 +1,4 @@
-"""What a hospital minimises, computed fast.
+"""Local training: models, losses, optimisers, and the kernels that run them fast.
 
-Models by family, kernels by model and device.
+There is a file for each family of models, and a kernel for each kind of model and device.
 """

@@ -25,7 +25,7 @@ Vector = NDArray[Any]  # [P], float32 or float64 by the run's precision
 
 @dataclass(frozen=True)
 class Layout:
-    """How a flat parameter vector of length ``size`` is cut into named tensors, in order.
+    """How a flat parameter vector ``[P]`` is cut into named tensors, in order.
 
     The last ``buffers`` tensors are no parameters but statistics that a module measures as it trains (such as the
     running means of batch norm): no gradient moves them.
@@ -83,7 +83,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The local optimiser; its state starts fresh with each task that brings none.
+    """The local optimiser. Its state starts fresh with each task that brings no :class:`Moments`.
 
     ``name`` is ``sgd``, ``momentum`` (coefficient .9) or ``adam`` (betas .9 and .999, eps 1e-8, bias-corrected).
     ``batch_size`` 0 is the full batch. ``learning_rate`` may be overridden per task. ``weight_decay`` adds
@@ -99,10 +99,10 @@ class Optimizer:
 
 @dataclass(eq=False)
 class Moments:
-    """The state of an optimiser between visits. A kernel reads it when a task begins and updates it at the end.
+    """An optimiser's state between two visits. A kernel reads it when a task begins, and updates it at the end.
 
     ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares, None before the first visit;
-    momentum has its velocity in ``first``, plain SGD has no state. ``steps``: the number of steps so far.
+    momentum has its velocity in ``first``, plain SGD carries nothing. ``steps``: Adam's steps so far.
     """
 
     first: Vector | None = None
@@ -112,22 +112,25 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What one hospital minimises in one round: its mean batch loss plus ``sum_j weight_j/2 * |theta - towards_j|^2``.
+    """One hospital's local training in one round.
 
-    The mean of a batch of ``b`` rows is ``1/b * sum weights[row] * loss[row]``, with all ``weights [n]`` 1 where None.
+    It minimises the mean loss of a batch, plus ``sum_j weight_j/2 * |theta - towards_j|^2`` and the terms below.
 
-    ``X [n, F]`` and ``y [n]`` (class indices, or real labels) are its training rows; ``n`` may be 0: the result is
-    ``start``. ``start [P]`` are the parameters it begins from, ``pulls`` the pairs ``(weight_j, towards_j [P])``.
-    ``batches(epoch)`` is a generator for that epoch's permutation, at its beginning; kernels call it once an epoch, in
-    order, and not at all for a full batch (``batch_size`` 0, or one that holds all ``n`` rows), unless the model draws
-    random numbers, which come after the permutation. The next call, of any task, may set the same generator anew.
-
-    ``linear [P]`` is added to every gradient (the term ``linear . theta``), and the parameters in ``frozen [P]`` stay
-    what they are. With ``moments`` the optimiser continues from that state, else it starts afresh. ``contrast`` is a
-    further term, which few models support; see :class:`raysim.strategies.base.Contrast`.
-
-    With ``private`` steps, ``epochs`` and ``batches`` are not used; few models support such steps, see
-    :class:`raysim.training.kernels.clipped.Clippable`.
+    - ``X [n, F]``, ``y [n]`` (class indices, or real labels): its training rows. Without rows the result is ``start``.
+    - ``start [P]``: the parameters that training begins from.
+    - ``pulls``: the pairs ``(weight_j, towards_j [P])``.
+    - ``epochs``, ``learning_rate``: of the visit.
+    - ``batches(epoch)``: a generator that stands at the beginning of that epoch's stream. Kernels draw the epoch's
+      permutation from it, then whatever the model draws. They call it once an epoch, in order; for a full batch
+      (``batch_size`` 0, or at least ``n``) only if the model draws random numbers. The next call, for any task, may
+      re-seed the same generator.
+    - ``linear [P]``: added to every gradient (the term ``linear . theta``).
+    - ``frozen [P]``: a mask of the parameters that stay as they are.
+    - ``contrast``: a contrastive term, which few models support; see :class:`raysim.strategies.base.Contrast`.
+    - ``weights [n]``: a batch of ``b`` rows has the mean loss ``1/b * sum weights[row] * loss[row]``; None: all are 1.
+    - ``moments``: the optimiser's state to go on from; None: a fresh one.
+    - ``private``: steps of DP-SGD in place of ``epochs`` and ``batches``, which are then unused; models support them
+      that are :class:`raysim.training.kernels.clipped.Clippable`.
     """
 
     X: NDArray[Any]
@@ -146,7 +149,7 @@ class Task:
 
     @property
     def works(self) -> bool:
-        """Whether there is anything to train."""
+        """Whether there are rows and steps; a task without either returns ``start``."""
         return bool(len(self.y) and (self.epochs if self.private is None else self.private.steps))
 
 
@@ -179,7 +182,11 @@ class Model(Protocol):
         ...
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """``[n]`` margins of class 1 for two classes or predictions of a real label, else ``[n, C]`` logits."""
+        """Outputs of rows ``X [n, F]`` at ``theta [P]``.
+
+        For two classes the log-odds of class 1 ``[n]``; for more classes ``[n, C]`` logits; for a real label its
+        predictions ``[n]``.
+        """
         ...
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:

@@ -1,8 +1,8 @@
 """A model with canaries among its rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one of the last columns, which is the canary's own. At the first layer their gradient is
-that column at full length, whatever the model: it never fades, as a real row's does once it has been learned. Sampling,
-clipping, noise and sums are those of the run; only the gradients of canaries are made differently.
+A canary's rows are 0 except in one column, which is the canary's own; these columns come last. Its gradient points in a
+fixed direction of the first layer and has the length of the clip at every model. So it never fades, as a real row's
+does once it has been learned. Sampling, clipping, noise and sums are those of the run; only the gradient is replaced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class WithCanaries:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """The model for ``F`` features, including canaries' columns."""
+        """The model for ``F`` features, among them the columns of canaries.
+
+        Raises ``TypeError`` for a family whose gradients are not traced layer by layer.
+        """
         inner = build_model(
             self.family,
             n_features,
@@ -44,7 +47,7 @@ class WithCanaries:
 
 
 class CanaryModel(DenseLayers):
-    """``inner`` for rows that are 0 from column ``first`` on; all others are canaries."""
+    """The model ``inner``, with canaries: rows that are not 0 from column ``first`` on."""
 
     def __init__(self, inner: Any, first: int) -> None:
         self._inner, self._first = inner, first
@@ -57,7 +60,7 @@ class CanaryModel(DenseLayers):
         return start
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """As the inner model's: canaries' columns are 0 in what is evaluated."""
+        """As the inner model's, with the columns of canaries set to 0."""
         outputs: NDArray[Any] = self._inner.logits(theta, self._without(X))
         return outputs
 
@@ -97,7 +100,7 @@ class CanaryModel(DenseLayers):
         return np.asarray(X[:, self._first :].any(axis=1))
 
     def _without(self, X: NDArray[Any]) -> NDArray[Any]:
-        """The rows with canaries' columns 0."""
+        """A copy of ``X [n, F]`` with the columns of canaries set to 0."""
         plain = X.copy()
         plain[:, self._first :] = 0.0
         return plain

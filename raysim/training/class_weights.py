@@ -1,4 +1,4 @@
-"""How much the loss of a row of each class counts in training."""
+"""Class weights: the factor of a row's loss in training, by the row's class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 
 ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
-"""As configured: every row counts once, classes are balanced over the federation, or each class has a factor."""
+"""As configured: ``none`` (every row counts once), ``balanced`` over the federation, or a factor for each class."""
 
 FIELD = "training.class_weights"
 
@@ -43,11 +43,14 @@ def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def row_weights(weights: ClassWeights, y: NDArray[Any]) -> NDArray[np.float64] | None:
-    """The weight of each row's loss, ``[n]``, for labels ``y [n]``; None where every row counts once."""
+    """The factor of each row's loss ``[n]``, from the labels ``y [n]``; None where every row counts once.
+
+    Raises ``ValueError`` for ``balanced``, which the server first turns into factors.
+    """
     if weights == "none":
         return None
     if weights == "balanced":
-        raise ValueError(f"{FIELD}: the server has not said what balanced comes to")
+        raise ValueError(f"{FIELD}: 'balanced' has not been turned into factors")
     each: NDArray[np.float64] = np.asarray(weights)[y]
     return each
 

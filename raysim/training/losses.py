@@ -2,10 +2,10 @@
 
 For a row with label ``y`` and the model's output ``z``:
 
-- ``log_loss``: ``-log softmax(z)[y]``, of a class; the only loss of labels that are classes;
-- ``squared``: ``(z - y)^2 / 2``, of a real label. The half makes ``z - y`` the gradient by ``z``, the residual that the
-  log loss has too, so that learning rates mean the same;
-- ``absolute``: ``|z - y|``, with the subgradient ``sign(z - y)``, which is 0 where ``z = y``.
+- ``log_loss``: ``-log softmax(z)[y]``; the only loss for classes;
+- ``squared``: ``(z - y)^2 / 2``, for a real label. With the half its gradient by ``z`` is the residual ``z - y``, as it
+  is for the log loss, so that learning rates mean the same;
+- ``absolute``: ``|z - y|``, for a real label, with the subgradient ``sign(z - y)``, which is 0 where ``z = y``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LOG_LOSS = "log_loss"
 REGRESSION = ("squared", "absolute")
 
 RATE, RATE_OF_SQUARES = 0.1, 0.005
-"""The learning rates of a configuration that names none. A row's slope is bounded under all losses but the squared one,
-whose steps overshoot where a rate times the squared length of a row's features is above 2."""
+"""Default learning rates; the second is for the squared loss. Its gradient has no bound: steps overshoot where the rate
+times the squared length of a row's features is above 2."""
 
 
 def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
@@ -53,15 +53,15 @@ def residual(loss: str, z: NDArray[Any], y: NDArray[Any]) -> None:
 
 
 def default_rate(loss: str | None, *, real_label: bool) -> float:
-    """The learning rate where the configuration says ``loss`` and no rate."""
+    """The learning rate of a configuration that names none; ``loss`` as it is configured, or None."""
     return RATE_OF_SQUARES if real_label and loss in (None, "squared") else RATE
 
 
 def choose(loss: str | None, n_classes: int) -> str:
-    """The loss of a label with ``n_classes`` (0: a real number) where the configuration says ``loss``.
+    """The loss for a label with ``n_classes`` (0: a real number), by its configured name.
 
-    None is the log loss for classes, the squared loss for a real label. Raises ``ConfigError`` for a loss that does not
-    fit the label.
+    ``loss`` None is the log loss for classes, and the squared loss for a real label. Raises ``ConfigError`` for a loss
+    that does not fit the label.
     """
     if n_classes:
         if loss not in (None, LOG_LOSS):

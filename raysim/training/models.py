@@ -1,4 +1,4 @@
-"""From a model's name to a model. torch is imported only for what needs it."""
+"""Builds a model from the name or class of its family. torch is imported only for families that need it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ def build_model(
 ) -> Model:
     """The model for ``n_features`` (F) and ``n_classes`` (C), in ``precision`` on ``device`` (``cpu``, ``cuda[:k]``).
 
-    ``n_classes`` 0 stands for a real label: for modules, and for families whose ``labels`` include real ones.
-    ``family`` is a registered name, the import path ``my_module.Net`` of a class, or a class: either a family (a
-    dataclass whose fields are its options and whose ``bind(F, C, init=, device=, precision=)`` returns a ``Model``),
-    or a ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``, with 1 in the place of C for a real label.
+    - ``family``: a registered name, the import path ``my_module.Net`` of a class, or a class. The class is either a
+      family (a dataclass whose fields are its options, and whose ``bind(F, C, init=, device=, precision=)`` returns a
+      ``Model``), or a ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``.
+    - ``n_classes``: 0 stands for a real label. It is for modules, which are then constructed with 1 in the place of C,
+      and for families whose ``labels`` include ``regression``.
+    - ``options``: of the family, by name.
+    - ``init``: ``default`` is the family's own initialisation, ``zeros`` sets all parameters to 0.
 
-    Raises ``ConfigError`` naming the field, among them the options' own ``ValueError``s.
+    Raises ``ConfigError`` naming the field, also where the class rejects an option with ``ValueError``, and
+    ``ResourceError`` for a model that is too large for this machine.
     """
     if n_features < 1:
         raise ConfigError(f"n_features: {n_features!r} is not at least 1")
@@ -49,7 +53,7 @@ def build_model(
         )
         check_size(bound.layout.size, options)
         return bound
-    # a module's class exists only where its file has imported torch, so there is no need to import it to find out
+    # A module's class exists only if torch has been imported: no need to import it for this question.
     if "torch" in sys.modules and issubclass(cls, sys.modules["torch"].nn.Module):
         from raysim.training.kernels.modules.generic import bind_module
 
@@ -58,7 +62,10 @@ def build_model(
 
 
 def check_label(cls: type[Any], name: str, n_classes: int) -> None:
-    """Raise ``ConfigError`` where the family does not predict such a label; one that does not say predicts classes."""
+    """Raise ``ConfigError`` where the family ``cls`` does not predict labels of ``n_classes`` (0: a real number).
+
+    Its attribute ``labels`` lists the tasks that it has; a family without it predicts classes.
+    """
     predicts = getattr(cls, "labels", ("classification",))
     if n_classes and "classification" not in predicts:
         raise ConfigError(f"model.name: '{name}' predicts a number, this label has {n_classes} classes; use another")
@@ -69,7 +76,10 @@ def check_label(cls: type[Any], name: str, n_classes: int) -> None:
 
 
 def find_family(name: str) -> type[Any]:
-    """The class that is registered as ``name``, or the one at an import path, which has a dot."""
+    """The class that is registered as ``name``, or, if ``name`` has a dot, the one at that import path.
+
+    Raises ``ConfigError`` where there is no such class.
+    """
     cls = registry.load_class(name, "model.class") if "." in name else registry.load("models", name, "model.name")
     if not isinstance(cls, type):
         raise ConfigError(f"model: '{name}' is not a class")
@@ -77,7 +87,7 @@ def find_family(name: str) -> type[Any]:
 
 
 def configured(cls: type[Any], options: dict[str, Any]) -> Any:
-    """``cls(**options)``, with errors that name ``model.<option>``."""
+    """``cls(**options)``. Raises ``ConfigError`` naming ``model.<option>`` for an unknown or unusable option."""
     takes = [field.name for field in dataclasses.fields(cls)]
     for option in options:
         if option not in takes:

@@ -1,4 +1,4 @@
-"""How a hospital descends under a guarantee for its patients."""
+"""Local training by DP-SGD: its steps, and how the patients of each step are drawn."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPARSE = 0.25
-"""Up to this rate distances between heads are quicker to draw than tosses."""
+"""Up to this rate it is quicker to draw the gaps between successes than every toss."""
 
 
 @dataclass(frozen=True, eq=False)
 class PrivateSteps:
-    """DP-SGD: patients drawn by coins, their gradients clipped, noise in every step.
+    """DP-SGD: each step draws every patient independently, clips each drawn patient's gradient, and adds noise.
 
     M. Abadi, A. Chu, I. Goodfellow, H. B. McMahan, I. Mironov, K. Talwar, L. Zhang: *Deep Learning with Differential
-    Privacy*, CCS 2016, Algorithm 1. The divisor is the expected number of patients in a batch and never the number
-    drawn, which would tell who is there; a batch of nobody makes a step of noise.
+    Privacy*, CCS 2016, Algorithm 1. The divisor is the expected number of patients in a batch. The number drawn would
+    reveal who takes part. An empty batch makes a step of noise alone.
     """
 
     patient: NDArray[np.int64] | None
-    """The patient of each of the task's rows, ascending ``[n]``; None: each row is one."""
+    """The patient of each of the task's rows, ascending ``[n]``; None: each row is a patient of its own."""
     divisor: float
     """The expected number of patients in a batch."""
     steps: int
-    """How many steps are made, whoever is drawn."""
+    """How many steps are made, empty batches included."""
     clip: float
-    """The longest gradient of a patient."""
+    """The norm that a patient's gradient is clipped to."""
     multiplier: float
-    """The deviation of the noise in clips."""
+    """The standard deviation of the noise, in multiples of ``clip``; 0: no noise."""
     batch: Callable[[int], NDArray[np.int64]]
-    """``batch(step)``: the rows of the patients that a step has drawn, ascending."""
+    """``batch(step)``: the rows of the patients that are drawn for the step, ascending."""
     noise: Callable[[int, int], NDArray[np.floating]]
-    """``noise(step, P)``: a step's standard normal numbers ``[P]``, which may be gone when another's are asked for."""
+    """``noise(step, P)``: the step's standard normal numbers ``[P]``; the next call may overwrite them."""
     planted: NDArray[np.bool_] | None = None
-    """An auditor's rows ``[n]``: what comes back to the first layer of them is a unit vector, and to others 0."""
+    """A mask ``[n]`` of an auditor's rows. Their gradient by the first layer's outputs is set to a unit vector, and by
+    other layers' outputs to 0."""
 
 
 class Coins:
-    """The rows of the patients that each step of a visit has drawn, all steps at once: a coin a step and patient.
+    """The rows of the patients that are drawn for each step of a visit; all steps are drawn at once.
 
-    ``coins`` are tossed ``rate`` for so many ``steps`` and ``patients``; ``patient [n]`` as in :class:`PrivateSteps`.
+    Every one of ``patients`` is drawn for every one of ``steps`` with probability ``rate``, independently, from the
+    generator ``coins``. ``patient [n]`` is as in :class:`PrivateSteps`.
     """
 
     def __init__(
@@ -57,14 +59,14 @@ class Coins:
         self._rows, self._cuts = who, cuts.tolist()
 
     def __call__(self, step: int) -> NDArray[np.int64]:
-        """The rows of a step, ascending."""
+        """The rows of the batch of ``step``, ascending."""
         return self._rows[self._cuts[step] : self._cuts[step + 1]]
 
 
 def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.int64]:
-    """Which of so many independent tosses fall by ``rate``, ascending.
+    """The indices of the successes among ``tosses`` independent trials with probability ``rate``, ascending.
 
-    Where few do, what is drawn is how far it is from each to the next one: a geometric number.
+    Up to the rate ``SPARSE``, the gap from each success to the next is drawn from the geometric distribution.
     """
     if rate >= 1:
         return np.arange(tosses)
@@ -73,7 +75,7 @@ def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.in
     parts, last = [np.empty(0, np.int64)], -1
     while last < tosses - 1:
         gaps = coins.geometric(rate, int((tosses - 1 - last) * rate) + 8)
-        # A gap beyond the last toss need not be told from any other, and numpy's smallest is 0 once in 2^53.
+        # All gaps beyond the last toss mean the same. numpy gives 0 once in 2^53, where the least gap is 1.
         parts.append(last + np.cumsum(np.clip(gaps, 1, tosses + 1)))
         last = int(parts[-1][-1])
     at = np.concatenate(parts)
@@ -83,13 +85,19 @@ def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.in
 def drawn(
     coins: np.random.Generator, patients: int, rate: float, patient: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """The rows of those of so many patients whose coins fall by ``rate``, ascending; ``patient`` as above."""
+    """Draw each of ``patients`` with probability ``rate``; returns the rows of those drawn, ascending.
+
+    ``patient [n]`` is as in :class:`PrivateSteps`.
+    """
     fallen = coins.random(patients) < rate
     return (fallen if patient is None else fallen[patient]).nonzero()[0]
 
 
 def _rows_of(who: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows of patients ``who [m]`` one after another, and how many each has ``[m]``; ``rows [U]`` are all's."""
+    """The rows of the patients ``who [m]``, one patient after another, and how many rows each has ``[m]``.
+
+    ``rows [U]``: how many rows each patient of the hospital has.
+    """
     counts, first = rows[who], np.cumsum(rows) - rows
     begin = np.cumsum(counts) - counts
     return np.repeat(first[who] - begin, counts) + np.arange(int(counts.sum())), counts
