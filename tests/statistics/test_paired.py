@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from raysim.statistics.differences.paired import Paired, paired
+from raysim.statistics.differences.paired import Limits, Paired, equivalent, paired, resplit_interval
 from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.discrimination.patients import patient_covariance, patient_sums
 from tests.statistics.federations import scored
@@ -37,6 +37,14 @@ def test_worked_numbers():
     assert pair.unweighted == pytest.approx(0.02)
     assert (pair.hospitals, pair.seeds) == (4, 1)
     assert pair.p == pytest.approx(2 * student.sf(0.0245 / 0.0093812670, 1.8985507246), abs=1e-8)
+
+
+def test_worked_resplits():
+    low, high = resplit_interval([0.02, 0.05, -0.01, 0.04, 0.03], 0.25)
+    reach = student.ppf(0.975, 4) * math.sqrt(0.0002385)
+    assert (low, high) == pytest.approx((0.026 - reach, 0.026 + reach))
+    assert 0.026 / math.sqrt(0.0002385) == pytest.approx(1.6835621614, abs=6e-11)
+    assert np.isnan(resplit_interval([0.02], 0.25)).all()
 
 
 def test_the_parts_are_their_sums():
@@ -174,6 +182,15 @@ def test_notes():
 def test_hospitals_without_enough_events_are_not_in_the_unweighted_mean():
     assert simple(D[None], R[None], named=[True, False, True, False]).unweighted == pytest.approx(0.045)
     assert np.isnan(simple(D[None], R[None], named=[False] * 4).unweighted)
+
+
+def test_equivalence_is_another_claim():
+    assert equivalent(Limits(-0.009, 0.009))
+    assert equivalent(Limits(0.001, 0.009))  # different, and too little to matter
+    assert not equivalent(Limits(-0.011, 0.0))
+    assert not equivalent(Limits(0.0, 0.011))
+    assert equivalent(Limits(-0.04, 0.04), within=0.05)
+    assert not equivalent(Limits(math.nan, math.nan))
 
 
 def test_shapes_that_do_not_fit():

@@ -7,7 +7,8 @@ of the two and not their sum. Seeds are few, and their variance is uncertain by 
 t quantile of its own degrees of freedom, so that it covers whichever part is the larger.
 
 Sources: the cluster-robust variance HC2 with its degrees of freedom, Bell and McCaffrey 2002; the interval from
-variances of unequal certainty, Banerjee 1961. Definitions: ``docs/statistics.md``.
+variances of unequal certainty, Banerjee 1961; re-splits of the same rows, Nadeau and Bengio 2003. Definitions:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from raysim.statistics.levels import ALPHA, POWER, Z
 Floats = NDArray[np.float64]
 
 NAN = float("nan")
+
+EQUIVALENT = 0.01
+"""Differences of AUROC below this are taken not to matter, unless said otherwise."""
 
 FEW_HOSPITALS = 10
 """Below so many there is no bootstrap, no decile and no slope, and degrees of freedom are shown."""
@@ -196,3 +200,21 @@ def paired(
         float(by_seed @ by_seed),
         max(1.0, float(1.0 / (share @ share) - 1.0)) if many else NAN,
     )
+
+
+def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
+    """Whether a difference of ``within`` or more is excluded, which is another claim than that none is shown."""
+    return -within < interval.low and interval.high < within
+
+
+def resplit_interval(differences: ArrayLike, test_share: float) -> Limits:
+    """Of the mean of ``differences [S]`` over random re-splits of the same rows (Nadeau and Bengio).
+
+    ``test_share`` is test rows over training rows. For one data set of which nothing but summaries is left: it says
+    nothing of other hospitals. NaN for fewer than two re-splits.
+    """
+    d = np.asarray(differences, dtype=np.float64)
+    if len(d) < 2:
+        return Limits(NAN, NAN)
+    reach = float(-stdtrit(len(d) - 1, ALPHA / 2) * np.sqrt((1 / len(d) + test_share) * d.var(ddof=1)))
+    return Limits(float(d.mean()) - reach, float(d.mean()) + reach)
