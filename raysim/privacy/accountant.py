@@ -26,13 +26,13 @@ figure and for a rough one. Epsilon is larger with them, never smaller: by about
 of rounds cost."""
 
 MOST_DISTRIBUTIONS = 6
-"""More different events than these are bounded by Rényi divergences: each distribution takes up to a second."""
+"""Above this many different events, Rényi divergences bound epsilon: each distribution takes up to a second."""
 
 LEAST_LAPLACE = 0.05
 """Laplace noise of a smaller multiplier has a distribution too wide to hold; it is bounded by divergences, too."""
 
 LEAST, MOST = 1e-9, 1e9
-"""Epsilons beyond these are as good as none, and as no privacy."""
+"""The search counts epsilons beyond these as these: below they are as good as 0, above there is no privacy."""
 
 MOST_NOISELESS = -20.0
 """Logarithm of a multiplier: a target that is kept with so little noise is kept with any."""
@@ -50,7 +50,7 @@ def library() -> Any:
 
 
 def epsilon(events: Sequence[Event], delta: float) -> float:
-    """The least epsilon that all ``events`` together keep at ``delta``; infinite where one has no noise."""
+    """The epsilon of all ``events`` composed, at ``delta``, or an upper bound; infinite where one has no noise."""
     return _epsilon(tuple(_merged(events)), delta)
 
 

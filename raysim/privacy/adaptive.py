@@ -1,6 +1,8 @@
 """Adaptive clipping: the clip follows the noisy share of hospitals whose update was short enough.
 
-G. Andrew, O. Thakkar, B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive Clipping*, NeurIPS 2021.
+G. Andrew, O. Thakkar, B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive Clipping*, NeurIPS 2021,
+Algorithm 1.
+
 The noise of a round is in units of the clip that the round's updates were clipped to, never of the next one.
 """
 
@@ -12,8 +14,8 @@ import math
 def update_multiplier(multiplier: float, bits: float) -> float:
     """The noise multiplier of the updates with which updates and bits together cost one event of ``multiplier``.
 
-    ``bits``: the deviation of the noise on the sum of the bits, which are 1/2 or -1/2. Raises ``ValueError`` where the
-    bits alone cost more.
+    Theorem 1: ``(multiplier^-2 - (2 bits)^-2)^(-1/2)``. ``bits``: the standard deviation of the noise on the sum of the
+    bits, which are 1/2 or -1/2. Raises ``ValueError`` where the bits alone cost more.
     """
     if multiplier == 0 or math.isinf(bits):
         return multiplier
@@ -23,7 +25,10 @@ def update_multiplier(multiplier: float, bits: float) -> float:
 
 
 def next_clip(clip: float, share: float, quantile: float, rate: float) -> float:
-    """The clip of the next round, given the noisy ``share`` of updates that were at most ``clip`` long."""
+    """The clip of the next round, ``clip exp(-rate (share - quantile))``; a ``rate`` of 0 keeps it as it is.
+
+    ``share``: of the updates that were at most ``clip`` long, as the noisy bits say; ``quantile``: the wanted share.
+    """
     if rate == 0:
         return clip
     return clip * math.exp(-rate * (share - quantile))

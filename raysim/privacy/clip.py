@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 BELOW = 1.0 - 1e-12
-"""By this a factor that clips is lowered, so that rounding does not put the result above the clip."""
+"""Factors that clip are multiplied by this, so that rounding does not put the result above the clip."""
 
 
 def norm(vectors: Sequence[Floats]) -> float:

@@ -17,8 +17,11 @@ class Gaussian:
     """
 
     multiplier: float
+    """The standard deviation, in units of the sensitivity."""
     rate: float = 1.0
+    """The probability with which a unit is in a release."""
     count: int = 1
+    """How many such releases there are."""
 
 
 @dataclass(frozen=True)
@@ -26,19 +29,23 @@ class Laplace:
     """Laplace noise of scale ``multiplier`` times the sensitivity, ``count`` times over."""
 
     multiplier: float
+    """The scale, in units of the sensitivity."""
     count: int = 1
+    """How many such releases there are."""
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """Normal noise on a sum to which a unit may add at several ``places``, at each with probability ``rate``,
-    ``count`` times over: a patient at several hospitals.
-    """
+    """Normal noise on a sum to which a unit may add several times: a patient at several hospitals."""
 
     multiplier: float
+    """The standard deviation, in units of what the unit adds at one place."""
     rate: float
+    """The probability with which the unit adds at a place, drawn for each place by itself."""
     places: int
+    """How many places the unit is at."""
     count: int = 1
+    """How many such releases there are."""
 
 
 Event = Gaussian | Laplace | Repeated

@@ -52,11 +52,11 @@ def outputs(
     chances: Floats,
     added: bool,
 ) -> Floats:
-    """The output within ``bounds``, in steps of ``precision``, from which on the privacy loss is at most each of
-    ``losses [L]``, ``[L]``.
+    """For each of ``losses [L]`` the output from which on the privacy loss is at most that, ``[L]``.
 
-    A unit that is ``added`` adds ``places [S]`` times with ``chances [S]``; losses of one that is not are negated, and
-    its places on the other side.
+    Outputs are within ``bounds``, in steps of ``precision``. With ``places [S]`` s, their ``chances [S]`` q and the
+    multiplier σ, the loss of an output x is ``log sum q exp(-(s x + s^2 / 2) / σ^2)`` for a unit that is removed, and
+    ``-log sum q exp((s x - s^2 / 2) / σ^2)`` for one that is ``added``: both fall with x.
     """
     variance, sign = multiplier**2, -1 if added else 1
     constants = np.log(chances) + sign * (places * (-sign * 0.5 * places) / variance)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 NEAR = 1e-9
-"""Relative: losses so near to what a sample's noise cannot reach count as that."""
+"""Relative tolerance: losses this near to ``log(1 - rate)``, which no output reaches, count as this limit."""
 
 
 def distribution(multiplier: float, rate: float, interval: float) -> Any:

@@ -42,8 +42,10 @@ class ScalerNoise:
         return self.named, self.shared, self.mechanism.origin
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
-        """The noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1, those of one ``unit [n]`` clipped to the
-        length of one row. ``hospitals``: how many tell such sums; ``seed`` and ``hospital`` name the noise's stream.
+        """The noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1.
+
+        The rows of one ``unit [n]`` together are clipped to the length that one row can have. ``hospitals``: how many
+        tell such sums; ``seed`` and ``hospital`` name the noise's stream.
         """
         bounds = _of_a_row(rows.shape[1])
         return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
@@ -62,7 +64,7 @@ class ScalerNoise:
         return spread * how.event.multiplier * how.bound(_of_a_row(width))
 
     def _at_each(self, hospitals: int) -> Mechanism:
-        """The noise that each of so many hospitals adds."""
+        """The noise that each of so many ``hospitals`` adds."""
         return self.mechanism.in_shares(hospitals) if self.shared else self.mechanism
 
 
