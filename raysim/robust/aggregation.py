@@ -12,7 +12,7 @@ from raysim.robust.breakdown import NEEDS
 from raysim.robust.rule import Aggregate, Floats, Ids, Rule
 
 RULES = tuple(NEEDS)
-"""Their names."""
+"""The names of the rules."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Aggregation:
     assumed: float = 0.0
     """The share of wrong updates that is assumed: ``f = floor(assumed * m)`` of ``m``."""
     before: str = "none"
-    """``none``, ``nnm`` or ``bucketing``."""
+    """Pre-aggregation: ``none``, ``nnm`` or ``bucketing``."""
     radius: float | None = None
     """Radius of centred clipping; None: the median of the distances."""
     passes: int = 1
     """Passes of centred clipping."""
     bound: float = 1.0
-    """Of the norm bound."""
+    """The largest 2-norm under the norm bound."""
     nu: float = 1e-6
     """Smoothing distance of the geometric median."""
     kept: int | None = None
@@ -38,7 +38,7 @@ class Aggregation:
 
     def count(self, m: int) -> int:
         """How many of ``m`` updates are assumed to be wrong."""
-        # A share written as 0.3 of 10 is 3 and not 2.9999999999999996.
+        # The addend undoes rounding: 0.29 of 100 comes to 28.999999999999996 in float64, and is 29.
         return int(np.floor(self.assumed * m + 1e-9))
 
     def aggregate(
@@ -52,10 +52,11 @@ class Aggregation:
     ) -> Aggregate:
         """The aggregate of ``updates [m, P]``.
 
-        ``centre [P]`` is where centred clipping begins (0 where None), ``root [P]`` the server's own update for FLTrust
-        and ``order [m]`` that of buckets (as given where None). ``weights [m]`` are for :data:`WEIGHTED` rules with
-        nothing before them. Where the rule needs more updates than there are (a small cluster), ``f`` is lowered until
-        it can be computed.
+        ``centre [P]``: where centred clipping begins; None: at 0. ``root [P]``: the server's own update, for FLTrust.
+        ``order [m]``: the order in which updates fill buckets; None: as they are given. ``weights [m]``: for the rules
+        in :data:`raysim.robust.breakdown.WEIGHTED`, without pre-aggregation. Where there are too few updates for the
+        rule's formula (a small cluster), ``f`` is lowered until it can be computed. Raises ``ValueError`` without
+        updates, and for FLTrust without ``root``.
         """
         if not len(updates):
             raise ValueError("there is no update to aggregate")

@@ -1,6 +1,10 @@
 """Mixing before a rule: with nearest neighbours (NNM), or in buckets.
 
-Both replace the updates by ``k`` means of them; returned is the matrix ``[k, m]`` of the weights of these means.
+Both replace the updates by ``k`` means of them, and return the matrix ``[k, m]`` of the weights of these means.
+
+Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: *Fixing by Mixing: A Recipe for Optimal
+Byzantine ML under Heterogeneity*, AISTATS 2023 (NNM). S. P. Karimireddy, L. He, M. Jaggi: *Byzantine-Robust Learning on
+Heterogeneous Datasets via Bucketing*, ICLR 2022.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from raysim.robust.rule import Floats, Ids, squared_distances
 
 
 def nearest_neighbours(updates: Floats, f: int) -> Floats:
-    """Each update becomes the mean of its ``m - f`` nearest, itself among them; of equally near ones the first."""
+    """Each update becomes the mean of its ``m - f`` nearest, itself among them, ``[m, m]``; ties go to the first."""
     m = len(updates)
     distances = squared_distances(updates)
     np.fill_diagonal(distances, -1.0)

@@ -1,4 +1,8 @@
-"""How many wrong updates each rule tolerates, and how robust it is (Allouah et al. 2023)."""
+"""How many wrong updates each rule tolerates, and how robust it is.
+
+Coefficients: Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: *Fixing by Mixing: A Recipe for
+Optimal Byzantine ML under Heterogeneity*, AISTATS 2023.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Rules that find a centre or bound each update's pull: geometric median, centred clipping, norm bound."""
+"""Rules that find a centre or bound each update's pull: geometric median, centred clipping, norm bound.
+
+K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
+Processing 70, 2022 (geometric median). S. P. Karimireddy, L. He, M. Jaggi: *Learning from History for Byzantine Robust
+Optimization*, ICML 2021 (centred clipping). Z. Sun, P. Kairouz, A. T. Suresh, H. B. McMahan: *Can You Really Backdoor
+Federated Learning?*, arXiv:1911.07963, 2019 (norm bound).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Rules for each coordinate by itself: median and trimmed mean, of equal or weighted hospitals."""
+"""Rules for each coordinate by itself: median and trimmed mean, of equal or weighted hospitals.
+
+D. Yin, Y. Chen, K. Ramchandran, P. Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical
+Rates*, ICML 2018, Algorithm 1, where hospitals count alike.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -
     """The mean of each coordinate without its ``trimmed`` lowest and highest values; ``2 * trimmed < m``.
 
     With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end, of the last hospital
-    perhaps only a part.
+    perhaps only a part. Raises ``ValueError`` where nothing would be left.
     """
     m = len(updates)
     if 2 * trimmed >= m:

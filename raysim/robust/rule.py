@@ -31,7 +31,7 @@ PIECE = 2**17
 """The most entries worked on at once: they and what is computed of them fit the second-level cache."""
 
 Rule = Callable[[Floats, int], Aggregate]
-"""``rule(updates [m, P], f)``."""
+"""``rule(updates [m, P], f)``, of which ``f`` are assumed to be wrong."""
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:

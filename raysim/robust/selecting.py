@@ -1,4 +1,9 @@
-"""Rules that choose updates by their distances: Krum, Multi-Krum, Bulyan."""
+"""Rules that choose updates by their distances: Krum, Multi-Krum, Bulyan.
+
+P. Blanchard, E. M. El Mhamdi, R. Guerraoui, J. Stainer: *Machine Learning with Adversaries: Byzantine Tolerant Gradient
+Descent*, NeurIPS 2017 (Krum). E. M. El Mhamdi, R. Guerraoui, S. Rouault: *The Hidden Vulnerability of Distributed
+Learning in Byzantium*, ICML 2018 (Bulyan).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ def krum(updates: Floats, f: int) -> Aggregate:
 
 
 def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
-    """The mean of the ``kept`` updates with the least scores, ``m - f`` where not given."""
+    """The mean of the ``kept`` updates (None: ``m - f``) with the least scores. Raises ``ValueError`` unless 1 to m."""
     m = len(updates)
     count = max(1, m - f) if kept is None else kept
     if not 1 <= count <= m:

@@ -1,4 +1,7 @@
-"""FLTrust: updates are weighted by their cosine with the server's own update, and scaled to its length."""
+"""FLTrust: updates are weighted by their cosine with the server's own update, and scaled to its length.
+
+X. Cao, M. Fang, J. Liu, N. Z. Gong: *FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping*, NDSS 2021.
+"""
 
 from __future__ import annotations
 

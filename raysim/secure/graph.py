@@ -1,4 +1,8 @@
-"""The masking graph: all hospitals mask with each other, or each with a few neighbours on a random ring."""
+"""The masking graph: all hospitals mask with each other, or each with a few neighbours on a random ring.
+
+J. H. Bell, K. A. Bonawitz, A. Gascón, T. Lepoint, M. Raykova: *Secure Single-Server Aggregation with (Poly)Logarithmic
+Overhead*, CCS 2020, has such a ring.
+"""
 
 from __future__ import annotations
 
@@ -47,5 +51,5 @@ def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
 
 
 def default_threshold(around: int) -> int:
-    """How many shares open a secret among ``around`` holders: more than two thirds."""
+    """How many shares open a secret among ``around`` holders: the least number above two thirds of them."""
     return 2 * around // 3 + 1

@@ -25,27 +25,27 @@ def check_installed() -> None:
 
 
 def private_key(secret: bytes) -> Any:
-    """The private key of 32 bytes."""
+    """The X25519 private key that these 32 bytes are."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     return X25519PrivateKey.from_private_bytes(secret)
 
 
 def public_bytes(private: Any) -> bytes:
-    """The 32 bytes of its public key."""
+    """The 32 bytes of the public key that belongs to ``private``."""
     raw: bytes = private.public_key().public_bytes_raw()
     return raw
 
 
 def agreed_key(private: Any, public: bytes, info: bytes = INFO) -> bytes:
-    """The 32 bytes that the holder of ``private`` and that of ``public``'s private key both come to."""
+    """The key of 32 bytes that two hospitals agree on, each from its own private key and the other's public one."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
     return derived(private.exchange(X25519PublicKey.from_public_bytes(public)), info)
 
 
 def derived(secret: bytes, info: bytes = INFO) -> bytes:
-    """A key of 32 bytes made of a secret for one purpose."""
+    """A key of 32 bytes from ``secret``, by HKDF-SHA256, for the purpose that ``info`` names."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -61,7 +61,7 @@ def mask(key: bytes, count: int) -> Mask:
 
 
 def sealed(key: bytes, text: bytes) -> bytes:
-    """``text`` encrypted under ``key`` (ChaCha20-Poly1305); each key seals one text in each direction."""
+    """``text`` encrypted under ``key`` (ChaCha20-Poly1305). The nonce is 0, so a key may seal one text only."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     return ChaCha20Poly1305(key).encrypt(bytes(12), text, None)

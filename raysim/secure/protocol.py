@@ -1,9 +1,11 @@
-"""One secure sum among a group of hospitals in a round (Bonawitz et al. 2017), with hospitals lost at any stage.
+"""One secure sum among a group of hospitals in a round, with hospitals lost at any stage.
 
-Hospitals agree pairwise on masks that cancel in the sum, and each adds a mask of its own. Its neighbours hold shares of
-the secrets behind these masks. After the sum, the remaining hospitals reveal the own masks of hospitals whose vector is
-in it, and the keys of hospitals that were lost after sharing; never both of the same hospital. Everything is arithmetic
-modulo 2^64, so that the sum is that of the vectors to the last bit.
+K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017.
+
+Hospitals agree pairwise on masks that cancel in the sum, and each adds a mask of its own. It and its neighbours hold
+shares of the secrets behind these masks. After the sum, the remaining hospitals reveal the own masks of hospitals whose
+vector is in it, and the keys of hospitals that were lost after sharing; never both of the same hospital. Everything is
+arithmetic modulo 2^64, so that the sum is that of the vectors to the last bit.
 
 Secrets are drawn from the run's seed, so that a run can be repeated; it simulates the protocol and protects nobody.
 """
@@ -86,7 +88,7 @@ class SecureSum:
 
     @cached_property
     def masking(self) -> list[int]:
-        """U3: whose vectors are in the sum."""
+        """U3: the hospitals whose vectors are in the sum, ascending."""
         return [i for i in self.sharing if i not in self.lost.before_mask]
 
     @cached_property
@@ -101,7 +103,7 @@ class SecureSum:
 
     @cached_property
     def opens(self) -> bool:
-        """Whether enough hospitals stay: if not, the sum is given up and nothing of it is learned."""
+        """Whether enough hospitals stay; if not, the sum is given up, and the server learns nothing of it."""
         if not self.lost.anybody:
             return len(self.ids) >= self.minimum and self.degree + 1 >= self.threshold
         sharing, masking, revealing = set(self.sharing), self.masking, set(self.revealing)
@@ -148,12 +150,12 @@ class SecureSum:
             for other in self.around[i].tolist():
                 if other in masking:
                     between = masks.mask(masks.agreed_key(private, self._pair(other)[1], self._info), count)
-                    # What the other one had added, or taken away, for the lost one.
+                    # The other hospital has added, or taken away, a mask that the lost one cannot cancel.
                     opened = opened - between if i > other else opened + between
         return opened.view(np.int64)
 
     def _held_shares(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Whose shares (own mask, private key) each revealing hospital has opened: ``{(whose, holder): shares}``."""
+        """The shares of own mask and private key that revealing hospitals hold: ``{(hospital, holder): shares}``."""
         held, revealing = {}, set(self.revealing)
         for i in self.sharing:
             holders = [*self.around[i].tolist(), i]
@@ -207,7 +209,7 @@ class SecureSum:
         return self._agreed[pair]
 
     def _channel(self, sender: int, receiver: int) -> bytes:
-        """The key of the channel from one hospital to another."""
+        """The key under which one hospital sends shares to another."""
         pair = (-1 - min(sender, receiver), -1 - max(sender, receiver))
         if pair not in self._agreed:
             private, public = self._pair(sender, "channel")[0], self._pair(receiver, "channel")[1]

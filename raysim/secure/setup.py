@@ -1,4 +1,4 @@
-"""One secure sum of all hospitals before the first round. It waits for everybody: nobody is lost."""
+"""One secure sum of all hospitals before the first round. It waits for every hospital: none is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SetupSums:
     """How sums before the first round are hidden."""
 
     neighbours: Literal["auto", "all"] | int
-    """With how many others each hospital masks; see :func:`raysim.secure.graph.degree`."""
+    """How many others each hospital masks with; see :func:`raysim.secure.graph.degree`."""
     threshold: Literal["auto"] | int
     """How many shares open a secret; see :func:`raysim.secure.graph.threshold`."""
     group: int

@@ -1,4 +1,7 @@
-"""Shamir's secret sharing: any ``t`` shares give the secret, ``t - 1`` say nothing about it."""
+"""Secret sharing: any ``t`` shares give the secret, ``t - 1`` say nothing about it.
+
+A. Shamir: *How to Share a Secret*, Communications of the ACM 22(11), 1979.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ PRIME = 2**256 + 297
 
 
 def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:
-    """The shares at ``points`` (not 0) of the polynomial with ``secret`` at 0 and these further ``coefficients``."""
+    """The shares ``{point: value}`` of the polynomial with ``secret`` at 0 and these further ``coefficients``.
+
+    One more share than there are coefficients gives the secret. Raises ``ValueError`` for a point that is 0 modulo
+    ``prime``.
+    """
     if any(point % prime == 0 for point in points):
         raise ValueError("a share at 0 would be the secret")
     shares = {}
@@ -22,7 +29,7 @@ def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime
 
 
 def combine(shares: Mapping[int, int], prime: int = PRIME) -> int:
-    """The secret from ``t`` shares by their points."""
+    """The secret from ``t`` shares ``{point: value}``."""
     weights = lagrange(tuple(shares), prime)
     return sum(weight * value for weight, value in zip(weights, shares.values(), strict=True)) % prime
 

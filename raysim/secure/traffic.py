@@ -1,4 +1,4 @@
-"""The bytes of a secure sum, by formula: what each hospital of a group sends and receives beside the model."""
+"""The bytes that each hospital of a group sends in a secure sum and receives for it, by formula."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ def up(
     masked: bool | Flags = True,
     reveals: bool | Flags = True,
 ) -> int | NDArray[np.int64]:
-    """Bytes that a hospital with ``around`` neighbours sends, up to where it is lost; flags may be arrays ``[m]``."""
+    """Bytes that a hospital with ``around`` neighbours sends for ``p`` parameters.
+
+    The flags say how far it came: whether it sent shares, its masked vector, and revealed shares. For ``m`` hospitals
+    they are arrays ``[m]``, and so are the bytes.
+    """
     return KEYS + around * SHARES * shares + WORD * (p + 1) * masked + REVEALED * around * reveals
 
 
