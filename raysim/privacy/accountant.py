@@ -34,6 +34,9 @@ LEAST_LAPLACE = 0.05
 LEAST, MOST = 1e-9, 1e9
 """The search counts epsilons beyond these as these: below they are as good as 0, above there is no privacy."""
 
+LOW, HIGH = 1e-6, 1e6
+"""The epsilons for which noise is sought: beyond them the search and its sums leave what floats hold."""
+
 MOST_NOISELESS = -20.0
 """Logarithm of a multiplier: a target that is kept with so little noise is kept with any."""
 

@@ -289,6 +289,16 @@ REFUSED = [
     ({"strategy": FedAvg()}, {}, r"strategy.weights: 'samples'.*privacy.unit: hospital"),
     ({"selection": Uniform()}, {}, r"selection.name: 'Uniform'.*privacy.unit: hospital"),
     ({}, {"delta": 0.2}, r"privacy.delta: 0.2 is not below 1 / 5"),
+    (
+        {},
+        {"epsilon": 9e-7, "noise_multiplier": None},
+        r"^privacy.epsilon: 9e-07 is not from 1e-06 to 1e\+06, for which noise is sought; take one",
+    ),
+    (
+        {},
+        {"epsilon": 1.1e6, "noise_multiplier": None},
+        r"^privacy.epsilon: 1.1e\+06 is not from 1e-06 to 1e\+06, for which noise is sought; ta",
+    ),
     ({}, {"against": "server"}, r"privacy.against: server.*privacy.mode: central"),
     ({}, {"epsilon": 2.0, "noise_multiplier": 1.0}, r"privacy.noise_multiplier: 1 .*privacy.epsilon is 2"),
     ({}, {"clip": math.inf, "noise_multiplier": 1.0}, r"privacy.clip: inf.*privacy.noise_multiplier: 1"),

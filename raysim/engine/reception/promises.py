@@ -239,13 +239,18 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
     """The section with epsilon and noise multiplier (the missing one is computed), mode and adversary filled in.
 
     Where each hospital has noise of its own there is no one multiplier. Raises ``ConfigError`` where both are given and
-    do not agree.
+    do not agree, and for an epsilon beyond those for which noise is sought.
     """
     way, adversary = section.way, section.headline
     if section.against is None and terms.secure and way in ("pooled", "distributed"):
         adversary = "server"
     fixed: dict[str, Any] = {"mode": way, "against": adversary}
     epsilon, multiplier = section.epsilon, section.noise_multiplier
+    if multiplier is None and epsilon is not None and not accountant.LOW <= epsilon <= accountant.HIGH:
+        raise ConfigError(
+            f"privacy.epsilon: {epsilon:g} is not from {accountant.LOW:g} to {accountant.HIGH:g}, for which noise is "
+            "sought; take one that is, or give noise_multiplier in its place"
+        )
     if section.own_steps and section.sizes == "noisy":
         return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not told yet
     beside = _affordable(section, terms)
