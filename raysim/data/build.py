@@ -124,8 +124,9 @@ def _check(records: Records, source: str) -> None:
 def fingerprint(built: dict[str, Any]) -> str:
     """A digest of all data that a run computes with: rows and names, but neither code nor paths.
 
-    A run can thus be resumed after modules have moved, and is refused where the data have changed. Numbers are digested
-    in single precision: a run may be resumed on another processor, where the last bits of a double differ.
+    ``built`` are the arguments of :func:`raysim.data.federation.write`. A run can thus be resumed after modules have
+    moved, but not after its data have changed. Numbers are digested in single precision: a run may be resumed on
+    another processor, where the last bits of a double differ.
     """
     summed = hashlib.blake2b(digest_size=16)
     arrays = {name: built[name] for name in ("X", "y", "observed", "bounds")} | built["patients"]

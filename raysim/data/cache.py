@@ -52,9 +52,9 @@ def digest(*parts: Any) -> str:
 
 
 def source_key(source: Source, files: Iterable[Path]) -> str:
-    """A name for what ``source.read()`` gives: its kind and the code of it, its fields, and its files' content.
+    """A name for what ``source.read()`` gives: a digest of the source's kind, code, fields, and files' content.
 
-    The path of the modules that hold the code is no part of it.
+    It does not depend on where the modules with the code lie.
     """
     from pydantic import TypeAdapter
 
@@ -111,7 +111,8 @@ def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], .
 
 @functools.cache
 def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
-    """What is wrong with an entry, empty if nothing. A process reads its files once, and again after they change."""
+    """What is wrong with an entry; empty if it is as it was written. A process reads an entry's files once, and again
+    only after ``states`` have changed."""
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:
             return f"{name} is not as it was written"
@@ -131,7 +132,10 @@ def check() -> None:
 
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
-    """The folder of entry ``key``, filled by ``write(folder)``; one that another process finished first is kept."""
+    """The folder of entry ``key``, filled by ``write(folder)``; an entry that another process finished first is kept.
+
+    Raises ``DataError`` where the cache folder cannot be written.
+    """
     folder = root() / kind
     with _writing():
         folder.mkdir(parents=True, exist_ok=True)
@@ -160,16 +164,17 @@ def _move_in(made: Path, target: Path) -> None:
             return  # another process was first, with the same content
         if not target.exists():
             raise
-        # A damaged entry: out of the way first, for a folder that is not empty cannot be replaced.
+        # A damaged entry is moved away first: a folder that is not empty cannot be replaced.
         damaged = Path(tempfile.mkdtemp(prefix=_MAKING, dir=target.parent))
         with contextlib.suppress(FileNotFoundError):
             os.replace(target, damaged)
         shutil.rmtree(damaged, ignore_errors=True)
-        with contextlib.suppress(OSError):  # lost to another process, which the caller's look-up finds
+        with contextlib.suppress(OSError):  # another process was first: the caller finds its entry
             os.replace(made, target)
 
 
 def _sweep(folder: Path) -> None:
+    """Remove unfinished entries of processes that were killed."""
     for left in folder.glob(_MAKING + "*"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _ABANDONED:

@@ -19,8 +19,8 @@ def with_patients(
 ) -> None:
     """Store in ``folder``, which must exist, a federation with canary patients.
 
-    Canary ``i`` is at ``hospital [m][i]`` and has ``rows`` training rows: all features are 0 but for ``length`` in its
-    ``column [m][i]`` of the ``columns`` that are added behind the federation's own.
+    Canary ``i`` of ``m`` is at hospital ``hospital[i]`` and has ``rows`` training rows. All features of these are 0,
+    except number ``column[i]`` of the ``columns`` that are added behind the federation's own: it is ``length``.
     """
     F, total = federation.X.shape[1], len(federation.y)
     order, bounds = [], federation.bounds.copy()
@@ -44,7 +44,7 @@ def with_hospitals(federation: Federation, donors: Ids, rows: int, columns: int,
     """Store in ``folder``, which must exist, a federation with ``m`` canary hospitals and ``columns`` more features.
 
     Canary hospital ``i`` stands behind the federation's own; it has ``rows`` training rows, copies of rows of the
-    hospital ``donors [m][i]``, and no other rows.
+    hospital ``donors[i]``, and no other rows.
     """
     total, bounds = len(federation.y), federation.bounds.tolist()
     copies = [np.resize(np.arange(bounds[h][0], bounds[h][1]), rows) for h in donors.tolist()]

@@ -34,7 +34,10 @@ class Contribution:
 
 
 def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
-    """Of each of ``people [n]`` the rows that come first in a random ``order [n]``, at most ``most`` of them."""
+    """Keep at most ``most`` rows of each patient: those that come first in ``order [n]``, a random permutation of rows.
+
+    ``people [n]`` is the patient of each row of a hospital.
+    """
     _, first, code = np.unique(people, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))

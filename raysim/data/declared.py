@@ -30,7 +30,8 @@ QUARTER = 0.5
 within two deviations of the middle."""
 
 LEAST_DEVIATION = 1.0 / 16.0
-"""The least noisy deviation, in half ranges: a smaller one is mere noise, and dividing by it would blow up values."""
+"""The lower limit of a deviation that was told with noise, in half ranges. A smaller one is mere noise, and dividing by
+it would blow up values."""
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ class Gradient(Protocol):
 
 
 class Dense:
-    """Fully connected layers of ``widths (F, ..., outputs)`` with ReLU between.
+    """Fully connected layers of ``widths (F, ..., outputs)`` with ReLU between them.
 
-    With the log loss one output is the logit of class 1, with the others it is the prediction of a real label.
+    A single output is the logit of class 1 under the log loss, and the prediction of a real label under other losses.
     """
 
     def __init__(self, widths: Sequence[int], loss: str = LOG_LOSS) -> None:
@@ -68,7 +68,7 @@ class Dense:
             residual *= weight.unsqueeze(2)
         for k in reversed(range(len(layers))):
             a, (matrix, bias) = activations[k], targets[k]
-            # before the weights are written, for they may be the target
+            # Computed before this layer's target is written: the target may be the weights themselves.
             below = torch.bmm(residual, layers[k][0]).mul_(a > 0) if k else residual
             matrix.baddbmm_(residual.mT, a)
             bias += residual.sum(1)
@@ -101,7 +101,7 @@ class Cohort:
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """LocalSGD for all tasks, ``[len(tasks), P]``.
 
-        Those with a contrastive term or private steps are trained as ``host`` does.
+        If any task has a contrastive term or private steps, ``host`` trains all of them.
         """
         if any(task.contrast is not None or task.private is not None for task in tasks):
             return self._one_by_one(tasks, optimizer)
@@ -172,7 +172,10 @@ class _Step:
         self._count = torch.tensor([state.steps for state in states], dtype=torch.float64, device=theta.device)
 
     def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
-        """Step with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``: one over the batch's rows, 0 for padding."""
+        """Step with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``.
+
+        A row's weight is its task's weight of it, divided by the number of rows in the batch; that of padding is 0.
+        """
         self._move(active, X, y, weight)
         if self._frozen is not None:
             theta = self._theta[:active]
@@ -290,7 +293,7 @@ class Resident:
         self._held: dict[Hashable, tuple[weakref.ref[Any], Tensor]] = {}
 
     def __call__(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
-        """``array`` on the device as ``dtype``; sent when these rows of the same memory are first asked for."""
+        """``array`` on the device as ``dtype``; sent only the first time that this part of memory is asked for."""
         owner = array
         while isinstance(owner.base, np.ndarray):  # each round may bring a new view of the federation's rows
             owner = owner.base

@@ -37,7 +37,10 @@ class Traceable(Protocol):
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Each layer's trace, in the precision of ``theta [P]``; row losses count ``weights [n]`` times."""
+        """Each layer's trace, in the precision of ``theta [P]``; each row's loss is multiplied by its ``weights [n]``.
+
+        ``weights`` None: all are 1.
+        """
         ...
 
 
@@ -61,7 +64,8 @@ class Clippable(Protocol):
     ) -> NDArray[Any]:
         """The sum over patients of their rows' gradients at ``theta [P]``, each shortened to ``clip``, ``[P]``.
 
-        Row losses count ``weights [n]`` times. A patient's gradient that is not finite counts zero.
+        Each row's loss is multiplied by its ``weights [n]`` (None: all are 1). A patient's gradient that is not finite
+        counts as zero.
         """
         ...
 
@@ -104,7 +108,7 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
 
 def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The factors that clip gradients of ``lengths [U]``: 1 for short ones, 0 where not finite."""
-    # The bits of short ones stay. What is not a number becomes 0.
+    # Short gradients keep their bits: their factor is exactly 1. A length that is NaN gives 0.
     shorter: NDArray[Any] = np.fmax(np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths), 0.0)
     return shorter
 
@@ -193,7 +197,7 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
-        """Put an auditor's rows into the traces of a batch that begins with ``rows [b]``."""
+        """Set the gradients of an auditor's rows in the traces of a batch; its first rows are ``rows [b]``."""
         if self._planted is None:
             return
         planted = np.flatnonzero(self._planted[rows])
@@ -201,7 +205,10 @@ class RowFactors:
             returned[planted] = 0.0 if k else returned.shape[1] ** -0.5
 
     def __call__(self, squares: NDArray[Any], layers: Sequence[Traced], rows: NDArray[np.int64]) -> NDArray[Any]:
-        """The factors of a batch that begins with ``rows [b]``, from its traces and its rows' ``squares`` of norms."""
+        """The factors ``[b']`` of a batch's rows, from its traces and the ``squares [b']`` of the rows' norms.
+
+        The batch begins with ``rows [b]``; rows behind them fill it up.
+        """
         each = factors(np.sqrt(squares), self._clip, self._dtype)
         places = self.shared(rows, 0, len(rows))
         if places is not None:

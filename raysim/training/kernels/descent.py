@@ -42,9 +42,9 @@ def rows_per_batch(batch_size: int, n: int) -> int:
 
 
 def combined_pull(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
-    """All pulls and the linear term as one: ``w = sum_j weight_j`` and ``sum_j weight_j * towards_j - linear [P]``.
+    """All pulls and the linear term as one: ``w = sum_j weight_j``, ``anchor = sum_j weight_j * towards_j - linear``.
 
-    Their gradient at ``theta`` is ``w * theta - anchor``. The anchor is None when nothing pulls.
+    Their gradient at ``theta [P]`` is ``w * theta - anchor``. Without pulls and linear term the anchor is None.
     """
     pulls = [(float(weight), towards) for weight, towards in task.pulls if weight != 0]
     if not pulls and task.linear is None:
@@ -59,22 +59,22 @@ def combined_pull(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
 
 
 class Decay(NamedTuple):
-    """Weight decay of ``rate`` on all parameters but those at the indices ``free``, biases mostly."""
+    """Weight decay of ``rate`` on all parameters except those at the indices ``free``, mostly biases."""
 
     rate: float
     free: NDArray[np.int64]
 
     def add_gradient(self, theta: Vector, weight: float, into: Vector) -> None:
-        """Add ``(weight + rate) * theta`` to ``into [P]``, for the free ones ``weight * theta``."""
+        """Add ``(weight + rate) * theta`` to ``into [P]``; for free parameters ``weight * theta``."""
         BLAS[theta.dtype].axpy(theta, into, a=weight + self.rate)
         into[self.free] -= self.rate * theta[self.free]
 
 
 class StepRule(Protocol):
-    """A local optimiser at work on one hospital's ``theta [P]``.
+    """A local optimiser of one hospital's ``theta [P]``.
 
-    The kernel does ``target <- keep * target + scale * gradient``; for parameters without weight decay the first factor
-    is ``keep + lift``.
+    In each step the kernel does ``target <- keep * target + scale * gradient`` with the batch's gradient, and calls
+    ``finish``. For parameters without weight decay ``keep + lift`` takes the place of ``keep``.
     """
 
     target: Vector
@@ -127,7 +127,7 @@ class Penalties:
         self._axpy = BLAS[theta.dtype].axpy
 
     def add_gradient(self, into: Vector) -> None:
-        """Add it to ``into [P]``."""
+        """Add this gradient to ``into [P]``."""
         if self._decay is not None:
             self._decay.add_gradient(self._theta, self._weight, into)
         elif self._anchor is not None:
@@ -311,14 +311,14 @@ def noise_of(
 
 
 def largest(tasks: Sequence[Task], batch_size: int) -> tuple[int, int]:
-    """The most rows of any task, and the most rows of any batch: what buffers must hold."""
+    """The most rows of any task, and of any batch: buffers must have room for them."""
     some = [task for task in tasks if task.works]
     batches = [rows_per_batch(0 if task.private else batch_size, len(task.y)) for task in some]
     return max((len(task.y) for task in some), default=0), max(batches, default=0)
 
 
 def softmax_residual(logits: NDArray[Any], y: NDArray[np.int64]) -> None:
-    """Turn logits ``[b, C]`` into the summed cross-entropy's gradient ``softmax(logits) - onehot(y)``, in place."""
+    """Turn logits ``[b, C]`` in place into the gradient of the summed log loss, ``softmax(logits) - onehot(y)``."""
     np.subtract(logits, logits.max(axis=1, keepdims=True), logits)
     np.exp(logits, logits)
     np.divide(logits, logits.sum(axis=1, keepdims=True), logits)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 REMEMBERED = 4096
-"""Batches whose views are kept."""
+"""The most batches whose views are kept for the next epoch."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class _Buffers:
         return n <= self._n and batch <= self._most
 
     def _batch(self, cut: tuple[int, int]) -> _Batch:
-        """The gathered rows between two places."""
+        """Views of the gathered rows from ``cut[0]`` to ``cut[1]``."""
         batch = self._batches.get(cut)
         if batch is None:
             low, high = cut
@@ -180,8 +180,10 @@ class _Buffers:
         columns: Sequence[tuple[NDArray[Any], NDArray[Any]]],
         unit: float,
     ) -> None:
-        """Put some steps' rows, ``unit`` times, into the first of ``rows [n, F+1]``, and into each second of
-        ``columns`` its first. Those are pairs ``[n]``: of labels, and of rows' weights and bounds where they have some.
+        """Gather the rows of some steps, multiplied by ``unit``, and what belongs to each row.
+
+        ``columns`` are pairs ``(values, into)``, ``[n]`` each: of the labels, and of the rows' weights and bounds where
+        there are some. ``into`` gets the values in the order of the gathered rows.
         """
         order, m = gathered.rows, len(gathered.rows)
         rows = self._rows[:m]
@@ -202,7 +204,8 @@ class _Buffers:
     def _columns(
         self, task: Task, targets: NDArray[Any]
     ) -> tuple[NDArray[Any] | None, list[tuple[NDArray[Any], NDArray[Any]]]]:
-        """Memory ``[n]`` for some steps' weights of rows (None without), and what to fill it and the labels from."""
+        """Memory ``[n]`` for the weights of gathered rows (None without weights), and the ``columns`` of
+        :meth:`_fill`."""
         labels = self._labels[: len(targets)]
         if task.weights is None:
             return None, [(targets, labels)]
@@ -211,7 +214,7 @@ class _Buffers:
         return ordered, [(targets, labels), (weights, ordered)]
 
     def descend_single(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-        """LocalSGD on ``theta [F+1]``, in place."""
+        """LocalSGD on ``theta [F+1]`` of a model with one output, in place."""
         n = len(task.y)
         update = begin(optimizer, task, theta, self._unpenalised)
         target, scale, keep, finish = update.target, update.scale, update.keep, update.finish
@@ -278,9 +281,9 @@ class _Buffers:
         update: StepRule,
         theta: Vector,
     ) -> None:
-        """Private steps on rows that are turned by their labels' signs, so that all are of class 1.
+        """Private steps on rows multiplied by their labels' signs, so that all are of class 1.
 
-        Products of two signs change no bit.
+        A product with a sign changes no bit but that of the sign.
         """
         n, target, keep, scale = len(task.y), update.target, update.keep, update.scale / private.divisor
         signs = self._targets[:n]
@@ -288,7 +291,7 @@ class _Buffers:
         np.multiply(clip.X, signs[:, None], self._copied[:n, :-1])
         self._copied[:n, -1] = signs
         gemv, one = self._blas.gemv, self._one
-        columns = [(clip.bounds, self._labels[:n])]  # the place of labels, which nothing asks for
+        columns = [(clip.bounds, self._labels[:n])]  # in the memory of labels, which turned rows do not need
         for gathered in of_private(private, n):
             self._fill(gathered, columns, 1.0)
             for step, cut in enumerate(gathered.cuts, gathered.step):
@@ -297,7 +300,7 @@ class _Buffers:
                     rows.dot(theta, z)
                     np.tanh(z, z)
                     np.subtract(z, one, z)
-                    np.fmax(z, least, z)  # what is not a number becomes the bound
+                    np.fmax(z, least, z)  # a NaN becomes the bound
                     gemv(scale, turned, z, keep, target, 0, 1, 0, 1, 0, 1)
                 else:
                     np.multiply(target, keep, target)

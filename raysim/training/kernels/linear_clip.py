@@ -22,9 +22,10 @@ def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray
 
 
 class LinearClip:
-    """The clip of one hospital's visit, whose rows ``X [n, F]`` the kernel keeps ``unit`` times, with a last column.
+    """The clip of one hospital's visit.
 
-    ``signed``: whether the kernel can turn rows by the signs of their labels, so that no residual is above 0.
+    The kernel keeps the hospital's rows ``X [n, F]`` multiplied by ``unit``, with a constant last column. ``signed``:
+    whether the kernel can multiply rows by the signs of their labels, so that no residual is above 0.
     """
 
     def __init__(self, private: PrivateSteps, X: NDArray[Any], unit: float, *, signed: bool = False) -> None:
@@ -35,16 +36,16 @@ class LinearClip:
             finite = bounds > 0
             bounds, X = np.where(finite, bounds, 0), np.where(finite[:, None], X, 0)
         self.X = X
-        """The rows, those that are not finite as zeros, which count nothing."""
+        """The rows ``[n, F]``; a row that is not finite is set to zeros, and contributes nothing."""
         bounds = bounds.astype(X.dtype, copy=False)
         self._plain = self._sound and self._planted is None and not self._factors.any_shared
         self.signed = signed and self._plain
-        """Whether the kernel must turn rows so."""
+        """Whether the kernel must multiply rows by the signs of their labels."""
         self.bounds = -bounds
         """The least residual of each row ``[n]``."""
         self.columns: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        """Where rows are not turned: the largest and the least residual of each row ``[n]``, and where the kernel puts
-        those of the rows it has gathered."""
+        """Unless ``signed``: a pair for the rows' largest residuals ``[n]``, and one for the least. The second array of
+        a pair is memory into which the kernel gathers the first."""
         if not self.signed:
             self._upper, self._lower = np.empty_like(bounds), np.empty_like(bounds)
             self.columns = [(bounds, self._upper), (self.bounds, self._lower)]
@@ -52,7 +53,7 @@ class LinearClip:
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Shorten the residuals ``z [b]`` of a ``batch [b, F+1]``, the gathered rows from ``low`` to ``high``."""
         if self._plain:
-            # What is not a number becomes the bound, so that no row passes it.
+            # fmin and fmax turn NaN into the bound.
             np.fmin(z, self._upper[low:high], z)
             np.fmax(z, self._lower[low:high], z)
             return
@@ -69,7 +70,7 @@ class LinearClip:
     def shorten_each(
         self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]
     ) -> None:
-        """The same of residuals ``z [b, C]``."""
+        """As :meth:`shorten`, for residuals ``z [b, C]`` of several outputs."""
         self._settle(z, low, high, gathered)
         each = np.minimum(1.0, self._upper[low:high] / np.sqrt(np.vecdot(z, z)))
         places = self._factors.shared(gathered, low, high)

@@ -44,7 +44,7 @@ class MlpClip:
         return batch
 
     def shorten(self, batch: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        """Shorten the gradient of each of the ``rows [b]`` that were gathered into ``batch``, by their residuals."""
+        """Clip the gradients of the ``rows [b]`` that were gathered into ``batch``, by scaling their residuals."""
         traces = self._passes.traces(batch) if self._factors.need_traces else []
         self._factors.plant(traces, rows)
         of_batch = self._of_batch[: len(batch)]

@@ -157,7 +157,7 @@ class Passes:
         return squares
 
     def _column_squares(self, columns: NDArray[Any], scratch: NDArray[Any]) -> NDArray[Any]:
-        """The squared 2-norm of each row of ``columns [b, width]``, which are columns in memory."""
+        """The squared 2-norm of each row of ``columns [b, width]``, whose columns are contiguous in memory."""
         np.multiply(columns, columns, scratch)
         squares: NDArray[Any] = self._blas.gemv(1.0, scratch, self._ones[: scratch.shape[1]])
         return squares

@@ -48,7 +48,7 @@ def recurrences(several: Sequence[Gates]) -> list[Tensor]:
     alike: dict[tuple[int, bool], list[int]] = {}
     for place, gates in enumerate(several):
         rows = gates.inputs.shape[1]
-        # The product of a matrix and a single row takes other code, which may go by where the row lies.
+        # BLAS multiplies a single row by other code, whose bits may depend on the row's address: not shared.
         alike.setdefault((rows if rows > 1 else -place, gates.mask is None), []).append(place)
     states: dict[int, Tensor] = {}
     for places in alike.values():
@@ -63,8 +63,8 @@ def recurrences(several: Sequence[Gates]) -> list[Tensor]:
 class Recurrence(torch.autograd.Function):
     """:func:`recurrences` of ``G`` members with as many rows each, those of more steps first.
 
-    All end at the same step, so that those who have begun are the first few at each. Arrays are ``[step, unit, member,
-    row]``: a gate of all members is one piece of memory.
+    All members end at the same step, and those with more steps begin earlier: at each step, those that have begun come
+    first. Arrays are ``[step, unit, member, row]``: a gate of all members is one piece of memory.
     """
 
     @staticmethod
@@ -75,8 +75,8 @@ class Recurrence(torch.autograd.Function):
         late = [steps - len(u) for u in inputs]  # the step at which each begins
         # All gates are one tanh: sigmoid(x) = tanh(x/2)/2 + 1/2.
         half = np.array(0.5, dtype)  # a number of Python's is made into one at each call
-        # Of each step, the gates output, input, forget, candidate, and the cell before it: of these the second and
-        # third times the fourth and fifth make the cell after it, in one product.
+        # Of each step: output, input and forget gate, candidate, and the cell before it, in this order. The cell after
+        # it is input * candidate + forget * cell: in this order both products are one call.
         kept = np.empty((steps + 1, 5 * H, len(late), rows), dtype)
         cells = kept[:, 4 * H :]
         squashed = np.empty((steps, H, len(late), rows), dtype)  # tanh of the cell after each step
@@ -92,11 +92,11 @@ class Recurrence(torch.autograd.Function):
         sums, products = np.empty((4 * H, len(late), rows), dtype), np.empty((2 * H, len(late), rows), dtype)
         begun = 0
         for first, last, members in _stretches(late, steps):
-            if begun:  # whoever begins here has no hidden state yet
+            if begun:  # members that begin at this step have no hidden state yet
                 before = hidden[first, :, :begun].transpose(1, 0, 2)
                 kept[first, : 4 * H, :begun] += np.matmul(by_hidden[:begun], before).transpose(1, 0, 2)
             begun = members
-            # What a step works on comes from an iteration: to cut it out takes as long as to multiply it.
+            # Iterated over, rather than indexed in each step: an index takes as long as a product.
             span, after = kept[first:last, :, :members], slice(first + 1, last + 1)
             pieces = (
                 span[:, : 4 * H],
@@ -198,7 +198,7 @@ def _masks(masks: Sequence[Tensor | None]) -> Array | None:
 
 
 def _starts(begun: Sequence[Tensor], late: Sequence[int], rows: int, dtype: np.dtype[Any]) -> Array:
-    """``[step, 1, G, rows]``: 1 where a row has begun, for as many steps as there are rows which have not."""
+    """``[step, 1, G, rows]``: 1 where a row has begun, 0 before; only for steps at which some row has not begun."""
     least = max((first + len(each) for first, each in zip(late, begun, strict=True) if len(each)), default=0)
     starts = np.ones((least, 1, len(late), rows), dtype)
     for k, (first, each) in enumerate(zip(late, begun, strict=True)):

@@ -48,7 +48,7 @@ class TextLstm(JointModule):
         if self.training:
             embedded = embedded * mask(embedded.new_empty(embedded.shape[1:]), INPUT_DROP)
             recurrent = mask(embedded.new_empty(len(x), UNITS), RECURRENT_DROP)
-        weight = self.recurrent.weight  # of its precision the gates are, whatever the products before them are in
+        weight = self.recurrent.weight  # gates have its precision, also under autocast
         return Gates(self.inputs(embedded).to(weight.dtype), weight, recurrent, begun)
 
     @staticmethod
@@ -89,7 +89,7 @@ def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
 
 
 def token_ids(x: Tensor, vocabulary: int) -> Tensor:
-    """Whole numbers. Raises ``ValueError`` for one that is not below ``vocabulary``."""
+    """The ids ``x [n, L]`` as int64. Raises ``ValueError`` for one that is not in ``0..vocabulary-1``."""
     if x.numel():
         least, most = (float(bound) for bound in x.aminmax())  # compared as tensors they would take three times as long
         if not (least >= 0 and most < vocabulary):

@@ -21,13 +21,13 @@ from raysim.training.kernels.descent import begin, end, noise_of
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 
 CELLS = 2**24
-"""The most numbers of gradients that are held at once."""
+"""The most scalars (rows times parameters) of gradients that are held at once."""
 
 
 class RowGradients:
     """The gradients of a module's loss, row by row.
 
-    ``layout`` and ``constant``: its parameters in a vector, and its buffers, which training does not change.
+    ``layout`` cuts a vector ``[P]`` into its parameters; ``constant`` are its buffers, which training does not change.
     """
 
     def __init__(self, module: nn.Module, layout: Layout, constant: Mapping[str, Tensor], loss: str) -> None:

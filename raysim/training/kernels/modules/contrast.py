@@ -18,8 +18,8 @@ from raysim.training.kernels.contrast import SMALLEST
 class Contrasting:
     """The term of the module's latest forward pass, against two frozen copies of its parameters and buffers.
 
-    Use it as a context: inside, the module's representations are noted. Raises ``ValueError`` where it has no linear
-    layer.
+    To be used as a context, in which the representations of each forward pass are recorded. Raises ``ValueError`` for a
+    module without a linear layer.
     """
 
     def __init__(

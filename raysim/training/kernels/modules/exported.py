@@ -1,4 +1,4 @@
-"""Models as plain ``torch`` modules whose outputs are those of raysim's, for use outside it."""
+"""Exports models as plain ``torch`` modules with the same outputs, for use outside raysim."""
 
 from __future__ import annotations
 

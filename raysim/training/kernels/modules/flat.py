@@ -102,7 +102,7 @@ class FlatModule:
         return self.layout.split(self.send(theta))
 
     def become(self, views: dict[str, Tensor]) -> None:
-        """Give the module ``views`` as its parameters and buffers."""
+        """Make ``views`` the module's parameters and buffers; other buffers return to their first values."""
         buffers = dict(self.module.named_buffers())
         held = [*self.parameters, *(buffers[name] for name in self._carried)]
         for tensor, view in zip(held, self._checked(views).values(), strict=True):

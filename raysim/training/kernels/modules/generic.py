@@ -17,8 +17,8 @@ Batch statistics and dropout depend on more than a row and its parameters, so th
 - On a GPU too, such modules are trained one hospital after another: padded rows would count in batch statistics, and
   masks drawn for a whole cohort would depend on who is in it.
 
-A module whose features are all numbers of entries of one of its parameters may name that parameter as its attribute
-``lookup``; see ``raysim.training.kernels.modules.lookup``.
+If all features of a module are indices into one of its parameters, such as an embedding, its attribute ``lookup`` may
+name that parameter; see ``raysim.training.kernels.modules.lookup``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ModuleModel:
     """The loss of the module of ``flat``, minimised over its parameters by autograd.
 
     ``loss``: one of ``raysim.training.losses``.
-    ``batches``: whether hospitals may train at once, for it has no buffers, draws no random numbers, looks up no table.
+    ``batches``: whether a GPU may train hospitals at once: the module has no buffers, random numbers or ``lookup``.
     ``halves``: whether the products of a visit's steps are taken in bfloat16, as ``torch.autocast`` chooses them.
     Parameters, losses and the optimiser keep the run's precision, and so do evaluation and private steps.
     """

@@ -17,17 +17,17 @@ from raysim.training.base import Layout, Optimizer, Task, Vector
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Those of a table ``[V, D]`` that are looked up; the table lies in a vector ``[P]``, other parameters around it.
+    """The entries of a table ``[V, D]`` that are looked up.
 
-    Vectors ``[P']`` have these entries in the place of all.
+    The table is part of a parameter vector ``[P]``. A vector ``[P']`` has only these entries in its place.
     """
 
     table: slice
     """The slice of the vector that holds the table."""
     width: int
-    """D."""
+    """D, the scalars of an entry."""
     used: NDArray[np.bool_]
-    """Of the V entries."""
+    """A mask ``[V]`` of the entries that are looked up."""
 
     def take(self, vector: Vector) -> Vector:
         """The part ``[P']`` of ``vector [P]``."""
@@ -53,7 +53,7 @@ class Entries:
 
 @dataclass(frozen=True, eq=False)
 class Condensed:
-    """A task on the entries that its rows look up: ``task`` in the terms of ``layout``, whose vectors are ``[P']``."""
+    """A task reduced to the entries that its rows look up: vectors of ``task`` are ``[P']``, cut by ``layout``."""
 
     task: Task
     layout: Layout
@@ -61,11 +61,12 @@ class Condensed:
 
 
 def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Condensed | None:
-    """``task`` on a smaller ``table [V, D]``, the tensor of the layout whose entries 0 to V - 1 its features number.
+    """``task`` reduced to the entries of a table that its rows look up; None where the result would differ.
 
-    Entry 0 stays the first, for it may be padding. None where a feature is no entry's number, where weight decay, a
-    pull, a linear term or the optimiser's earlier steps move entries that are not looked up, or where the task has a
-    contrastive term, which needs whole models.
+    ``table`` is the name of a tensor ``[V, D]`` of the layout; the task's features are indices 0 to V - 1 into it.
+    Entry 0 stays the first, for it may be padding. The result is None where a feature is no such index; where weight
+    decay, a pull, a linear term or the optimiser's earlier steps move entries that are not looked up; and where the
+    task has a contrastive term, which needs whole models.
     """
     moved = optimizer.weight_decay or (task.moments is not None and optimizer.name != "sgd")
     if task.contrast is not None or moved:
