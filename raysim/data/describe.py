@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+# How much is printed: columns, bands of test rows, the largest and smallest hospitals, names in a list.
 _COLUMNS = 40
 _BANDS: tuple[tuple[int, float], ...] = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 49), (50, np.inf))
 _LARGEST, _SMALLEST = 5, 3
@@ -29,12 +30,14 @@ _NAMED = 12
 class Summary:
     """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` value columns.
 
+    - ``values``: the names of the value columns ``[D]``; ``flags``: the number of columns that flag missing values.
     - ``sizes [H, 3]``: rows of each hospital's train, validation and test part.
     - ``counts [H, C]``: rows of each class at each hospital, all parts; ``tested [H, C]``: in its test part.
     - ``labels``: of a real label, which has no classes, the mean ``[H]`` at each hospital (NaN without rows), and the
       lowest, median, mean and highest of all rows.
     - ``columns``: the source's feature columns, before preprocessing.
     - ``attributes``: how many hospitals have each value of each attribute.
+    - ``notes``, ``warnings``, ``fingerprint``, ``folder``: those of the federation.
     """
 
     hospitals: tuple[str, ...]
@@ -161,7 +164,7 @@ def _sizes(s: Summary) -> Table:
 
 
 def _labels(s: Summary) -> Table:
-    """Binary: the event alone; else every class. A real label: its range, over rows and over hospitals' means."""
+    """The event of two classes, or all of more classes; a real label: its range over rows and over hospitals' means."""
     if s.labels is not None:
         means, overall = s.labels
         means = means[~np.isnan(means)]
@@ -184,7 +187,7 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Every feature column; of very many the suspect ones and those with most missing values."""
+    """All feature columns; if there are more than ``_COLUMNS``, the suspect ones and those with most missing values."""
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     shown = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
     missing = sum(column.missing for column in s.columns) / max(1, len(s.columns))

@@ -292,7 +292,7 @@ class RawColumns:
         categorical = tuple(name for name, text in zip(names, is_text, strict=True) if text)
         if not names:
             raise DataError("data: the source gives no feature; name at least one column")
-        # A frame of one float32 block is not copied.
+        # With one type of floats, to_numpy does not copy the frame.
         numbers = features[list(numeric)] if categorical else features
         try:
             values: NDArray[Any] = numbers.to_numpy() if _one_block(numbers) else numbers.to_numpy(np.float64)

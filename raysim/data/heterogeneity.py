@@ -121,7 +121,7 @@ def feature_psi(
     columns, cuts = observed.shape[1], np.arange(1, bins) / bins
     edges = np.zeros((columns, bins - 1))
     for j in np.flatnonzero(observed.any(axis=0)):
-        # A value of the data itself, so that a value that is common to many rows is not cut in two by rounding.
+        # Edges are values of the data: rounded ones could divide the rows of a common value between two bins.
         edges[j] = np.quantile(X[observed[:, j], j].astype(np.float64), cuts, method="inverted_cdf")
     hospitals = int(home.max(initial=-1)) + 1
     counts = psi.bin_counts(psi.bin_indices(X, observed, edges), home, hospitals, bins + 1)
@@ -237,7 +237,7 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
 def _mean_pair_difference(values: Floats) -> float:
     """Mean over pairs of ``|v_i - v_j|``, from ``values [H]``, H at least 2.
 
-    The gap above the k-th smallest value lies between the k (H - k) pairs of one value up to it and one above.
+    The gap above the k-th smallest value is part of the difference of k (H - k) pairs: one value up to it, one above.
     """
     n = len(values)
     below = np.arange(1, n)

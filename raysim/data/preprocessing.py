@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 METHODS = ("standard", "median", "none", "declared")
-# Below this share of the mean, a deviation is the rounding of a column that does not vary.
+# A deviation below this share of the mean comes from rounding: the column does not vary.
 _CONSTANT = 1e-12
 
 
@@ -64,7 +64,10 @@ class Scaler:
 
     @staticmethod
     def of(first: Sums, second: Sums) -> Scaler:
-        """From sums around 0 and, of a second pass, around the mean: exact even for means far above deviations."""
+        """From ``first``, sums around 0, and ``second``, sums around the mean that follows from them.
+
+        With the second pass, deviations are accurate even where they are far smaller than the mean.
+        """
         mean = _mean(first)
         std = np.sqrt(second.squares / np.maximum(second.count, 1))
         constant = std <= _CONSTANT * np.abs(mean)
@@ -82,7 +85,8 @@ class Prepared:
 
     - ``X [N, F]``: float32, ``D`` value columns, then flags.
     - ``observed [N, D]``: whether the value behind a feature was recorded.
-    - ``scalars``: what each hospital sent to fit the preprocessing.
+    - ``scalars``: how many scalars each hospital sent to fit the preprocessing.
+    - ``note``: a line on the method and the features, for ``raysim describe``.
     """
 
     X: NDArray[np.float32]

@@ -1,11 +1,12 @@
-"""The synthetic sets of CS-RCFL: few hospitals of which groups share one linear law, with patients of their own kind.
+"""The synthetic sets of CS-RCFL: few hospitals in groups, one linear law a group, other patients at each hospital.
 
 X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows ``x ~ N(μ_i, Σ_i)`` and the weights of its
 group ``g``, ``w_g ~ N(0, I)``. Regression: ``y = w.x + N(0, 25)``; classification: ``y = [w.x > 0]``, without noise,
 hence separable. The paper does not say how means and covariances are drawn. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is
 ``B B' / F`` with ``B`` standard normal (``wishart``), or ``I`` (``identity``). The choice decides what the paper's
-figure shows, see ``docs/coalitions.md``: a Wishart matrix of as many degrees as dimensions is nearly singular, so a
-model knows nothing of the directions in which its hospital's patients hardly differ, and other hospitals' do.
+figure shows, see ``docs/coalitions.md``: a Wishart matrix with as many degrees of freedom as dimensions is nearly
+singular. In some directions a hospital's patients hardly differ, so its model learns nothing about them, while patients
+of other hospitals do differ there.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ NOISE = 5.0
 
 @dataclass(frozen=True, eq=False)
 class CoalitionSets:
-    """Training sets ``train [N]`` and ``T`` test sets ``tests [T][N]`` of N hospitals, their true ``groups [N]``, and
-    the groups' ``weights [G, F]``."""
+    """The sets of ``N`` hospitals in ``G`` groups.
+
+    - ``train [N]``: each hospital's training set; ``tests [T][N]``: its ``T`` test sets.
+    - ``groups [N]``: the true group of each hospital.
+    - ``weights [G, F]``: of the linear law of each group.
+    """
 
     train: tuple[Rows, ...]
     tests: tuple[tuple[Rows, ...], ...]
@@ -57,19 +62,19 @@ def coalition_sets(
     low, high = SIZES[task]
     sizes = rng.integers(low, high + 1, hospitals)
     weights = rng.standard_normal((groups, features))
-    # One hospital of each group first, so that every group is there; then in an order of their own.
-    of = rng.permutation(np.concatenate([np.arange(groups), rng.integers(0, groups, hospitals - groups)]))
+    # Every group gets one hospital, the other hospitals a random group; then the groups are shuffled.
+    group_of = rng.permutation(np.concatenate([np.arange(groups), rng.integers(0, groups, hospitals - groups)]))
     means = 0.5 * rng.standard_normal((hospitals, features))
     factors = rng.standard_normal((hospitals, features, features)) / np.sqrt(features)
 
     def draw(i: int, n: int) -> Rows:
         X = rng.standard_normal((n, features))
         X = means[i] + (X @ factors[i].T if covariance == "wishart" else X)
-        scores = X @ weights[of[i]]
+        scores = X @ weights[group_of[i]]
         if task == "regression":
             return X, scores + NOISE * rng.standard_normal(n)
         return X, (scores > 0).astype(np.float64)
 
     train = tuple(draw(i, int(sizes[i])) for i in range(hospitals))
     repeated = tuple(tuple(draw(i, test_rows) for i in range(hospitals)) for _ in range(tests))
-    return CoalitionSets(train, repeated, of, weights)
+    return CoalitionSets(train, repeated, group_of, weights)

@@ -54,7 +54,7 @@ class Coalitions(BaseModel):
         return iter(())
 
     def reserve(self, by: str | None, column: str | None) -> Coalitions:
-        """``data.split`` may name the parts as drawn, and nothing else."""
+        """This source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``: the sets as drawn."""
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):

@@ -74,7 +74,7 @@ def texts(
 
 
 def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
-    """A column as text: whole numbers without '.0', true/false as True/False, empty where not a number.
+    """A column as text: whole numbers without '.0', true/false as True/False, null where a number is NaN.
 
     Raises ``DataError`` for infinite numbers, and for values that have no text: lists, records, bytes.
     """
@@ -104,13 +104,14 @@ def _whole(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
     row = pc.index(pc.is_inf(column), True).as_py()
     if row >= 0:
         raise DataError(f"{field}: column '{name}' holds an infinite value in row {row + 1}; correct it")
-    # Both bounds are floats without rounding; the upper one is the first that does not fit.
+    # Both bounds are exact as floats; the upper one is the smallest number that does not fit.
     fits = pc.and_(pc.greater_equal(column, -(2.0**63)), pc.less(column, 2.0**63))
     whole = pc.and_(pc.equal(column, pc.round(column)), fits)
     return pc.cast(column, pa.int64()) if pc.all(pc.fill_null(whole, True)).as_py() else column
 
 
 def is_text(type: pa.DataType) -> bool:
+    """Whether a column holds texts, or is a dictionary of texts."""
     import pyarrow as pa
 
     inner = type.value_type if pa.types.is_dictionary(type) else type
@@ -118,6 +119,7 @@ def is_text(type: pa.DataType) -> bool:
 
 
 def is_number(type: pa.DataType) -> bool:
+    """Whether a column holds numbers or truth values."""
     import pyarrow as pa
 
     tests: Sequence[Any] = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)

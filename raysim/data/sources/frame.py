@@ -61,8 +61,8 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
     """Those of ``columns`` that the frame has (None: all) as an Arrow table, pandas categories as texts.
 
-    Raises ``DataError`` naming ``field`` for what is no data frame, for names that stand twice and for values that no
-    table holds.
+    Raises ``DataError`` naming ``field`` where ``frame`` is no data frame, has several columns of one name, or holds
+    values that Arrow has no type for.
     """
     import pandas as pd
     import pyarrow as pa
@@ -93,7 +93,7 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
             f"{field}: column '{name}' of the data frame holds what no table does ({reason}); convert it, or drop it "
             "from the frame"
         ) from None
-    if pa.types.is_dictionary(array.type):  # Parquet would make numbers of categories that are numbers
+    if pa.types.is_dictionary(array.type):  # categories stay texts: Parquet would turn "1" and "2" into numbers
         return plain_text(pa.table({name: array}), name, field)
     return array
 

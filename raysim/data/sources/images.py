@@ -75,7 +75,10 @@ class Cifar10(Pooled):
 
 
 def _check(images: NDArray[Any], labels: NDArray[Any], what: str) -> None:
-    """Raise ``DataError`` unless images are bytes ``[n, 28, 28]`` (floats may be scaled already) and labels ``[n]``."""
+    """Raise ``DataError`` unless images are bytes ``[n, 28, 28]`` and labels ``[n]``.
+
+    Images as floats are refused: they may have been scaled already.
+    """
     if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or len(images) == 0:
         raise DataError(
             f"data.path: {what} holds images of shape {images.shape} and type {images.dtype}; "
@@ -92,10 +95,10 @@ def _check(images: NDArray[Any], labels: NDArray[Any], what: str) -> None:
 def _npz(file: Path) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """Images and labels of the training and of the test part, as the archive holds them."""
     try:
-        # numpy leaves a file that it cannot read to the garbage collector
+        # Opened here, since numpy does not close a file that it opened and could not read.
         with file.open("rb") as opened:
             arrays = np.load(opened, allow_pickle=False)
-            if isinstance(arrays, np.ndarray):  # whatever a file is called, numpy reads what it is
+            if isinstance(arrays, np.ndarray):  # numpy goes by the content of a file, not by its name
                 raise ValueError("it is one array, not an archive of four")
             return [(np.asarray(arrays[f"x_{part}"]), np.asarray(arrays[f"y_{part}"])) for part in ("train", "test")]
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:

@@ -26,12 +26,12 @@ TRIES = 1000
 def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size: int = 10, balance: bool = True) -> Ids:
     """The hospital of each row, ``[n]``, with shares of every class drawn from a symmetric Dirichlet(``alpha``).
 
-    Each class of ``labels [n]`` in turn is shuffled and divided among the hospitals in shares of its own draw. With
-    ``balance`` a hospital that already holds its even part of all rows gets none of the classes that follow. Small
+    Each class of ``labels [n]`` in turn is shuffled and divided among the hospitals in shares that are drawn for it.
+    With ``balance`` a hospital that already holds ``n / hospitals`` rows gets none of the classes that follow. Small
     ``alpha`` gives hospitals of few classes, large ``alpha`` hospitals that are all like the pool.
 
     A draw that leaves a hospital with fewer than ``min_size`` rows is repeated, up to 1000 times. Raises ``DataError``
-    where none was found, and for a number of hospitals, ``alpha`` or ``min_size`` that cannot be used.
+    where all of these fail, and for a number of hospitals, ``alpha`` or ``min_size`` that cannot be used.
     """
     _check(labels, hospitals)
     if not 0 < alpha < np.inf:
@@ -145,7 +145,7 @@ def _draw(
 
 def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids:
     """The hospital of each row: the rows of each class, shuffled, in pieces of ``parts [C, H]``."""
-    # Shuffles have a stream of their own: only the draw that is accepted has to pay for one.
+    # Shuffles have a stream of their own, so that draws that are not accepted need none.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)
     for c, sizes in enumerate(parts):

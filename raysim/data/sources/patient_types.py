@@ -79,6 +79,9 @@ class PatientTypes(BaseModel):
 
 
 def _sizes(rows: int, hospitals: int) -> list[int]:
-    """Rows of each hospital: in proportion to 1, 1/2, 1/3, ... by square root, at least one, which may add a few."""
+    """Rows of hospitals 1, 2, 3, ...: in proportion to 1, 1/sqrt(2), 1/sqrt(3), ..., each rounded and at least one.
+
+    Their sum may therefore differ a little from ``rows``.
+    """
     weights = 1 / np.sqrt(np.arange(1, hospitals + 1))
     return [max(1, round(rows * weight)) for weight in (weights / weights.sum()).tolist()]

@@ -94,7 +94,7 @@ class Pooled(BaseModel):
         raise NotImplementedError
 
     def reserve(self, by: str | None, column: str | None) -> Pooled:
-        """``data.split`` may name the holdout, and nothing else."""
+        """This source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``: the holdout."""
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):

@@ -1,13 +1,14 @@
-"""Snapshot Serengeti: which animal is it, from what volunteers said of the pictures besides its name?
+"""Snapshot Serengeti: which animal is it, to judge by volunteers' other answers about its pictures?
 
 A. Swanson, M. Kosmala, C. Lintott, R. Simpson, A. Smith, C. Packer: *Snapshot Serengeti, high-frequency annotated
 camera trap images of 40 mammalian species in an African savanna*, Scientific Data 2, 2015, in the layout that LILA BC
 publishes: ``SnapshotSerengeti_v2_1_annotations.csv``, a row for each species in each capture.
 
 The task is tabular: how many animals, what they do (shares of the volunteers), the time of day and of year, and where
-the camera stands. Clust-PSI-PFL gives 286,586 rows of 13 classes and not how it chose them; here they are the captures
-of one species alone, of the 13 species with most of these, ``blank`` and ``human`` apart. What volunteers agreed on is
-left out (``p_users_identified_this_species``, ``pielous_evenness_index``): it is known only with the label.
+the camera stands. Clust-PSI-PFL gives 286,586 rows of 13 classes and not how it chose them. Here rows are the captures
+that show a single species, and classes are the 13 species with the most of them; ``blank``, ``empty`` and ``human`` are
+no species. How far volunteers agreed (``p_users_identified_this_species``, ``pielous_evenness_index``) is no feature:
+it is known only with the label.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COUNTS = ("count_min", "count_median", "count_max")
 BEHAVIOURS = ("standing", "resting", "moving", "eating", "interacting", "young_present")
 NO_ANIMAL = ("blank", "empty", "human")
 BANDS = {"11-50": "11", "Nov-50": "11", "51+": "51"}
-"""Counts above ten are bands: their lower ends. A spreadsheet made ``Nov-50`` of 11-50."""
+"""Counts above ten are given as bands; the lower end stands for each. A spreadsheet turned 11-50 into ``Nov-50``."""
 
 _YEAR, _DAY = 365.25, 86_400.0  # days, seconds
 
@@ -75,7 +76,7 @@ class Serengeti(Homed):
 
 
 def _annotations(file: Path) -> pd.DataFrame:
-    """Captures of one animal species alone, as text; an empty field is missing."""
+    """The captures that show a single animal species, with texts in all columns; an empty field is missing."""
     import pandas as pd
 
     questions = [f"question__{name}" for name in ("species", *COUNTS, *BEHAVIOURS)]
@@ -95,7 +96,7 @@ def _annotations(file: Path) -> pd.DataFrame:
 
 
 def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame:
-    """One float32 column each; NaN where a question was not answered or a time not recorded."""
+    """The features as float32 columns; NaN where a question was not answered or a time not recorded."""
     import pandas as pd
 
     columns = {name: _numbers(animals[f"question__{name}"], file) for name in (*COUNTS, *BEHAVIOURS)}

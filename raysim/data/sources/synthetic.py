@@ -155,7 +155,7 @@ class _Sites:
             [NormalDist().inv_cdf(1 - c[2]) if c[1] == "flag" else 0 for c in columns], np.float32
         )
 
-        # One stream a hospital, one draw from it: 3 F normals for effects, 2 for size and beds, then what is left.
+        # From each hospital's stream: 3 F normals for effects, mix and practice, 2 for size and beds, 4 uniforms.
         traits = np.empty((H, 3 * F + 2), np.float32)
         chance = np.empty((H, 4))
         of_hospital = Streams(config.seed, "synthetic")
@@ -166,9 +166,9 @@ class _Sites:
         group_traits = np.stack(
             [stream(config.seed, "synthetic-group", g).standard_normal((3, F)) for g in range(G)]
         ).astype(np.float32)
-        # Groups deviate from their own mean, so that the shared coefficients are those listed above.
+        # Groups deviate from their common mean, so that the mean coefficients are those of FEATURES.
         group_traits = (group_traits - group_traits.mean(0)) * np.float32(math.sqrt(G / max(1, G - 1)))
-        # Every G hospitals in a row hold each group once, in an order of their own.
+        # Every G consecutive hospitals hold each group once, in random order.
         of_block = Streams(config.seed, "synthetic-groups")
         blocks = [of_block.at(b).permutation(G) for b in range(-(-H // G))]
         self.group = np.concatenate(blocks)[:H]
@@ -187,7 +187,7 @@ class _Sites:
         low, high = np.log(config.prevalence)
         self.prevalence = np.exp(low + (high - low) * chance[:, 0])
         self.intercept = _intercepts(self.prevalence, config.signal)
-        # Hospitals of later groups are smaller: the usual way of working is not everyone's.
+        # Hospitals of later groups are smaller: the practice behind most rows is not that of most hospitals.
         rank = (self.group / (G - 1) - 0.5) if G > 1 else np.zeros(H)
         self.log_size = config.size_sigma * (traits[:, 3 * F] - rank)
         self.sizes = _sizes(config, self.log_size)
@@ -227,7 +227,10 @@ class _Sites:
         ]
 
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
-        """Cumulative shares ``[h, 4]``: a third of the way between the nation's and a mix of the site's own."""
+        """Cumulative shares ``[h, 4]`` of ethnicities (without the last, 1) at hospitals ``first`` to ``last - 1``.
+
+        They are ``SHARES``, of which all but the first are multiplied by a factor of the site, from 0.4 to 2.
+        """
         tilt = self._chance[first:last, 3:4]
         shares = SHARES * np.where(np.arange(len(SHARES)) == 0, 1.0, 0.4 + 1.6 * tilt)
         return np.cumsum(shares / shares.sum(1, keepdims=True), axis=1)[:, :-1]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from raysim.data.records import Records
 
-MOST_CATEGORIES = 100  # of a text column that the configuration does not list as categorical
+MOST_CATEGORIES = 100  # a text column with more must be listed in data.categorical
 MOST_CLASSES = 1000
 
 

@@ -3,7 +3,7 @@
 R. van de Water et al., *Yet Another ICU Benchmark: A Flexible Multi-Center Framework for Clinical ML*, ICLR 2024. A
 cohort is a folder of three files: ``dyn.parquet`` (``stay_id``, ``time``, measurements, a row an hour), ``sta.parquet``
 (``stay_id``, what does not change) and ``outc.parquet`` (``stay_id``, ``label``, and ``time`` where every hour has a
-label of its own). Cohorts know no hospitals; those of eICU get them from its ``patient`` table.
+label of its own). A cohort does not say which hospital a stay was at; for eICU its ``patient`` table does.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ DOMAINS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-# Domains whose features are flags: 0 where nothing says 1.
+# Domains whose features are flags: 1 where a record says so, else 0.
 FLAGS = ("history", "diagnosis", "medication", "support")
 
 

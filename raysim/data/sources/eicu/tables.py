@@ -61,8 +61,8 @@ def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
 def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB connection in which every table of ``schema`` is a view of text columns; without a file, an empty one.
 
-    Compressed files are checked against their own checksum beside the reading, since DuckDB does not. Raises
-    ``DataError`` naming the file where one cannot be read, at the latest on leaving.
+    While they are read, compressed files are checked against their own checksums, which DuckDB does not do. Raises
+    ``DataError`` naming a file that cannot be read, at the latest on leaving the context.
     """
     import duckdb
 

@@ -117,7 +117,7 @@ class Visit:
             self._entries.put(trained, into)
 
     def _in_order(self) -> Iterator[Batch]:
-        """The batches of all epochs; seeds what an epoch draws as it begins."""
+        """The batches of all epochs; seeds torch's generator at the beginning of an epoch, if the module draws."""
         task, n, size = self._task, len(self._task.y), self._size
         for epoch in range(task.epochs):
             X, y, weights = task.X, task.y, task.weights
@@ -136,7 +136,7 @@ class Visit:
                 yield Batch(rows[part], labels[part], None if factors is None else factors[part])
 
     def _seed(self, seed: int) -> None:
-        """Seed what the module draws from. ``torch.manual_seed`` takes 2 ms where there is no GPU."""
+        """Seed the generator of the module's device. On a CPU alone, ``torch.manual_seed`` would take 2 ms."""
         seeded = torch.default_generator.manual_seed if self.flat.device.type == "cpu" else torch.manual_seed
         seeded(seed)
 
