@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from functools import lru_cache
 from pathlib import Path
 
 VARIABLE = "OPENBLAS_CORETYPE"
@@ -36,12 +35,6 @@ def prefer() -> None:
 def code() -> str | None:
     """The name of the code that this process computes with; None where there is no OpenBLAS that says so."""
     return min((_code(library) for library in _loaded()), default=None)
-
-
-@lru_cache(maxsize=1)
-def outruns_torch() -> bool:
-    """Whether OpenBLAS has the faster products here: torch's are MKL's, which on AMD processors has AVX2 alone."""
-    return _amd_with_avx512(Path("/proc/cpuinfo"))
 
 
 def follow(name: str | None) -> None:

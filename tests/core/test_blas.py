@@ -37,12 +37,6 @@ def test_a_system_without_a_description_is_no_such_processor(tmp_path: Path) -> 
     assert not blas._amd_with_avx512(tmp_path / "none")
 
 
-@pytest.mark.parametrize("amd", [True, False])
-def test_products_are_faster_than_torchs_on_such_a_processor(monkeypatch: pytest.MonkeyPatch, amd: bool) -> None:
-    monkeypatch.setattr(blas, "_amd_with_avx512", lambda described: described == Path("/proc/cpuinfo") and amd)
-    assert blas.outruns_torch.__wrapped__() is amd
-
-
 def test_a_process_in_which_numpy_is_loaded_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(blas.VARIABLE, raising=False)
     blas.prefer()

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from raysim.core import blas
 from raysim.core.streams import stream
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.modules import visit
@@ -57,28 +56,6 @@ def test_numpy_computes_for_the_while_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(called) == 1
 
 
-@pytest.mark.parametrize(
-    ("device", "faster", "wanted"), [("cpu", True, True), ("cpu", False, False), ("meta", True, False)]
-)
-def test_numpy_computes_on_a_cpu_where_it_is_faster(
-    monkeypatch: pytest.MonkeyPatch, device: str, faster: bool, wanted: bool
-) -> None:
-    monkeypatch.setattr(blas, "outruns_torch", lambda: faster)
-    assert dense.numpy_is_faster(torch.device(device)) is wanted
-
-
-@pytest.mark.parametrize("faster", [True, False])
-def test_an_evaluation_computes_as_training_does(monkeypatch: pytest.MonkeyPatch, faster: bool) -> None:
-    model = build_model("fashion_cnn", 784, 10, options={"dense": 6})
-    monkeypatch.setattr(blas, "outruns_torch", lambda: faster)
-    calls = []
-    product = Product.apply
-    monkeypatch.setattr(dense.Product, "apply", lambda *given: calls.append(1) or product(*given))
-    rng = np.random.default_rng(3)
-    model.logits(model.initial(rng), rng.random((3, 784)))
-    assert len(calls) == (2 if faster else 0)
-
-
 def test_products_under_autocast_are_torchs() -> None:
     layer = Dense(5, 3)
     with by_numpy(layer, True), torch.autocast("cpu", torch.bfloat16):
@@ -94,10 +71,9 @@ def test_a_network_trains_as_with_torchs_products(optimizer: str, monkeypatch: p
     calls = []
     product = Product.apply
     monkeypatch.setattr(dense.Product, "apply", lambda *given: calls.append(1) or product(*given))
-    monkeypatch.setattr(visit, "numpy_is_faster", lambda device: True)
     (ours,) = model.train([task], Optimizer(optimizer, 0.01, 4))
     assert len(calls) == 2 * 3 * 2  # layers, batches, epochs
-    monkeypatch.setattr(visit, "numpy_is_faster", lambda device: False)
+    monkeypatch.setattr(visit, "by_numpy", lambda module, wanted: by_numpy(module, False))
     (torchs,) = model.train([task], Optimizer(optimizer, 0.01, 4))
     assert len(calls) == 12
     np.testing.assert_allclose(ours, torchs, rtol=0, atol=1e-11)

@@ -1,7 +1,7 @@
-"""Fully connected layers whose products are numpy's where these are faster than torch's.
+"""Fully connected layers whose products on a CPU are numpy's.
 
 torch takes the products of small batches from MKL, which on AMD processors computes with AVX2 alone; OpenBLAS's code
-for AVX-512 (:mod:`raysim.core.blas`) takes half the time there. On other processors MKL is the faster one.
+for AVX-512 (:mod:`raysim.core.blas`) takes half the time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-
-from raysim.core import blas
 
 
 class Dense(nn.Linear):
@@ -53,11 +51,6 @@ class Product(torch.autograd.Function):
             product = np.matmul(matrix.T, by_output.T).T if columns else np.matmul(by_output, matrix)
             by_x = torch.from_numpy(product)
         return by_x, torch.from_numpy(np.matmul(by_output.T, x))
-
-
-def numpy_is_faster(device: torch.device) -> bool:
-    """Whether a module's dense layers should compute by numpy on ``device``."""
-    return device.type == "cpu" and blas.outruns_torch()
 
 
 @contextmanager

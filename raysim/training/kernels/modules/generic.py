@@ -40,7 +40,7 @@ from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.visit import Visit, play
 from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.losses import LOG_LOSS, choose, row_losses
-from raysim.training.networks.dense import by_numpy, numpy_is_faster
+from raysim.training.networks.dense import by_numpy
 from raysim.training.networks.joint import JointModule
 
 EVALUATED = 1024
@@ -103,7 +103,7 @@ class ModuleModel:
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()
-            with by_numpy(self.module, numpy_is_faster(self._flat.device)):
+            with by_numpy(self.module, self._on_cpu):
                 outputs = [self.module(part) for part in torch.split(self._flat.send(X), EVALUATED)]
             z = margins(torch.cat(outputs), self._loss)
             out: NDArray[Any] = z.cpu().numpy()

@@ -20,7 +20,7 @@ from raysim.training.kernels.modules.losses import TORCH_LOSSES
 from raysim.training.kernels.modules.optimizers import make_solver
 from raysim.training.kernels.modules.pulls import Pulls
 from raysim.training.losses import LOG_LOSS
-from raysim.training.networks.dense import by_numpy, numpy_is_faster
+from raysim.training.networks.dense import by_numpy
 from raysim.training.networks.joint import JointModule
 
 
@@ -67,7 +67,7 @@ class Visit:
         self._drawn: Tensor | None = None  # where torch's generator stood after the latest draw of its own
         self._batches = self._in_order()
         self._open = ExitStack()
-        self._open.enter_context(by_numpy(flat.module, numpy_is_faster(flat.device)))
+        self._open.enter_context(by_numpy(flat.module, flat.device.type == "cpu"))
         if self._contrast is not None:
             self._open.enter_context(self._contrast)
 
