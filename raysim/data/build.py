@@ -45,11 +45,18 @@ def build(
     """The federation of ``source``, from the cache where it has been built before.
 
     Hospitals come in natural order of their names, and their rows in the source's order within train, validation and
-    test. ``seed`` is the run's, used where ``split`` has none of its own. Hospitals with fewer than ``minimum`` rows
-    are left out; of the others only the ``largest`` so many are kept. ``ranges`` are the declared ranges of columns,
-    for ``declared`` preprocessing, and for ``standard`` with ``noise`` on means and deviations. ``missing_flags``:
-    whether features say where values are missing. Raises ``DataError`` for data that cannot be federated and for a
-    cache folder that cannot be written.
+    test.
+
+    - ``split``: which rows are for training, validation and test.
+    - ``preprocessing``: one of ``METHODS``.
+    - ``seed``: the run's seed, used where ``split`` has none of its own.
+    - ``minimum``: hospitals with fewer rows are left out (None: none are); ``largest``: of the others only so many are
+      kept, the largest (None: all).
+    - ``ranges``: declared ranges and categories of columns, which ``declared`` preprocessing needs, and ``standard``
+      with ``noise``; ``noise``: what hospitals add to the sums that means and deviations follow from.
+    - ``missing_flags``: whether features say where values are missing.
+
+    Raises ``DataError`` for data that cannot be federated and for a cache folder that cannot be written.
     """
     if preprocessing not in METHODS:
         raise DataError(f"data.preprocessing: '{preprocessing}' is not known; {nearest(preprocessing, METHODS)}")

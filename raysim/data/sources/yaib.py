@@ -196,8 +196,8 @@ class Yaib(BaseModel):
             connection,
             f"WITH early AS (SELECT stay, time, {numbers} FROM dyn JOIN cohort USING (stay_id) "
             f"WHERE time < {self.hours} * getvariable('step')), "
-            f"told AS (SELECT stay, {', '.join(chosen)} FROM early GROUP BY stay) "
-            "SELECT told.* EXCLUDE (stay) FROM cohort LEFT JOIN told USING (stay) ORDER BY stay",
+            f"aggregated AS (SELECT stay, {', '.join(chosen)} FROM early GROUP BY stay) "
+            "SELECT aggregated.* EXCLUDE (stay) FROM cohort LEFT JOIN aggregated USING (stay) ORDER BY stay",
         )
         return {
             f"{name}_{statistic}": float32(frame[f"v{k}_{statistic}"], 0.0 if statistic == "count" else np.nan)

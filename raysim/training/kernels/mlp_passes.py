@@ -18,7 +18,7 @@ Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out
 
 
 class _Batch(NamedTuple):
-    """Memory for a batch of ``b`` rows: views ``[b, width]``, a column of which is one piece."""
+    """Memory for a batch of ``b`` rows: views ``[b, width]`` of each layer, whose columns are contiguous."""
 
     outputs: list[NDArray[Any]]
     residuals: list[NDArray[Any]]
@@ -44,7 +44,7 @@ class Passes:
         self._allocate(0)
 
     def _allocate(self, batch: int) -> None:
-        """Memory for batches of so many rows."""
+        """Allocate memory for batches of up to ``batch`` rows."""
         hidden = self._widths[:-1]
         self._most = batch
         self._outputs, self._residuals = ([np.empty(batch * n, self._dtype) for n in self._widths] for _ in range(2))

@@ -27,11 +27,14 @@ Array = NDArray[Any]
 class Gates:
     """The inputs of one hospital's batch of ``B`` rows to a recurrence of ``T`` steps from a zero state.
 
-    ``inputs [T, B, 4H]`` is what each step's token contributes to the gates, bias included, in the order candidate,
-    input, forget, output; ``matrix [4H, H]`` is what the hidden state contributes. ``mask [B, H]``, or None, multiplies
-    the hidden state where it enters the gates, alike at all steps (Y. Gal, Z. Ghahramani: *A Theoretically Grounded
-    Application of Dropout in Recurrent Neural Networks*, NeurIPS 2016; Keras's ``recurrent_dropout``). ``begun [T', B,
-    1]``, 0 or 1: which rows have begun in each of the first ``T' <= T`` steps; later all have.
+    - ``inputs [T, B, 4H]``: what each step's token adds to the gates, bias included, in the order candidate, input,
+      forget, output.
+    - ``matrix [4H, H]``: its product with the hidden state is added to the gates.
+    - ``mask [B, H]`` or None: multiplies the hidden state where it enters the gates, the same at all steps (Y. Gal,
+      Z. Ghahramani: *A Theoretically Grounded Application of Dropout in Recurrent Neural Networks*, NeurIPS 2016;
+      Keras's ``recurrent_dropout``).
+    - ``begun [T', B, 1]``: 1 for rows that have begun at each of the first ``T' <= T`` steps, 0 for others; at later
+      steps all have begun.
     """
 
     inputs: Tensor
@@ -176,13 +179,13 @@ class Recurrence(torch.autograd.Function):
                 if dropped is not None:
                     np.multiply(h, dropped, h)
                 forgotten = earlier
-        found: list[Tensor | None] = [None]
+        by_arguments: list[Tensor | None] = [None]  # ``others`` has no gradient
         for k, first in enumerate(late):
             by_inputs = np.ascontiguousarray(sums[first:, :, k].transpose(0, 2, 1))
             entered = hidden[first:-1, :, k].transpose(0, 2, 1).reshape(-1, H)
             by_matrix = by_inputs.reshape(-1, 4 * H).T @ entered
-            found += [torch.from_numpy(array).to(gradients[k].device) for array in (by_inputs, by_matrix)]
-        return tuple(found)
+            by_arguments += [torch.from_numpy(array).to(gradients[k].device) for array in (by_inputs, by_matrix)]
+        return tuple(by_arguments)
 
 
 def _stretches(late: Sequence[int], steps: int) -> list[tuple[int, int, int]]:

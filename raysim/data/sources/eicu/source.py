@@ -1,8 +1,8 @@
 """The eICU Collaborative Research Database (demo or full) as a federation's rows.
 
-Each ICU stay is one row. Features are what was known by the prediction time; what they are, where they come from and
-which fields are kept out as leaks is told in ``docs/eicu.md``. DuckDB aggregates straight from the csv files, one SQL
-file for each clinical domain, so that tables larger than memory are read in one pass.
+Each ICU stay is one row. Features are what was known by the prediction time: ``docs/eicu.md`` lists them, where they
+come from, and which fields are left out as leaks. DuckDB aggregates straight from the csv files, one SQL file for each
+clinical domain, so that tables larger than memory are read in one pass.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ def _aggregate(
     """``features`` of one domain, ``[N]`` each in the order of the cohort, and a note on each of its tables."""
     result = fetch(
         connection,
-        f"WITH found AS ({sql(domain)}) SELECT found.* EXCLUDE (stay) FROM cohort LEFT JOIN found USING (stay) "
-        "ORDER BY stay",
+        f"WITH aggregated AS ({sql(domain)}) "
+        "SELECT aggregated.* EXCLUDE (stay) FROM cohort LEFT JOIN aggregated USING (stay) ORDER BY stay",
     )
     absent = 0.0 if domain in FLAGS else np.nan
     columns = {feature: float32(result[feature], absent) for feature in features}

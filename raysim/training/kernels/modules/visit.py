@@ -39,10 +39,11 @@ Begin = Callable[[FlatModule, Task], "Visit"]
 
 
 class Visit:
-    """LocalSGD of ``task`` with the module of ``flat``, which is the visit's until it is closed.
+    """LocalSGD of ``task`` with the module of ``flat``, which nothing else may use until the visit is closed.
 
-    ``loss``: one of ``raysim.training.losses``. ``halves``: whether products are taken in bfloat16. With ``aside``
-    other visits may draw from torch's generator between its steps; that is for CPUs.
+    - ``loss``: one of ``raysim.training.losses``.
+    - ``halves``: whether products are taken in bfloat16.
+    - ``aside``: whether other visits may draw from torch's generator between this one's steps; for CPUs only.
     """
 
     def __init__(
@@ -55,16 +56,16 @@ class Visit:
         self._size = rows_per_batch(optimizer.batch_size, len(task.y))
         self._theta = flat.send(self._task.start)
         self._contrast = self._contrasting()
-        flat.become(self._layout.split(self._theta))  # parameters and buffers are views of theta for the while
+        flat.become(self._layout.split(self._theta))  # parameters and buffers are now views of theta
         flat.module.train()
         self._pulls = Pulls(self._task, optimizer, flat.parameters, self._layout)
         frozen = self._task.frozen
-        self._held = None if frozen is None else flat.indices(np.flatnonzero(frozen))
-        self._kept = None if self._held is None else self._theta[self._held]
+        self._frozen = None if frozen is None else flat.indices(np.flatnonzero(frozen))
+        self._frozen_values = None if self._frozen is None else self._theta[self._frozen]
         self._solver = make_solver(optimizer.name, flat.parameters, task.learning_rate)
         if task.moments is not None:
             self._solver.resume(self._layout, task.moments)
-        self._drawn: Tensor | None = None  # where torch's generator stood after the latest draw of its own
+        self._generator_state: Tensor | None = None  # of torch's generator, after the visit's latest draw
         self._batches = self._in_order()
         self._open = ExitStack()
         self._open.enter_context(by_numpy(flat.module, flat.device.type == "cpu"))
@@ -103,8 +104,8 @@ class Visit:
         """Move the parameters by their gradients and the pulls."""
         self._pulls.add_gradient()
         self._solver.step()
-        if self._held is not None and self._kept is not None:
-            self._theta[self._held] = self._kept
+        if self._frozen is not None and self._frozen_values is not None:
+            self._theta[self._frozen] = self._frozen_values
 
     def finish(self, into: Vector) -> None:
         """Store the optimiser's moments in the task, and the moved parameters in its start ``into [P]``."""
@@ -143,11 +144,11 @@ class Visit:
     @contextmanager
     def _drawing(self) -> Iterator[None]:
         """A context in which torch's generator continues from where the visit left it."""
-        if self._aside and self._drawn is not None:
-            torch.default_generator.set_state(self._drawn)
+        if self._aside and self._generator_state is not None:
+            torch.default_generator.set_state(self._generator_state)
         yield
         if self._aside:
-            self._drawn = torch.default_generator.get_state()
+            self._generator_state = torch.default_generator.get_state()
 
     def _contrasting(self) -> Contrasting | None:
         term, flat = self._task.contrast, self.flat
