@@ -9,10 +9,10 @@ alpha s(tau)``, and another hospital starts from the result. τ is how often the
 hospital received it; s is ``constant`` (1), ``polynomial`` (``(1 + tau)^-a``) or ``hinge`` (1 up to b, then
 ``1 / (a (tau - b) + 1)``).
 
-Choices: τ is 0 for the newest model, so that s(0) = 1 (the paper counts from the update that is being made). Who starts
-next is drawn by the configured selection among those who are there and idle, where the paper leaves it to a scheduler;
-when is decided by the virtual clock (``system``), and without one all hospitals are equally fast. A hospital trains
-``training.local_epochs``. A round is one update of the server.
+Choices: τ is 0 for the newest model, so that s(0) = 1 (the paper counts from the update that is being made). The paper
+leaves it to a scheduler which hospital starts next; here the configured selection draws it among those that are
+available and idle. The virtual clock (``system``) decides when it has finished; without one all hospitals are equally
+fast. A hospital trains for ``training.local_epochs``. A round is one update of the server.
 Traffic: per update P scalars down, P + 1 up.
 """
 

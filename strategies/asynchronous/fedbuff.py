@@ -8,9 +8,9 @@ moment. With K deltas in the buffer, ``x <- x + eta_g / K sum_i s(tau_i) delta_i
 τ is how often the server's model has changed since the hospital received it. Deltas are not weighted by rows.
 
 Choices: a hospital is not asked again while its delta waits in the buffer, so that a buffer of all hospitals is
-federated averaging, and fewer hospitals than K fill it. Who starts next is drawn by the configured selection among
-those who are there and idle; when is decided by the virtual clock (``system``), and without one all hospitals are
-equally fast. A round is one full buffer.
+federated averaging, and fewer hospitals than K fill it. The configured selection draws which hospital starts next,
+among those that are available and idle. The virtual clock (``system``) decides when it has finished; without one all
+hospitals are equally fast. A round is one full buffer.
 Traffic: per update P scalars down, P + 1 up.
 """
 

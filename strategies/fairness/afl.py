@@ -8,7 +8,8 @@ A round: all hospitals that have training rows tell the gradient and the loss of
 the mean of w over the rounds. ``averaging: model`` lets hospitals train as configured instead of one step, and w is
 then the mean of their models by λ.
 
-Everybody takes part in every round, whatever the selection says. Who is not there keeps its λ before the projection.
+All hospitals take part in every round, whatever the selection says. The λ of a hospital that is not available changes
+by the projection alone.
 Traffic: per hospital P scalars down; P, its loss and the number of its rows up.
 """
 
@@ -40,13 +41,12 @@ from raysim.strategies.shared.weights import hospital_weights
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AgnosticState(State):
-    """``mixture [N]``: λ, 0 for hospitals without training rows; ``rounds``: how many there have been.
-
-    In the bank, row 0 is w and row 1 its mean over the rounds.
-    """
+    """The state of AFL. In the bank, row 0 is w and row 1 its mean over the rounds."""
 
     mixture: Floats
+    """λ, ``[N]``; 0 for hospitals without training rows."""
     rounds: int = 0
+    """How many rounds there have been."""
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ its gap ``F_i = TPR(others) - TPR(privileged)`` and accuracy, and from the count
 ``omega_i <- omega_i - beta (d_i - mean d)``; ω starts at a hospital's share of rows, and the next model is the mean of
 hospitals' models by ω.
 
-Choices: ω is clipped at 0. It cannot become 0 everywhere, for the changes sum to 0; where it is 0 for all who take part
-because others are not there, they count by rows. Patients of whom the attribute is not known count for accuracy alone.
-With more than two classes ``positive`` is compared with the rest.
+Choices: ω is clipped at 0. It cannot become 0 everywhere, for the changes sum to 0; where it is 0 for all that take
+part, because others are not available, these count by rows. Patients whose attribute is unknown count for accuracy
+alone. With more than two classes ``positive`` is compared with the rest.
 
-Everybody takes part in every round, whatever the selection says. Who is not there keeps its ω.
+All hospitals take part in every round, whatever the selection says. A hospital that is not available keeps its ω.
 Traffic: per hospital P scalars down; six counts, P and the number of its rows up.
 """
 
@@ -53,22 +53,29 @@ from raysim.strategies.fairness.patient_groups import (
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """Rows, rows called by their class, and of the others and of the privileged positive rows and those called so."""
+    """Six counts of training rows under the model that comes with the question, ``[6]``.
+
+    All rows, and those predicted right; then, for the other patients and for the privileged ones, the rows of the
+    ``positive`` class, and those of them that are predicted positive.
+    """
 
     kind: ClassVar[str] = "group_counts"
     attribute: Attribute
+    """The attribute that divides patients into groups."""
     privileged: Privileged
+    """The privileged group."""
     positive: int
+    """The class that counts as positive."""
 
     def answer(self, rows: HospitalRows) -> Floats:
         (outputs,) = rows.outputs
-        called = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
+        predicted = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
         group = patient_groups(rows.patients(), self.attribute, self.privileged)
         positive = rows.y == self.positive
-        counts = [len(rows.y), np.count_nonzero(called == rows.y)]
+        counts = [len(rows.y), np.count_nonzero(predicted == rows.y)]
         for which in (OTHERS, PRIVILEGED):
             inside = positive & (group == which)
-            counts += [np.count_nonzero(inside), np.count_nonzero(inside & (called == self.positive))]
+            counts += [np.count_nonzero(inside), np.count_nonzero(inside & (predicted == self.positive))]
         return np.array(counts, dtype=np.float64)
 
 
@@ -156,6 +163,6 @@ def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
 
 def _measures(counts: Floats) -> tuple[Floats, Floats]:
     """Accuracy and the gap of true positive rates, NaN where undefined, of ``counts [..., 6]``."""
-    n, right, others, called_others, privileged, called_privileged = np.moveaxis(counts, -1, 0)
+    n, right, others, right_others, privileged, right_privileged = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return right / n, called_others / others - called_privileged / privileged
+        return right / n, right_others / others - right_privileged / privileged

@@ -15,10 +15,11 @@ Privileged = str | tuple[float, float]
 """The name of a sex or ethnicity, or an age band: years from the first to below the second."""
 
 OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
+"""The groups of patients; of those in ``UNKNOWN`` the attribute was not recorded."""
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:
-    """Raise ``ValueError`` for an attribute that there is not, or a group that is none of it."""
+    """Raise ``ValueError`` for an unknown attribute, or a group that is not one of this attribute."""
     one_of("attribute", attribute, ("sex", "ethnicity", "age"))
     if attribute != "age":
         if not isinstance(privileged, str):

@@ -10,7 +10,7 @@ with another optimiser it is only a scale.
 Where the server is to learn sums alone, each hospital makes ``F_i^q delta_i`` and ``h_i / L`` itself and sends these;
 by their sums the step is the same. A sum of ``h_i`` that noise brings to 0 or below makes no step.
 
-Deviation: the configured selection says who takes part, uniformly in the authors' code, by rows in the paper.
+Deviation: the configured selection draws the cohort. The paper draws it by rows, the authors' code uniformly.
 Traffic: per participant P scalars down; P, its loss and the number of its rows up. Actors cannot add up the deltas
 before they travel, because the step needs each one's length.
 """

@@ -42,14 +42,14 @@ class AdaptiveState(State):
     m: Floats
     """The average of ``D``, ``[P]``."""
     v: Floats
-    """What its squares come to, ``[P]``."""
+    """The accumulated squares of ``D``, ``[P]``."""
     steps: int = 0
     """How many rounds went into them."""
 
 
 @dataclass(frozen=True)
 class AdaptiveServer(Weighted):
-    """What the three have in common: all but how v grows, and FedAdam's rate."""
+    """What the three servers share: everything but how v grows, and FedAdam's rate."""
 
     server_learning_rate: float = 0.001
     """η: step size of the server."""

@@ -1,11 +1,11 @@
-"""MOON: what a hospital's model makes of its patients stays near the federated model's view, and leaves its old one.
+"""MOON: a hospital's representations of its patients are drawn to the federated model's, and away from its old ones.
 
 Q. Li, B. He, D. Song: *Model-Contrastive Federated Learning*, CVPR 2021, Algorithm 1.
 
 A participant minimises ``L_i + mu * con`` from the model that it received, where ``con`` is the mean over a batch of
-``softplus((cos(z, z_prev) - cos(z, z_glob)) / tau)``: z is what the model being trained makes of a row below its last
-layer, z_glob what the received one does, z_prev what this hospital's own did after its last participation (the received
-one at its first, where ``con`` has no gradient). μ = 0 is federated averaging.
+``softplus((cos(z, z_prev) - cos(z, z_glob)) / tau)``: z is the representation of a row, the input of the last layer, by
+the model being trained, z_glob that by the received model, and z_prev that by the hospital's own model after its last
+participation (at its first the received model, where ``con`` has no gradient). μ = 0 is federated averaging.
 
 Needs a model of at least two layers. The paper's extra projection head is left out: a model is what the user gives.
 Traffic: as federated averaging; per participant P scalars down, P + 1 up.

@@ -1,7 +1,7 @@
 """All rows in one place: what federating gives up for privacy, as a reference. It can be beaten, and is no bound.
 
-Trains on the pooled training rows of all hospitals for the same number of epochs, as one would who had them: rows are
-shuffled in every epoch, and the optimiser goes on from round to round. Traffic: every training row leaves its hospital
+Trains on the pooled training rows of all hospitals, for the same number of epochs, in the usual way: rows are shuffled
+in every epoch, and the optimiser keeps its state from round to round. Traffic: every training row leaves its hospital
 once.
 """
 

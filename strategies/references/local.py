@@ -1,7 +1,8 @@
 """Every hospital alone: the reference that federating has to beat.
 
 Each hospital trains on its own rows for as many epochs as a federated participant of every round would, with the same
-streams, and uses its own model. Its optimiser goes on from round to round, for nothing interrupts it. No traffic.
+streams, and uses its own model. Its optimiser keeps its state from round to round, for nothing interrupts it. No
+traffic.
 """
 
 from __future__ import annotations
