@@ -1,4 +1,4 @@
-"""Where the models of clusters start that are told apart by nothing but their parameters."""
+"""Starts for cluster models: they must differ where nothing but their parameters tells clusters apart."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from raysim.strategies.base import FederationView, Floats
 
 
 def centre_bank(centres: Floats) -> Floats:
-    """The bank ``[1 + K, P]`` of ``centres [K, P]``: their mean, which no hospital uses, then they themselves."""
+    """The bank ``[1 + K, P]`` of ``centres [K, P]``: their mean, which no hospital uses, then the centres."""
     return np.vstack([centres.mean(axis=0), centres])
 
 
 def initial_centres(view: FederationView, count: int, spread: float) -> Floats:
     """``theta^0 + spread * N(0, I)``, a stream for each of ``count`` centres, ``[count, P]``.
 
-    Centres that start equal would stay so, for every hospital would choose the first. One alone is ``theta^0``.
+    Centres that start equal would stay so, for every hospital would choose the first. A single centre is ``theta^0``.
     """
     if count == 1:
         return view.initial[None, :].copy()

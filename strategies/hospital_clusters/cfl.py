@@ -3,16 +3,17 @@
 F. Sattler, K.-R. Müller, W. Samek: *Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization
 Under Privacy Constraints*, IEEE Transactions on Neural Networks and Learning Systems 32(8), 2021, Algorithms 1 to 3.
 
-All hospitals begin as one cluster. With the weighted mean of its hospitals' deltas short, ``u = |mean| < eps1``, and
-one of them long, ``g = max |delta_i| > eps2``, a cluster of three or more is parted in the two groups whose largest
-cosine across, a, is smallest; if ``sqrt((1 - a) / 2) > gamma``, both go on from its model, each with its own average.
+All hospitals begin as one cluster. A cluster of three or more may split where the weighted mean of its hospitals'
+deltas is short, ``u = |mean| < eps1``, while one of them is long, ``g = max |delta_i| > eps2``. It is divided in the
+two groups whose largest cosine across, a, is smallest. If ``sqrt((1 - a) / 2) > gamma``, both groups go on from its
+model, each with its own average; otherwise the cluster stays.
 
-Choices: deltas are averaged by rows (the authors: uniformly). Single linkage finds the best parting; the authors' code
-uses ``complete`` linkage, which does not always. Where not all take part, a hospital's last delta since the last split
-stands for it, a cluster is tested once all have one, and it moves by the deltas of the round. Hospitals without
-training rows follow the larger part, by rows. A selection that asks for losses hears those under the cluster's model.
-The defaults of eps1 and eps2 are Clust-PSI-PFL's; u is rarely that small: set them by the u and g that
-``facts`` in a run's ``summary.json`` has, and the state's log test by test.
+Choices: deltas are averaged by rows (the authors: uniformly). Single linkage finds the best two groups; ``complete``
+linkage, which the authors' code uses, does not always. Where not all take part, a hospital is represented by its last
+delta since the last split; a cluster is tested once all its hospitals have one, and it moves by the deltas of the
+round. Hospitals without training rows follow the larger part, by rows. A selection that asks for losses gets those
+under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's. u is rarely that small: choose them by the
+range of u and g, which is under ``facts`` in a run's ``summary.json``; the state's log has both for every test.
 
 Traffic: per participant P scalars down, P + 1 up. Actors cannot add up the deltas before they travel.
 """
@@ -47,17 +48,16 @@ Linkage = Literal["single", "complete"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CflState(State):
-    """The tree of clusters. A split one's row of the bank stays as it was, and its two parts get new rows.
-
-    ``parent [M]``: the bank row that each was split off, -1 for the root and row 0. ``last [N, P]``: last deltas since
-    the last split, NaN where there is none. ``rounds``: how many there have been. ``log [R, 4]``: round, bank row, u
-    and g of every test.
-    """
+    """The tree of clusters. When a cluster splits, its bank row stays as it was, and its two parts get new rows."""
 
     parent: Ids
+    """The bank row that each row was split off, ``[M]``; -1 for the root and row 0."""
     last: Floats
+    """Each hospital's last delta since the last split of its cluster, ``[N, P]``; NaN where there is none."""
     log: Floats
+    """Round, bank row, u and g of every test, ``[R, 4]``."""
     rounds: int = 0
+    """How many rounds there have been."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Cfl(Weighted):
             parts = self._parts(last[hospitals]) if self._may_split(state, u, g, len(hospitals)) else None
             if parts is not None:
                 first, second = hospitals[~parts], hospitals[parts]
-                # The hospitals without training rows; the others are moved right after.
+                # Hospitals without training rows go to the larger part; the next line moves all others to theirs.
                 larger = view.sizes[second].sum() > view.sizes[first].sum()
                 cluster[cluster == row] = len(bank) + larger
                 cluster[first], cluster[second] = len(bank), len(bank) + 1
@@ -135,7 +135,7 @@ class Cfl(Weighted):
         return {"cluster": members(state)}
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """How often clusters were tested, and between which bounds u and g lay: what eps1 and eps2 are set by."""
+        """How often clusters were tested, with the least and largest u and g, by which to choose eps1 and eps2."""
         log = own_state(state, CflState).log
         if not len(log):
             return {"tests": 0}
@@ -157,14 +157,14 @@ class Cfl(Weighted):
         return u < self.eps1 and g > self.eps2 and hospitals >= 3 and state.rounds >= self.warmup
 
     def _parts(self, deltas: Floats) -> NDArray[np.bool_] | None:
-        """Which hospitals with ``deltas [h, P]`` leave the first, ``[h]``; None where they are not far enough apart."""
+        """Which hospitals with ``deltas [h, P]`` are not in the first one's part, ``[h]``; None for no split."""
         similarity = cosines(deltas)
         parts = bipartition(similarity, self.linkage)
         across = float(similarity[np.ix_(~parts, parts)].max())
         return parts if np.sqrt(max(0.0, (1.0 - across) / 2.0)) > self.gamma else None
 
     def _moved(self, view: FederationView, bank: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
-        """Every cluster's model moved by its participants' deltas, under the mean of all by rows."""
+        """The bank after a round: each cluster's model moved by its participants' deltas; row 0 their mean by rows."""
         weight = self.weigh_groups(view.sizes[ids], cluster[ids])
         moved = bank.copy()
         for row in np.unique(cluster[ids]):

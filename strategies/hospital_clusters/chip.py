@@ -10,7 +10,7 @@ is drawn over the federation and then split by cluster; deltas are against the c
 eq. 4); one epoch of fine-tuning.
 
 Traffic: ``C + 3 D`` scalars up once (the signature); per participant 2 P down (P where mu = 0) and P + 1 up; before
-fine-tuning P down per hospital, which is in no figure.
+fine-tuning P down per hospital, which no figure counts.
 """
 
 from __future__ import annotations

@@ -5,15 +5,15 @@ read through the authors' code.
 
 Every τ rounds each hospital receives all S centres and tells ``u_ks``, the share of its rows whose loss is smallest
 under centre s (ties to the smaller s; an exact 0 becomes σ, without renormalising). In a round, each centre draws
-``ceil(fraction K / S)`` of the K hospitals that have rows and are there, without replacement with chances ``v_sk``, in
-proportion to ``u_ks n_k``; all that are drawn minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own model. A
-centre becomes the plain mean of the models that come back from those that it drew; where none does, it stays.
+``ceil(fraction K / S)`` of the K hospitals that have rows and are available, without replacement, with chances ``v_sk``
+in proportion to ``u_ks n_k``; all that are drawn minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own model.
+A centre becomes the plain mean of the models that come back from the hospitals that it drew; where none does, it stays.
 
 Choices: the size of a draw. ``selection: configured`` is the variant without draws: the configured selection says who
 trains, and ``c_s`` is the mean of their models by ``u_ks n_k``. Centres start at ``theta^0 + spread N(0, I)``. Before
 its first round a hospital's own model is its mixture ``sum_s u_ks c_s / sum_s u_ks``; ``start: mixture`` begins every
 round there. Hospitals without training rows use the plain mean of the centres, and a selection that asks for losses
-hears those under it.
+gets those under this mean.
 
 There may be more centres than hospitals: each row of a hospital belongs to one.
 
@@ -69,10 +69,12 @@ class NearestShares:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SoftState(State):
-    """``importance [N, S]``: u, zeros without rows; ``rounds``: how many have changed the centres."""
+    """The state of FedSoft. In the bank, row 0 is the plain mean of the centres, row ``1 + s`` the centre s."""
 
     importance: Floats
+    """u, ``[N, S]``; zeros for hospitals without rows."""
     rounds: int = 0
+    """How many rounds have changed the centres."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class FedSoft(Strategy):
         total = into.sum(axis=0)
         return LocalProblem(
             start=np.full_like(ids, OWN if self.start == "own" else MIXTURE),
-            # A centre of whose draw nobody is there has no weights: it stays.
+            # A centre has no weights where none of the hospitals that it drew takes part: it stays.
             upload=Upload(into / np.where(total > 0, total, 1.0), sums=self.clusters, what="parameters"),
             objective=Objective(
                 pulls=tuple(Pull(self.lam * u[:, s], np.full_like(ids, 1 + s)) for s in range(self.clusters))
@@ -161,7 +163,7 @@ class FedSoft(Strategy):
         return u
 
     def _drawn(self, view: FederationView, state: State) -> NDArray[np.bool_]:
-        """Which hospitals each centre draws in the round that is called, ``[N, S]``."""
+        """Which hospitals each centre draws in the present round, ``[N, S]``."""
         state, ids = own_state(state, SoftState), view.present
         count = int(np.ceil(self.fraction * len(ids) / self.clusters - 1e-9))
         chances = np.log(state.importance[ids] * view.sizes[ids, None])

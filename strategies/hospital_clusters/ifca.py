@@ -9,9 +9,10 @@ the paper. Option I (``averaging: gradient``): one epoch, and the deltas of a cl
 whole cohort; with ``training.batch_size: 0`` and plain SGD this is the paper's step, γ being the learning rate. A model
 that nobody chose stays.
 
-Choices: models start at ``theta^0 + spread N(0, I)``. Without the authors' restarts, which keep the best of several
-runs: compare seeds instead. A hospital is served the model that it would choose now; one without training rows the
-first. A selection that asks for losses hears those under the model a hospital chose last, at first the first.
+Choices: models start at ``theta^0 + spread N(0, I)``. The authors' restarts, which keep the best of several runs, are
+left out: compare seeds instead. A hospital is served the model that it would choose now; one without training rows the
+first. A selection that asks for losses gets those under the model that a hospital chose last; before its first choice,
+under the first model.
 
 Where the server is to learn sums alone, each hospital chooses by itself and sends K P scalars, its delta among zeros,
 and a 1 among K zeros: sums tell how many chose a model, and nothing tells who. Each model becomes the weighted mean of
@@ -58,7 +59,7 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest:
-    """Which model has the smallest mean training loss, as one scalar; without rows 0."""
+    """Which model, 0 to K - 1, has the smallest mean training loss, ``[1]``; 0 without rows."""
 
     kind: ClassVar[str] = "choice"
 
@@ -68,7 +69,7 @@ class Nearest:
 
 @dataclass(frozen=True)
 class Counted:
-    """A delta as it is, and a 1 for the model that it came from among zeros for all ``numbers``."""
+    """A message of the delta as it is and ``numbers`` zeros, but a 1 for the model that it was trained from."""
 
     counts: ClassVar[bool] = True
     numbers: int
