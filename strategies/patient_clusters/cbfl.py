@@ -2,16 +2,17 @@
 
 L. Huang, A. L. Shea, H. Qian, A. Masurkar, H. Deng, D. Liu: *Patient clustering improves efficiency of federated
 machine learning to predict mortality and hospital stay time using distributed electronic medical records*, Journal of
-Biomedical Informatics 99, 2019; as FedGMC (Ye et al.), Table 2, has it for a baseline.
+Biomedical Informatics 99, 2019; as in the baseline of FedGMC (Ye et al.), Table 2.
 
 Each hospital sends the mean of its patients' continuous features; the server clusters these means by k-means, with 3 to
 8 clusters, fewer than hospitals, by silhouette. Each patient goes to the nearest centre, and federated averaging trains
 a model for each cluster. The paper first encodes patients by a federated denoising autoencoder; ``encoder`` names one
 that has been trained (see :mod:`raysim.strategies.patient_clusters.encoding`), without it features stay what they are.
 
-Traffic, with d continuous features out of D columns of values, and e encoded ones: once D + e + G scalars up; d down,
-and d + G e; and G' down where only so many clusters have training rows. In a round P down and P up for each participant
-and each cluster in which it has rows.
+Traffic per hospital, with d continuous features out of D columns of values, and e encoded ones. Once, up: D scalars
+(which columns are continuous), e (its mean patient) and G (its rows in each cluster). Once, down: d (the columns),
+``d + G e`` (columns and centres), and G' (the clusters left) where only so many have training rows. In a round P down
+and P up for each participant and each cluster in which it has rows.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ averaged by ``n_ig``. A cluster in which nobody has training rows is not trained
 go to their next most likely cluster, and hospitals are told which clusters there still are.
 
 A hospital starts from as many models as it has clusters. A selection that asks for losses asks about row 0 instead, one
-model and one loss for each hospital; nobody trains from it, so that those who take part receive theirs besides.
+model and one loss for each hospital. No hospital trains from row 0: those that take part receive their models besides.
 """
 
 from __future__ import annotations
@@ -47,12 +47,16 @@ FEWEST, MOST = 3, 8
 
 @dataclass(frozen=True, eq=False)
 class LocalLabels:
-    """The clusters ``labels [c]`` that the own ``centres [c, d]`` of hospitals ``home [c]``, out of N, are in."""
+    """Centres that hospitals have found by themselves, and the cluster that each centre belongs to."""
 
     home: Ids
+    """The hospital of each centre, ``[c]``."""
     centres: Floats
+    """The centres, ``[c, d]``."""
     labels: Ids
+    """The cluster of each centre, ``[c]``."""
     hospitals: int
+    """N, the hospitals of the federation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +111,10 @@ class PatientClusters:
         return best
 
     def scores(self, x: Floats) -> Floats:
-        """What is largest for a patient's cluster, ``[n, G]`` of ``x [n, d]``; to the last bit, of each row alone."""
+        """The scores of clusters for ``x [n, d]``, ``[n, G]``; a patient's cluster has the largest.
+
+        A row's scores do not depend on which other rows there are, to the last bit.
+        """
         scores = np.empty((len(x), self.count))
         for g in range(self.count):
             # No matrix products, in which a row's last bits depend on how many others there are.
@@ -118,7 +125,7 @@ class PatientClusters:
         return scores
 
     def only(self, groups: Ids) -> PatientClusters:
-        """These clusters alone; patients of others go to the most likely of them."""
+        """The clusters ``groups`` alone; patients of other clusters go to the most likely of these."""
         factors = None if self.factors is None else self.factors[groups]
         left = replace(self, means=self.means[groups], offsets=self.offsets[groups], factors=factors, local=None)
         if self.local is None:
@@ -147,7 +154,7 @@ class ClustersLeft:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PatientState(State):
-    """What is remembered of the clusters."""
+    """The clusters of patients, and how many rows hospitals have in each."""
 
     clusters: PatientClusters
     """Those in which some hospital has training rows."""
@@ -176,7 +183,7 @@ def check_number(clusters: int | None) -> None:
 
 
 def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
-    """``clusters`` where given, else 3 to 8, but always fewer than the ``points`` that are clustered."""
+    """``clusters`` where given; else 3 to 8, as far as these are fewer than the ``points`` that are clustered."""
     if clusters is not None:
         return (clusters,)
     most = max(1, min(MOST, points - 1))
@@ -221,7 +228,7 @@ def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientSta
 
 
 class PatientClustering(Strategy):
-    """A strategy whose ``setup`` ends with :func:`patient_state`: all that follows is the same however it got there."""
+    """A strategy whose ``setup`` ends with :func:`patient_state`; training is the same however clusters were found."""
 
     def division(self, view: FederationView, state: State) -> PatientClusters:
         return own_state(state, PatientState).clusters

@@ -19,7 +19,7 @@ Features = Literal["continuous", "values"]
 
 @dataclass(frozen=True)
 class MoreThanTwoValues:
-    """Of each value column whether more than two different values were recorded, ``[D]`` ones and zeros."""
+    """Whether more than two different values were recorded in each value column, ``[D]`` ones and zeros."""
 
     kind: ClassVar[str] = "continuous_features"
 
@@ -39,7 +39,7 @@ def check_features(features: str) -> None:
 def ask_columns(view: FederationView, features: Features) -> Ids:
     """The columns of ``X`` that patients are clustered by, ``[d]``: ``continuous`` ones, or all that hold ``values``.
 
-    Raises ``Unfit`` where no column is continuous. For all, one hospital tells how many there are.
+    Raises ``Unfit`` where no column is continuous. For ``values`` one hospital is asked how many columns there are.
     """
     asked = view.trainable if features == "continuous" else view.trainable[:1]
     several = np.stack(view.ask(MoreThanTwoValues(), ids=asked))
@@ -55,6 +55,6 @@ def ask_columns(view: FederationView, features: Features) -> Ids:
 def chosen(X: NDArray[Any], columns: Ids) -> Floats:
     """``X [n, F]`` by these columns alone, ``[n, d]`` in float64.
 
-    Row after row in memory, whatever n: sums over a row then never depend on which other rows are there.
+    Rows are contiguous in memory, whatever n: sums over a row then never depend on which other rows there are.
     """
     return np.ascontiguousarray(X[:, columns], dtype=np.float64)

@@ -1,8 +1,8 @@
-"""How patients are encoded before they are clustered: by a function that is named, or not at all.
+"""How patients are encoded before they are clustered: by a function that the configuration names, or not at all.
 
 An encoder is a function marked by :func:`raysim.patient_encoder`. It turns values ``[n, d]`` in float64 into
 ``[n, e]``; what it makes of a row must not depend on other rows, and it must be there to import wherever hospitals are.
-One that has to be trained is trained beforehand: its parameters are its own business, and no traffic.
+An encoder that needs training is trained beforehand, outside the run; its parameters count as no traffic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raysim.strategies.shared.importing import by_path
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
     """Patients ``X [n, F]`` by these columns, ``[n, d]``, or what the encoder makes of that, ``[n, e]``.
 
-    Raises ``ValueError`` where it does not give a row of numbers for each.
+    Raises ``ValueError`` where the encoder does not return a row for each patient.
     """
     values = chosen(X, columns)
     if encoder is None:

@@ -12,17 +12,18 @@ Choices where the paper is silent or contradicts itself: a hospital tries 2 to 4
 each component (``per_component``; its Algorithm 1 uploads no weights), or for each hospital by its weights
 (``per_hospital``), or as many in all, in proportion to rows (``proportional``); one shot (Algorithm 1), where its Table
 2 iterates. A hospital with fewer than 4 rows, or whose rows are all alike, has one component. Silhouettes are over at
-most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`). A mixture of few rows all but tells them: that of a single
-row is it.
+most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`). A mixture of few rows all but reveals them: the mean of a
+single row is that row.
 
-The paper leaves open that cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` let them, as
-CHiP-FL does: pulls of 2 ``lam`` to the cluster's model and 2 ``mu`` to the mean of all by rows, and every round a step
-of ``1 - alpha`` towards that mean. The defaults, 0, 0 and 1, are the paper.
+In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` let them, as CHiP-FL does:
+pulls of 2 ``lam`` to the cluster's model and 2 ``mu`` to the mean of all by rows, and every round a step of
+``1 - alpha`` towards that mean. The defaults, 0, 0 and 1, are the paper.
 
-Traffic, with d continuous features out of D columns of values: once D scalars (are they continuous), then
-``k (1 + d + d (d + 1) / 2)`` and G up; d down, which they are, and d + ``G (1 + d + d (d + 1) / 2)``; and G' down where
-only so many clusters have training rows. In a round P down and P up for each participant and each cluster in which it
-has rows, and where ``mu`` > 0 once more P down for it.
+Traffic per hospital, with d continuous features out of D columns of values. Once, up: D scalars (which columns are
+continuous), ``k (1 + d + d (d + 1) / 2)`` (its mixture) and G (its rows in each cluster). Once, down: d (the columns),
+``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture), and G' (the clusters left) where only so many have training
+rows. In a round P down and P up for each participant and each cluster in which it has rows; where ``mu`` > 0 each
+participant receives P more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gaussian mixtures with as many components as the silhouette likes best, and samples drawn from them.
+"""Gaussian mixtures with the number of components that has the largest silhouette, and samples drawn from them.
 
 Fitted by expectation maximisation (scikit-learn): full covariances with 1e-6 on the diagonal, started by k-means, the
 best of 5 starts, 100 iterations. Where a component has fewer than ``d + 1`` of the rows on average, or a full
@@ -30,11 +30,14 @@ LEAST = 4
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """``weights [k]``, ``means [k, d]``, ``covariances [k, d, d]``."""
+    """A Gaussian mixture with k components over d features."""
 
     weights: Floats
+    """``[k]``, which sum to 1."""
     means: Floats
+    """``[k, d]``."""
     covariances: Floats
+    """``[k, d, d]``."""
 
     def packed(self) -> Floats:
         """Flat ``[k (1 + d + d (d + 1) / 2)]``: component after component, of each covariance its lower triangle."""
@@ -43,7 +46,7 @@ class Mixture:
 
     @staticmethod
     def unpacked(flat: Floats, d: int) -> Mixture:
-        """What :meth:`packed` packed, of ``d`` features."""
+        """The mixture over ``d`` features that :meth:`packed` made ``flat``."""
         table = flat.reshape(-1, 1 + d + d * (d + 1) // 2)
         lower = np.tril_indices(d)
         covariances = np.empty((len(table), d, d))
@@ -128,7 +131,7 @@ def one_component(rows: Floats) -> Mixture:
 
 
 def shared_out(total: int, shares: Floats) -> Ids:
-    """``total`` in whole numbers in proportion to ``shares [m]``, largest remainders first, ``[m]``."""
+    """``total`` divided in whole numbers in proportion to ``shares [m]``, by largest remainders, ``[m]``."""
     exact = total * shares / shares.sum()
     counts: Ids = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]] += 1

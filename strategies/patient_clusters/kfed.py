@@ -1,20 +1,22 @@
 """k-FED: patients are clustered by one message of every hospital, and each cluster has a model.
 
 D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Clustering*, ICML 2021, Algorithms 1 and
-2; on patients, with a model for each cluster, as FedGMC (Ye et al.), Table 2, has it for a baseline.
+2; on patients and with a model for each cluster, as in the baseline of FedGMC (Ye et al.), Table 2.
 
 1. Each hospital clusters its patients by k' centres (:func:`local_centres`) and sends these.
 2. The server starts from the centres of the first hospital that sent k', adds the centre farthest from those it has
    until there are K, and lets Lloyd's iterations run over all centres, unweighted.
 3. Each patient goes to the nearest of the K, and federated averaging trains a model for each cluster. With ``inherit``
-   a patient goes where the nearest centre of their hospital has gone; a hospital that sent none takes the nearest of K.
+   a patient takes the cluster of the nearest centre that their hospital sent; if it sent none, the nearest of the K.
 
-Choices: K is 3 to 8 by silhouette of the server's clustering. Where K < k', the start is the first centre of that
-hospital and those of its own that are farthest. If nobody sent k', the hospital with the most centres is first.
+Choices: K is 3 to 8 by silhouette of the server's clustering. Where K < k', the server starts from that hospital's
+first centre, and adds those of its centres that are farthest. If no hospital sent k', the one with the most centres is
+first.
 
-Traffic, with d continuous features out of D columns of values: once ``D + k' d + G`` scalars up; d down, and d + G d,
-or with ``inherit`` the k' clusters of its centres; and G' down where only so many clusters have training rows. In a
-round P down and P up for each participant and each cluster in which it has rows.
+Traffic per hospital, with d continuous features out of D columns of values. Once, up: D scalars (which columns are
+continuous), ``k' d`` (its centres) and G (its rows in each cluster). Once, down: d (the columns), ``d + G d`` (columns
+and centres) or with ``inherit`` k' (the clusters of its centres), and G' (the clusters left) where only so many have
+training rows. In a round P down and P up for each participant and each cluster in which it has rows.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
     In the projection on the first k' right singular vectors, seeds are chosen by k-means++, and ``S_r`` are the rows
     three times nearer to seed r than to any other. Lloyd's iterations start, in full space, from the means of the
-    ``S_r``, or from the seed itself where there are none. At most k' rows, or different ones, are sent themselves.
+    ``S_r``, or from the seed itself where there are none. Where there are at most k' rows, or
+    different rows, these are the centres.
     """
     if len(rows) <= clusters:
         return rows
@@ -124,7 +127,7 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
 
 def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Floats]:
-    """The label of each of all hospitals' centres, ``by_hospital``, and the server's centres (Algorithm 2)."""
+    """The labels ``[c]`` of all hospitals' centres ``by_hospital``, and the server's ``[K, d]`` (Algorithm 2)."""
     points = np.concatenate(by_hospital)
     first = by_hospital[int(np.argmax([len(centres) for centres in by_hospital]))]
     clusters = min(clusters, len(np.unique(points, axis=0)))
@@ -133,7 +136,7 @@ def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Float
 
 
 def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
-    """``start [s, d]`` and those of ``points [n, d]`` that are farthest from what is there already, ``[count, d]``."""
+    """``start [s, d]``, and time and again the one of ``points [n, d]`` farthest from those taken, ``[count, d]``."""
     centres = list(start)
     while len(centres) < count:
         distances = np.linalg.norm(points[:, None, :] - np.stack(centres), axis=2).min(axis=1)

@@ -4,8 +4,7 @@ The baseline "Personalization (mu = 0.01)" of CHiP-FL (Zhou), Table 2, which the
 FedProx followed by one local epoch at .03. Its other reading (federated averaging, then fine-tuning with the proximal
 term) is ``mu: 0, prox: 0.01``.
 
-Traffic: per participant P scalars down, P + 1 up; P down per hospital before fine-tuning,
-which is in no figure.
+Traffic: per participant P scalars down, P + 1 up; before fine-tuning P down per hospital, which no figure counts.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_]
 class SharedBody(Strategy):
     """A strategy whose hospitals keep a ``head``, as :func:`head_mask` has it, and share the rest.
 
-    After the last round every hospital fits its head for ``final_head_epochs`` to the last body, which stays.
+    After the last round every hospital trains its head for ``final_head_epochs`` on the last body, which stays.
     """
 
     head: tuple[str, ...] | None
