@@ -16,8 +16,9 @@ facts. Hospitals without training rows form no coalition and are served the mean
 ``clusters: each`` leaves each hospital its own model: with ``robust`` the paper's robust local training, else its local
 one. ``transfer: plain`` is its non-robust clustering.
 
-Traffic, once: P up; N P down, N losses up; and P down, which is counted for no strategy: the model that serves. With
-``clusters: each`` P up, which stands for the hospital's keeping it.
+Traffic per hospital, once: P up (its model); N P down (all models) and N up (their losses); and P down (the model that
+serves it), which is counted for no strategy. With ``clusters: each`` P up alone, although a hospital could keep its
+model to itself.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from raysim.strategies.shared.clustering import check_enough_hospitals, members
 
 @dataclass(frozen=True, eq=False)
 class CoalitionState(State):
-    """``value`` of the coalitions, which no others have below ``bound``, and the ``seconds`` that finding them took.
-
-    None where each hospital is by itself and nothing was sought.
-    """
+    """The state of CS-RCFL; its numbers are None where each hospital is by itself, so that there was no search."""
 
     value: float | None = None
+    """The cost of the coalitions."""
     bound: float | None = None
+    """A lower bound on the cost of any coalitions."""
     seconds: float | None = None
+    """How long the search took."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,8 @@ class CsRcfl(Strategy):
         return RadiusRule(self.radius, self.small_radius, self.small, self.radii, self.folds, self.kappa)
 
     def _losses(self, view: FederationView, ids: Ids, models: Floats) -> Floats:
-        """``L [N, N]``: how model j does at hospital i."""
-        # No hospital can tell whose model is whose.
+        """``L [N, N]``: the loss of model j at hospital i."""
+        # Shuffled, so that no hospital can tell whose model is whose.
         order = view.rng("shuffle").permutation(len(ids))
         rule = self._rule if self.transfer == "robust" else None
         question = RobustTransferLoss(rule, np.linalg.norm(models[order, :-1], axis=1))

@@ -8,8 +8,9 @@ and residuals use all.
 Deviation: equation (13) prints θ_i in the residual, a slip, for (12) has θ_j. The cost κ of a label change is not given
 in the paper; it is an argument here.
 
-Shapes: ``X [n, F]`` rows, ``models [M, P]`` with ``P = F``, or ``F + 1`` where the last scalar is an intercept. Who has
-the models' predictions ``x.θ [n, M]`` and norms ``|θ| [M]`` already calls :func:`l1_of` or :func:`logistic_of`.
+Shapes: ``X [n, F]`` rows, ``models [M, P]`` with ``P = F``, or ``F + 1`` where the last scalar is an intercept.
+:func:`l1_of` and :func:`logistic_of` are for callers that already have the models' predictions ``x.θ [n, M]`` and norms
+``|θ| [M]``.
 A hospital without rows has no loss: NaN for every model.
 """
 
@@ -73,11 +74,11 @@ def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius:
 def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float) -> Floats:
     """The minimisers ``a* [M]`` of the dual, from ``margins [n, M]``, ``norms [M]`` and a finite κ.
 
-    The dual is convex and piecewise linear in a with slope ``ε - κ #{m_p > a κ} / n``: it ends to fall where no more
+    The dual is convex and piecewise linear in a with slope ``ε - κ #{m_p > a κ} / n``: it stops falling where no more
     than ``r = floor(n ε / κ)`` margins exceed a κ, so ``a* = max(|θ|, m_(r+1) / κ, 0)``, margins decreasing.
     """
     n = len(margins)
-    # Where n ε / κ is whole the slope is zero, and a rounding of it to either side is harmless.
+    # Where n ε / κ is a whole number the slope is 0, so that rounding it to either side is harmless.
     above = n * radius / kappa + 1e-12
     if above >= n:
         return norms.copy()

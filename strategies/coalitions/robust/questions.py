@@ -2,7 +2,7 @@
 
 X. Konti et al., *CS-RCFL*, with the losses of :mod:`raysim.strategies.coalitions.robust.loss` and the training of
 :mod:`raysim.strategies.coalitions.robust.training`. How far a hospital trusts its rows, its radius ε_i, is decided at
-the hospital by a :class:`RadiusRule` and never leaves it: whoever needs it again works it out from the rows again.
+the hospital by a :class:`RadiusRule` and never leaves it: each question computes it from the rows anew.
 
 Models are vectors of ``F`` weights and then the intercept. With real labels (``classes`` 0) the loss is absolute, with
 two classes logistic.
@@ -23,23 +23,25 @@ from raysim.strategies.coalitions.robust.training import train_l1, train_logisti
 
 @dataclass(frozen=True)
 class RadiusRule:
-    """A hospital's radius ε, by its rows.
-
-    ``radius``, or ``small_radius`` (None: the same) with at most ``small`` rows. A grid ``radii`` takes their place:
-    the hospital then uses the radius whose robustly trained models have the least plain loss in cross-validation with
-    ``folds`` folds, the smaller of two alike, and the largest of the grid where one row leaves nothing to validate on.
-    ``kappa``: the cost κ of a label change.
-    """
+    """How a hospital chooses its radius ε, by its rows."""
 
     radius: float
+    """The radius of hospitals that are not small, without a grid."""
     small_radius: float | None
+    """The radius of small hospitals, without a grid; None: the same."""
     small: int
+    """A hospital with at most this many rows is small."""
     radii: tuple[float, ...]
+    """A grid in place of these, or empty: the hospital takes the radius whose robustly trained models have the least
+    plain loss in cross-validation. Ties go to the smaller; with a single row, which leaves nothing to validate on, it
+    takes the largest."""
     folds: int
+    """The folds of the cross-validation."""
     kappa: float
+    """κ, the cost of a label change; infinite: labels are certain."""
 
     def check(self) -> None:
-        """Raise ``ValueError`` naming the field."""
+        """Raise ``ValueError`` naming the field for a value out of its range."""
         check_kappa(self.kappa)
         at_least("small", self.small, 0)
         at_least("folds", self.folds, 2)
@@ -51,8 +53,11 @@ class RadiusRule:
                     raise ValueError(str(error).replace("radius", field, 1)) from None
 
     def check_trainable(self, classes: int, trains: bool) -> None:
-        """Raise ``ValueError`` where models would be trained, as by ``trains``, with a radius that has no use."""
-        # Cross-validation trains robustly, whatever the models do.
+        """Raise ``ValueError`` for a radius at which robust training learns nothing, where models are trained with it.
+
+        ``trains``: whether hospitals train robustly; to choose from a grid they do in any case.
+        """
+        # Cross-validation trains robustly, even where the models that are sent are trained plainly.
         fields = self._given() if trains else {"radii": self.radii}
         for field, values in fields.items():
             for value in values:
@@ -102,7 +107,7 @@ def trained(X: NDArray[Any], y: NDArray[Any], classes: int, radius: float, kappa
 def transfer_losses(
     predicted: NDArray[Any], norms: Floats, y: NDArray[Any], classes: int, radius: float, kappa: float
 ) -> Floats:
-    """The robust loss ``[M]`` of models with these predictions ``[n, M]`` and norms without intercept ``[M]``."""
+    """The robust losses ``[M]`` of models with ``predicted [n, M]`` on rows with ``y [n]``, and ``norms [M]``."""
     if classes:
         return logistic_of(predicted, norms, signs(y), radius, kappa)
     return l1_of(predicted, norms, y, radius)
@@ -126,8 +131,8 @@ class LinearModel:
 class RobustTransferLoss:
     """The robust loss of each model that comes with the question, ``[M]``, by the radius of the hospital's ``rule``.
 
-    Without a rule the radius is 0: plain losses. ``norms [M]`` are those of the models without their intercepts, which
-    is no news to who has the models.
+    Without a rule the radius is 0: plain losses. ``norms [M]`` are those of the models without their intercepts; they
+    reveal nothing to a hospital that has the models.
     """
 
     kind: ClassVar[str] = "transfer_losses"

@@ -32,19 +32,25 @@ from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.robust.loss import check_kappa, check_radius, l1_losses, logistic_losses
 
 RIDGE = 1e-6
+"""The weight of the ridge at radius 0."""
 SHRINK = 0.1
 """What δ is multiplied by from one smoothed problem to the next."""
 STAGES = 12
+"""The most smoothed problems."""
 STEPS = 100
+"""The most Newton steps for each."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A trained model ``theta [P]``, its objective's ``value``, and a ``bound`` that no model's objective is below."""
+    """A trained model, with a certificate of how near the optimum it is."""
 
     theta: Floats
+    """The model, ``[P]``."""
     value: float
+    """Its objective."""
     bound: float
+    """A lower bound on the objective of any model."""
 
     @property
     def gap(self) -> float:
@@ -267,7 +273,7 @@ def _newton(objective: Objective, point: Floats) -> Floats:
     value, derivatives = objective(point)
     gradient, hessian = derivatives()
     for _ in range(STEPS):
-        # What keeps the system solvable where rows leave directions open is far below the curvature that matters.
+        # Far below the curvature that matters, this keeps the system solvable where rows leave directions open.
         hessian[np.diag_indices_from(hessian)] += 1e-13 * hessian.trace() / len(hessian) + 1e-300
         step = np.linalg.solve(hessian, -gradient)
         decrease, rounding = -float(gradient @ step), 1e-14 * (1 + abs(value))
@@ -295,7 +301,7 @@ def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, 
 
 
 def _scaled_into(radius: float, dual: Floats, needed: float) -> Floats:
-    """A dual point that needs a radius of ``needed``, scaled down where that is more than it has."""
+    """A dual point that needs the radius ``needed``, scaled down where that is more than ``radius``."""
     return dual * (radius / needed) if needed > radius else dual
 
 

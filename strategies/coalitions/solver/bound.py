@@ -2,12 +2,12 @@
 
 A partition into K coalitions is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0; its cost is
 ``<C, Z>`` with ``C = (L + L')/2``. Z is a projection of rank K that keeps the vector of ones, so ``Z = J/N + Y`` with J
-all ones and Y a projection of rank K - 1 across from them (J. Peng, Y. Wei: *Approximating K-means-type clustering via
+all ones and Y a projection of rank K - 1 orthogonal to it (J. Peng, Y. Wei: *Approximating K-means-type clustering via
 semidefinite programming*, SIAM J. Optim. 18, 2007). It also has ``Z >= 0`` and the clique inequalities of
 :mod:`raysim.strategies.coalitions.solver.cliques`. So for any multipliers ``V >= 0`` of the former and ``T >= 0`` of
 the latter, with ``M = C - V + sum of T (their coefficients)``, no partition costs less than
 
-    ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M across from the ones``.
+    ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M orthogonal to the ones``.
 
 That holds for multipliers that are not optimal, so the search for good ones may stop at any time. They come from the
 alternating direction method of multipliers (spectral set | non-negative matrices), with clique inequalities added as
@@ -33,9 +33,11 @@ CHECK = 50
 WITHOUT_CUTS = 400
 """Iterations before the first clique inequalities, which are worth finding only near a solution."""
 BETWEEN_CUTS = 100
+"""Iterations from one addition of inequalities to the next."""
 PATIENCE = 500
 """The search stops where this many iterations have closed less than a hundredth of the gap."""
 VIOLATED = 1e-5
+"""Inequalities that are violated by no more are not added."""
 ADDED = 50
 """Inequalities of each kind that are added at once, for each hospital."""
 
@@ -78,7 +80,7 @@ class _Relaxation:
     def __init__(self, cost: Floats, coalitions: int) -> None:
         n = len(cost)
         self.cost, self.rank = cost, coalitions - 1
-        # A Householder reflection takes the first axis to the ones; its other columns are a basis across from them.
+        # A Householder reflection takes the first axis to the ones; its other columns are a basis orthogonal to them.
         mirror = np.full(n, n**-0.5)
         mirror[0] += 1.0
         mirror /= np.linalg.norm(mirror)

@@ -1,8 +1,8 @@
 """Linear inequalities that partitions satisfy, for the bounds on program (11) of CS-RCFL.
 
 A partition is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0. For a hospital i and a set T of others,
-``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``: of the members of i's coalition that T has,
-q say, the left counts ``q - q (q - 1)/2 <= 1``. Here T has two members (triangles) or three.
+``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``: if q members of T are in i's coalition, the left
+is at most ``q - q (q - 1)/2 <= 1`` times 1/|S|. Here T has two members (triangles) or three (fours).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from raysim.strategies.base import Floats, Ids
 
-# The pairs of entries of (i, j, k) and (i, j, k, l) that an inequality is on, and its coefficients for them.
+# By the size of an inequality: the pairs of places in (i, j, k) or (i, j, k, l) whose Z it has, and their coefficients.
 PATTERNS = {
     3: (((0, 1), (0, 2), (0, 0), (1, 2)), (1.0, 1.0, -1.0, -1.0)),
     4: (((0, 1), (0, 2), (0, 3), (0, 0), (1, 2), (1, 3), (2, 3)), (1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0)),
@@ -54,7 +54,7 @@ class Cliques:
         return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
 
     def renewed(self, new: Ids, amounts: Floats, most: int) -> Cliques:
-        """Those that pull, and of ``new [m, size]`` the ``most`` with the largest ``amounts [m]``."""
+        """Those with a positive multiplier, and of ``new [m, size]`` the ``most`` with the largest ``amounts [m]``."""
         code = self.hospitals ** np.arange(self.at.shape[1])
         kept = self.multipliers > 0
         old = self.at[kept]

@@ -29,7 +29,7 @@ def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np
     costs = subset_costs(losses)
     if coalitions == 1:
         return np.zeros(n, np.int64)
-    # Whose coalition the last hospital is in is decided at the end, so tables leave it out.
+    # The last hospital of all is assigned at the end, so that tables of the other hospitals are enough.
     tables = {1: costs}
     for k in _orders(coalitions - 1):
         a, b = _parts(k)
@@ -46,7 +46,7 @@ def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np
 
 
 def _parts(k: int) -> tuple[int, int]:
-    """How many coalitions the part with the last hospital has, and the other: one, or as many as the other."""
+    """How k coalitions are divided: those of the part with the last hospital, and those of the other part."""
     return (k // 2, k // 2) if k % 2 == 0 else (1, k - 1)
 
 

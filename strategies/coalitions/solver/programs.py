@@ -1,7 +1,8 @@
 """Program (11) of CS-RCFL as linear and integer programs for HiGHS: independent ways to the same figures.
 
 :func:`size_indexed` proves optima beyond the reach of enumeration where losses have structure. :func:`lp_bound` and
-:func:`set_partitioning` are what the faster :mod:`coalition_bound` and :mod:`coalition_enumeration` are held against.
+:func:`set_partitioning` check the faster :mod:`raysim.strategies.coalitions.solver.bound` and
+:mod:`raysim.strategies.coalitions.solver.enumeration`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from raysim.strategies.coalitions.solver.enumeration import subset_costs
 from raysim.strategies.shared.clustering import by_smallest_member
 
 VIOLATED = 1e-6
+"""Inequalities that are violated by no more are not added."""
 PROVE = {"mip_rel_gap": 0.0}
+"""Options of HiGHS: it goes on until the optimum is proven."""
 RISEN = 1e-6
 """By how much a bound has risen, relative to the largest loss, before inequalities that are slack are dropped."""
 CUTS = 200
@@ -99,7 +102,7 @@ def set_partitioning(losses: Floats, coalitions: int) -> Ids:
 
 
 def size_indexed(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> tuple[Ids | None, float]:
-    """The best labels ``[N]`` found in ``seconds`` (None for none), and a lower bound; equal costs are a proof.
+    """The best labels ``[N]`` found in ``seconds``, or None, and a lower bound: labels at that cost are optimal.
 
     The size s of a coalition is an index, which makes its fraction linear without numbering the coalitions: ``b_is`` (i
     is in a coalition of size s), ``e_ijs`` (i < j are together in one), whole ``h_s`` (how many have size s). Then

@@ -13,13 +13,15 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member
 
 STARTS = 50
+"""Searches from random labels or k-medoids."""
 KICKS = 400
+"""Searches from the best labels, with three coalitions dealt again."""
 LEAST = 1e-10
 """What a change must gain, relative to the largest loss, so that rounding makes no endless loop."""
 
 
 PAIRS = ["einsum_path", (0, 1), (0, 1)]
-"""What numpy multiplies first, whatever the sizes; looking for it would take as long as the products."""
+"""The order in which numpy multiplies, whatever the sizes: to search for one would take as long as the products."""
 
 
 def coalition_cost(losses: Floats, labels: Ids) -> float:
@@ -31,9 +33,9 @@ def coalition_cost(losses: Floats, labels: Ids) -> float:
 def search_coalitions(
     losses: Floats, coalitions: int, rng: np.random.Generator, *, starts: int = STARTS, kicks: int = KICKS
 ) -> Ids:
-    """The best labels ``[N]`` of ``starts`` searches, half from k-medoids, and of ``kicks`` from the best.
+    """The best labels ``[N]`` of ``starts`` searches, half from k-medoids, and of ``kicks`` from the best so far.
 
-    Every coalition 0, 1, ... has a member, numbered by the smallest.
+    Coalitions 0, 1, ... are numbered by their smallest member, and each has one.
     """
     symmetric = (losses + losses.T) / 2
     best, least = _random_labels(len(losses), coalitions, rng), np.inf

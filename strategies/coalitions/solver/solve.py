@@ -5,8 +5,8 @@ divide N hospitals into exactly K coalitions so that ``sum over S of (1/|S|) sum
 
 How: local search gives the partition, a spectral bound says how far from optimal it can be. Where that is no proof,
 up to 20 hospitals are enumerated by dynamic programming, up to 40 given to HiGHS for the time that is left; beyond, the
-gap is stated. Losses of hospitals that are their own best (exact training, no radius) only fall with K, so K cannot be
-chosen by this cost: use held-out loss.
+gap is stated. Where each hospital's own model has the least loss on its rows (exact training, no radius), the cost only
+falls with K, so K cannot be chosen by it: use held-out loss.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ from raysim.strategies.coalitions.solver.programs import size_indexed
 from raysim.strategies.coalitions.solver.search import coalition_cost, search_coalitions
 
 ENUMERATED = 20
+"""The most hospitals for which all partitions are enumerated."""
 PROGRAMMED = 40
+"""The most hospitals for which HiGHS is asked."""
 TOLERANCE = 1e-6
 """The relative gap that is a proof."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coalitions:
-    """``labels [N]``, numbered by the smallest member; their ``value``, which no partition has below ``bound``.
-
-    ``seconds``: what finding and proving took.
-    """
+    """A partition of the hospitals, and how near the optimum it is."""
 
     labels: Ids
+    """The coalition of each hospital, ``[N]``, numbered by its smallest member."""
     value: float
+    """The cost of the partition."""
     bound: float
+    """A lower bound on the cost of any partition."""
     seconds: float
+    """How long the search and the proof took."""
 
     @property
     def gap(self) -> float:
@@ -47,7 +50,7 @@ class Coalitions:
 
     @property
     def proven(self) -> bool:
-        """Whether the partition is optimal, to one in a million."""
+        """Whether the partition is optimal, to a relative :data:`TOLERANCE`."""
         return self.gap <= TOLERANCE
 
 
