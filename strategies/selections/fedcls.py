@@ -1,13 +1,13 @@
-"""FedCLS: every cluster of hospitals with the same classes is heard in turn.
+"""FedCLS: clusters of hospitals with the same classes take part in turn.
 
 C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on Cluster Label Information*, IEEE
 VTC2022-Fall. The paper was not at hand; what it leaves open here is settled as follows.
 
 Before training, each hospital tells which classes it has, ``b_ic`` in {0, 1}. In order of ids, a hospital without a
-cluster opens one, which takes every later one without a cluster that differs from the opener in at most τ C classes. A
-draw visits the clusters in a fresh random order, again and again, and takes from each the member that comes first in
-the round's uniform permutation, until the cohort is full. Clusters of one hospital are clusters. With τ >= 1 there is
-one, and the draw is the uniform sample, bit for bit.
+cluster opens one, which all later hospitals without a cluster join that differ from it in at most τ C classes. A draw
+visits the clusters in a fresh random order, again and again, and takes from each the next member in the round's uniform
+permutation, until the cohort is full. A cluster may have one hospital. With τ >= 1 there is a single cluster, and the
+draw is the uniform sample, bit for bit.
 
 Public code differs: it compares label frequencies for inequality, leaves single hospitals out and ranks clusters by
 random numbers. Traffic beside the strategy's: C bits, counted as scalars, up once.

@@ -8,13 +8,13 @@ by the Hellinger distance of their shares; a hospital that is noise to it is a c
 c has ``ACL_c``, the mean of its hospitals' last known losses, ``tau_c = 1 - lat_c / max lat`` of their mean latencies,
 and the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. Until the cohort is full, a cluster that is not used up is
 drawn in proportion to its score (uniformly if all are 0), and its fastest unused hospital joins, ties to the smaller
-id. All hospitals tell a loss under the initial model, later those that take part, before they train; of several models,
-one for each group of their rows, and what is remembered is their mean by rows.
+id. All hospitals tell their loss under the initial model; later those that take part tell theirs before they train. A
+hospital that trains on groups of its rows tells a loss for each group, of which the mean by rows is remembered.
 
 Choices: noisy counts are clipped at 0; losses enter the mean as they are (the authors square them: ``loss_power: 2``).
 ``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and DBSCAN's cut at .25 of
-OPTICS' order. Latencies are those of the simulated hospitals (``system``); where no time passes, each draws one as in
-the authors' code, which then only decides who is drawn: rounds take nobody longer.
+OPTICS' order. Latencies are those of the simulated hospitals (``system``). Where no time passes, each hospital draws
+one as in the authors' code; it then only decides which hospitals are drawn, and makes no round longer.
 
 Traffic beside the strategy's: C + 1 scalars up and P down once for each hospital; one scalar up per participant, or one
 for each group of its rows that it trains on.

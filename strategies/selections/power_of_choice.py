@@ -6,8 +6,7 @@ section 4, strategy pow-d.
 A draw: d candidates without replacement, with chances in proportion to their rows; they tell their mean training loss
 under the model that they would start from; the m with the largest take part, ties to the smaller id. Where m is not
 smaller than d, all candidates take part, as in public implementations (``rounds.csv`` shows how many), and none is
-asked.
-The paper averages a cohort uniformly: combine with ``{name: fedavg, weights: uniform}``.
+asked. The paper averages a cohort uniformly: combine with ``{name: fedavg, weights: uniform}``.
 
 Traffic beside the strategy's: P down and one scalar up for each of the d candidates; those that take part train from
 the model that they then have.

@@ -1,4 +1,4 @@
-"""Who takes part in a round: all hospitals, each by its own coin, a sample, or large or small ones more often."""
+"""Which hospitals take part in a round: all, each by chance, a sample, or large or small ones more often."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from raysim.strategies.base import Draw, Ids, Selection
 
 MANY = 2**17
-"""Hospitals from which on a uniform sample is drawn without permuting all, which would take as long as to train it."""
+"""Above this many hospitals a uniform sample is drawn without permuting all, which takes as long as its training."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class All(Selection):
 
 @dataclass(frozen=True)
 class Poisson(Selection):
-    """Each hospital by a coin of its own that falls so with probability ``fraction``: a cohort may be empty.
+    """Each hospital independently with probability ``fraction`` (Poisson sampling): a cohort may be empty.
 
-    The only sample of hospitals by which a guarantee of privacy for them grows.
+    The only sample of hospitals that strengthens a privacy guarantee for them.
     """
 
     fraction: float = 0.1

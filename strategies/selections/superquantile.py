@@ -4,7 +4,7 @@ Y. Laguel, K. Pillutla, J. Malick, Z. Harchaoui: *A Superquantile Approach to Fe
 Devices*, CISS 2021, Algorithm 1; the quantile as in the authors' code.
 
 A draw: a uniform sample tells its mean training losses; the quantile of order θ of the losses, each counted as often as
-the hospital has rows, is the least that a participant may have. θ = 0 is uniform sampling, and nobody is asked.
+the hospital has rows, is the least loss that a participant may have. θ = 0 is uniform sampling, and nobody is asked.
 
 Traffic beside the strategy's: P down and one scalar up for each hospital of the sample; those that take part train from
 the model that they then have.
