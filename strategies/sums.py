@@ -17,6 +17,7 @@ class Needs:
 
     kind: Literal["bounded", "joint", "clusters", "choices", "weighed", "refused"] = "bounded"
     why: str = ""
+    """Why one bounded sum is not enough, in words that complete "the strategy ..."."""
     own_steps: bool = False
     """Whether it is enough that each hospital's steps are noisy, although it needs more than sums."""
 

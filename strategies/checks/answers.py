@@ -1,4 +1,7 @@
-"""Whether what else a strategy returns can be used: each check raises :class:`Invalid` naming field and remedy."""
+"""Whether what a strategy returns beside problems can be used: its state, cohort, models served and other answers.
+
+Each check raises :class:`Invalid` naming the field and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,7 @@ def check_asynchrony(asynchrony: Any) -> None:
 
 
 def check_facts(facts: Any) -> None:
-    """Raise :class:`Invalid` for anything but numbers by name: they are written down when all has been computed."""
+    """Raise :class:`Invalid` for anything but numbers by name, before they are written at a run's end."""
     if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
         raise Invalid(f"facts: {shown(facts)} is no mapping of names to numbers; return one, or {{}}")
     for name, value in facts.items():

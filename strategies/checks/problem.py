@@ -42,18 +42,18 @@ from raysim.strategies.problem import (
 
 @dataclass(frozen=True)
 class Frame:
-    """What the rows, sums and entries of a problem have to fit."""
+    """The sizes that a problem has to fit, and what else its strategy defines."""
 
     size: int
-    """P."""
+    """P, the scalars of a model."""
     models: int
-    """M."""
+    """M, the models in the bank."""
     mixes: bool = False
-    """Whether the strategy has mixtures."""
+    """Whether the strategy defines ``mixture``."""
     keeps: bool = False
     """Whether hospitals keep private parameters."""
     groups: int | None = None
-    """How many groups rows are divided into, or None."""
+    """How many groups rows are divided into; None where the strategy defines no ``division``."""
 
 
 def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
@@ -77,7 +77,7 @@ def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
 
 
 def check_personal(problem: LocalProblem) -> None:
-    """Raise :class:`Invalid` for one that uploads after the last round."""
+    """Raise :class:`Invalid` for a problem of ``personalize`` that uploads."""
     if problem.sent is not None:
         raise Invalid("upload: nothing is aggregated after the last round; leave it out")
 
@@ -85,7 +85,7 @@ def check_personal(problem: LocalProblem) -> None:
 def _check_phase(
     phase: LocalProblem, before: LocalProblem | None, path: str, entries: int, of: str, frame: Frame
 ) -> None:
-    """One problem of a chain, which comes after the one ``before``; ``path`` is where it stands in it."""
+    """Check one problem of a chain, after the one ``before``; ``path`` is the prefix of its fields: ``then.``, say."""
     check_kind(path.rstrip("."), phase, LocalProblem)
     check_kind(f"{path}objective", phase.objective, Objective)
     check_kind(f"{path}visit", phase.visit, Visit)
@@ -115,7 +115,7 @@ def _check_phase(
 
 
 def _check_choice(phase: LocalProblem, field: str, frame: Frame) -> None:
-    """Where hospitals choose among models, each model has a sum, and nobody tells into which a vector goes."""
+    """Check a problem whose hospitals choose their model: each model has a sum, and no ``into`` names the choice."""
     sent = phase.upload
     if (phase.start != NEAREST).any():
         raise Invalid(f"{field}: NEAREST for some; let all hospitals choose, or none")
@@ -219,7 +219,7 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
 
 
 def _check_traces(problem: LocalProblem, frame: Frame) -> None:
-    """What is trained has to go somewhere, and one vector at most leaves a hospital."""
+    """Check that every result is used, and that a hospital sends one vector at most."""
     chain = problem.chain
     if sum(phase.upload is not None for phase in chain) > 1:
         raise Invalid("then.upload: two problems of one visit upload; let one of them")

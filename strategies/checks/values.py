@@ -12,7 +12,7 @@ from raysim.strategies.fields import Invalid
 from raysim.strategies.problem import Ids, RowSentinel
 
 INTEGERS, NUMBERS, TRUTHS = "iu", "iuf", "b"
-"""Kinds of numpy types."""
+"""Kinds of numpy types, as ``dtype.kind`` has them."""
 
 WORDS = {INTEGERS: "whole numbers", NUMBERS: "numbers", TRUTHS: "truth values"}
 
@@ -46,21 +46,25 @@ def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> N
 
 
 def check_kind(field: str, value: Any, kind: type) -> None:
+    """Raise :class:`Invalid` unless ``value`` is a ``kind``."""
     if not isinstance(value, kind):
         raise Invalid(f"{field}: {shown(value)} is no {kind.__name__}; give one, or leave it out")
 
 
 def check_number(field: str, value: Any, *, above: bool = False) -> None:
+    """Raise :class:`Invalid` unless ``value`` is a finite number of at least 0, or ``above`` it."""
     if not isinstance(value, Real) or not math.isfinite(value) or value < 0 or (above and value == 0):
         raise Invalid(f"{field}: {shown(value)} is no number {'above' if above else 'of at least'} 0")
 
 
 def check_count(field: str, value: Any, *, least: int = 0) -> None:
+    """Raise :class:`Invalid` unless ``value`` is a whole number of at least ``least``."""
     if not isinstance(value, Integral) or value < least:
         raise Invalid(f"{field}: {shown(value)} is no whole number of at least {least}")
 
 
 def check_choice(field: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise :class:`Invalid` unless ``value`` is one of ``choices``."""
     if value not in choices:
         raise Invalid(f"{field}: {shown(value)} is not one of {', '.join(choices)}")
 
