@@ -1,1 +1,1 @@
-"""Compression of the updates that hospitals send, and the bits of each message."""
+"""Compressed updates, and the bits of each message."""
