@@ -78,14 +78,14 @@ def min_sum_factor(updates: Floats, direction: Floats) -> float:
 
 
 def min_max(updates: Floats, kind: Deviation) -> Floats:
-    """The mean and the largest step of :func:`min_max_factor`."""
+    """The mean, moved by the largest step of :func:`min_max_factor`."""
     direction = deviation(updates, kind)
     sent: Floats = updates.mean(axis=0) + min_max_factor(updates, direction) * direction
     return sent
 
 
 def min_sum(updates: Floats, kind: Deviation) -> Floats:
-    """The mean and the largest step of :func:`min_sum_factor`."""
+    """The mean, moved by the largest step of :func:`min_sum_factor`."""
     direction = deviation(updates, kind)
     sent: Floats = updates.mean(axis=0) + min_sum_factor(updates, direction) * direction
     return sent

@@ -27,7 +27,7 @@ def units(
     offset: float = 0.0,
     recorded: NDArray[np.bool_] | None = None,
 ) -> Rows:
-    """Feature ``feature`` times ``factor``, plus ``offset``: with the offset a unit is changed before it was scaled.
+    """Feature ``feature`` times ``factor``, plus ``offset``: the offset makes it a factor on the values before scaling.
 
     ``recorded [n]``: which rows have a value, whose unit can be wrong; None: all.
     """

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 FALSE_POSITIVES = (0.01, 0.001)
-"""Shares of non-members that may be called members, at which the share of members that are found is told."""
+"""False positive rates at which the share of members that are found (the true positive rate) is reported."""
 
 
 def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
@@ -55,7 +55,7 @@ def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
 
 
 def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
-    """The pooled variance around the means of rows, each of which costs a degree of freedom."""
+    """The pooled variance around each row's own mean; every row with a mean costs one degree of freedom."""
     freedom = len(residuals) - int(defined.any(axis=0).sum())
     return float(np.square(residuals).sum() / freedom) if freedom > 0 else float("nan")
 

@@ -28,7 +28,7 @@ LARGEST = 50.0
 
 @dataclass(frozen=True)
 class Guesses:
-    """What the auditor said of canaries: ``made`` of ``canaries`` guesses, ``right`` of them."""
+    """The auditor guessed ``made`` of ``canaries`` canaries, ``right`` of them rightly."""
 
     canaries: int
     made: int
@@ -36,7 +36,7 @@ class Guesses:
 
 
 def chance(epsilon: float, guesses: Guesses, delta: float) -> float:
-    """At most how probable so many right guesses are under (``epsilon``, ``delta``)."""
+    """An upper bound on the probability of so many right guesses under (``epsilon``, ``delta``)."""
     G, v, q = guesses.made, guesses.right, 1.0 / (1.0 + math.exp(-epsilon))
     if v <= 0:
         return 1.0
@@ -63,7 +63,7 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
 
 
 def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
-    """The most that so many canaries can ever show: the bound if every guess were right."""
+    """The largest bound that so many canaries can give: that of guesses which are all right."""
     return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
 
 
@@ -86,7 +86,7 @@ def _numbers(canaries: int) -> list[int]:
 
 
 def figures(guesses: Guesses, delta: float) -> dict[str, int | float]:
-    """What an audit says of its guesses: how many were right, and how large epsilon is at least."""
+    """The figures of an audit: how many guesses were right, and the lower bound on epsilon."""
     return {
         "canaries": guesses.canaries,
         "guesses": guesses.made,

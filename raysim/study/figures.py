@@ -21,7 +21,7 @@ PANELS = (
 
 
 def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Figure]:
-    """Metrics by alpha, what tells the skew, and clusters where some were chosen."""
+    """Metrics by alpha, how well each indicates the skew, and the clusters where a strategy chose some."""
     yield metrics_by_alpha(table, metrics)
     yield importances(shares)
     if "clusters" in table:
@@ -29,7 +29,7 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 
 
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """A panel a metric: its mean over seeds against alpha, a line for each number of clients, bands over seeds."""
+    """A panel for each metric: its mean over seeds by alpha, a line for each number of clients, bands over seeds."""
     groups = list(table[table["feasible"]].groupby("clients", sort=True))
     styles = [Style((9 - k) % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
     charts = []
@@ -54,7 +54,7 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
 
 
 def importances(shares: pd.DataFrame) -> Figure:
-    """Three panels of every metric and model, the best alone on top."""
+    """Three panels with every metric and model; the metric that predicts best alone is on top."""
     shown = shares[shares["clients"] == ALL]
     models = [str(model) for model in dict.fromkeys(shown["model"])]
     order = shown.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable").index

@@ -1,4 +1,4 @@
-"""A data set divided over a grid: how unlike clients become, and how many clusters a strategy then makes of them."""
+"""A data set divided over a grid: how much clients differ, and how many clusters a strategy makes of them."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def check_feasible(table: pd.DataFrame) -> None:
 
 
 def _labelled(counts: NDArray[np.int64], rng: np.random.Generator) -> HospitalRows:
-    """A hospital of which nothing is known but its labels."""
+    """The rows of a hospital whose labels alone are known: no features, no attributes."""
     y = np.repeat(np.arange(len(counts)), counts)
     nothing = np.empty((len(y), 0))
     return HospitalRows(nothing, y, nothing.astype(np.bool_), len(counts), np.empty((0, len(y))), rng)

@@ -1,4 +1,4 @@
-"""The page of a study: what tells the skew best, in words, tables and pictures."""
+"""The page of a study: which metric indicates the skew best, in words, tables and pictures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Stu
 
 
 def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
-    """Which metric is best by each way of asking, and how many clusters were chosen."""
+    """Which metric is best by each measure of importance, and how many clusters were chosen."""
     together = shares[shares["clients"] == ALL]
     target = TOLD[study.target]
     alone = together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")

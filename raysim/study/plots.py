@@ -80,7 +80,8 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
 def importances(shares: pd.DataFrame, clients: object = "all") -> Figure:
     """Bars of every metric: how well it predicts alone, the model's own importance, and what shuffling it costs.
 
-    ``found`` as :func:`raysim.study.predictors.importances` gives it. Metrics are in the order of their mean R² alone.
+    ``shares`` is what :func:`raysim.study.predictors.importances` returns. Metrics are in the order of their mean R²
+    alone.
     """
     shown = shares[shares["clients"] == clients]
     models = list(dict.fromkeys(shown["model"]))

@@ -1,8 +1,8 @@
-"""Which metric tells the skew best: scikit-learn models predict it, and every way of asking has its own column.
+"""Which metric indicates the skew best: scikit-learn models predict it, and each measure of importance has a column.
 
-Impurity importances and coefficients are what is usually reported. They share one merit arbitrarily among metrics that
-say the same, as metrics of skew do. Beside them stand two figures without that fault: the loss of accuracy on held-out
-partitions when one metric is shuffled, and how well the metric does alone.
+Impurity importances and coefficients are usually reported. They divide the importance of correlated metrics arbitrarily,
+and metrics of skew are correlated. Two further figures avoid that: the loss of accuracy on held-out partitions when one
+metric is shuffled, and how well the metric predicts alone.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
 
 
 def held_out(seeds: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
-    """Which rows to predict from the others, ``[n]`` a fold: whole seeds, whose partitions share their draws."""
+    """The held-out rows of each fold, ``[n]``: whole seeds, because partitions of one seed share their draws."""
     distinct = np.unique(seeds)
     for part in np.array_split(distinct, min(FOLDS, len(distinct))):
         yield np.isin(seeds, part)

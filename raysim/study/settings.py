@@ -24,7 +24,7 @@ class Study(Section):
 
     - ``alphas``, ``clients``, ``seeds``: every combination is a Dirichlet partition; clients have at least
       ``min_size`` rows.
-    - ``metrics``: the candidates to tell the skew; None: all that differ.
+    - ``metrics``: the candidates for predicting the skew; None: all that differ.
     - ``target``: what they are to tell, the logarithm of alpha or alpha itself.
     - ``epsilon``: how WPSI smooths shares, a number or ``counts`` (:data:`raysim.strategies.shared.psi.Smoothing`).
     - ``strategy``: chooses clusters from label counts; None: no clusters.
@@ -89,7 +89,7 @@ class Study(Section):
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The metrics that are asked to tell the skew."""
+        """The metrics from which the skew is predicted."""
         return self.metrics or tuple(name for name in metric_names() if name != REPEATED)
 
 
