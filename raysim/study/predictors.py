@@ -1,8 +1,8 @@
 """Which metric indicates the skew best: scikit-learn models predict it, and each measure of importance has a column.
 
-Impurity importances and coefficients are usually reported. They divide the importance of correlated metrics arbitrarily,
-and metrics of skew are correlated. Two further figures avoid that: the loss of accuracy on held-out partitions when one
-metric is shuffled, and how well the metric predicts alone.
+Impurity importances and coefficients are usually reported. They divide the importance of correlated metrics
+arbitrarily, and metrics of skew are correlated. Two further figures avoid that: the loss of accuracy on held-out
+partitions when one metric is shuffled, and how well the metric predicts alone.
 """
 
 from __future__ import annotations
