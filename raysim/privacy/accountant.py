@@ -37,6 +37,9 @@ LEAST, MOST = 1e-9, 1e9
 LOW, HIGH = 1e-6, 1e6
 """The epsilons for which noise is sought: beyond them the search and its sums leave what floats hold."""
 
+LEAST_DELTA = 1e-14
+"""Sums of distributions leave out about 1e-15 of the mass: at a smaller delta all epsilons would be infinite."""
+
 MOST_NOISELESS = -20.0
 """Logarithm of a multiplier: a target that is kept with so little noise is kept with any."""
 

@@ -291,6 +291,11 @@ REFUSED = [
     ({}, {"delta": 0.2}, r"privacy.delta: 0.2 is not below 1 / 5"),
     (
         {},
+        {"delta": 9e-15},
+        r"^privacy.delta: 9e-15 is below 1e-14, the least at which epsilon can be computed; raise it$",
+    ),
+    (
+        {},
         {"epsilon": 9e-7, "noise_multiplier": None},
         r"^privacy.epsilon: 9e-07 is not from 1e-06 to 1e\+06, for which noise is sought; take one",
     ),

@@ -34,6 +34,11 @@ def check_privacy(job: Job, federation: Federation) -> None:
     _check_strategy(job)
     _check_cohorts(job)
     terms = Terms.of(job, federation)
+    if section.delta < accountant.LEAST_DELTA:
+        raise ConfigError(
+            f"privacy.delta: {section.delta:g} is below {accountant.LEAST_DELTA:g}, the least at which epsilon can be "
+            "computed; raise it"
+        )
     if section.delta >= 1 / max(terms.units, 1):
         raise ConfigError(
             f"privacy.delta: {section.delta:g} is not below 1 / {terms.units}, the number of units; with it one "
