@@ -86,6 +86,14 @@ def place(
     )
 
 
+def check_named(resources: ResourcesSection, names: Sequence[str]) -> None:
+    """Raise ``ResourceError`` where ``resources.per_hospital`` names a hospital that is none of ``names``."""
+    known = set(names)
+    for name in resources.per_hospital:
+        if name not in known:
+            raise ResourceError(f"resources.per_hospital.{name}: no such hospital; {nearest(name, names)}")
+
+
 def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[_FreeMachine]) -> int:
     """How many actors serve the hospitals: by ``hospitals_per_actor``, or as many as can run at once."""
     if resources.hospitals_per_actor != "auto":
@@ -155,11 +163,10 @@ def _place_single(
     """Hospitals with requests of their own: ``(hospital, share, machine)``, the largest requests first."""
     if not resources.per_hospital:
         return []
+    check_named(resources, names or ())
     numbers = {name: hospital for hospital, name in enumerate(names or ())}
     asked = []
     for name, request in resources.per_hospital.items():
-        if name not in numbers:
-            raise ResourceError(f"resources.per_hospital.{name}: no such hospital; {nearest(name, numbers)}")
         cpus = request.cpus if request.cpus is not None else resources.cpus_per_actor or 1.0
         gpus = request.gpus if request.gpus is not None else resources.gpus_per_actor
         asked.append((_units(gpus), _units(cpus), int(rows[numbers[name]]), -numbers[name], name))

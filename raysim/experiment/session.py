@@ -12,7 +12,7 @@ from raysim.cluster.answers import cause_of
 from raysim.cluster.connection import connected, dashboard_address, live_nodes, reserve
 from raysim.cluster.coordinator import coordinate
 from raysim.cluster.forked import MODULES
-from raysim.cluster.placement import Placement, balance, describe, place
+from raysim.cluster.placement import Placement, balance, check_named, describe, place
 from raysim.cluster.pool import LocalPool, RayPool
 from raysim.config.nodes import Node, parse_nodes
 from raysim.config.sections.resources import ResourcesSection
@@ -90,6 +90,7 @@ def open_session(
     the workers of a Ray that is started here import. Raises ``ResourceError`` where the resources do not exist.
     """
     if in_process:
+        check_named(resources, names)
         meanwhile()
         with host.threads(1):  # more of them than cores was seen to be 30 times slower
             yield InProcess(rows, resources)

@@ -185,6 +185,16 @@ def test_ctrl_c_is_130_and_killed(tmp_path: Path):
     assert run.info.status == "KILLED"
 
 
+def test_an_unknown_hospital_is_refused_in_this_process_too(tmp_path: Path):
+    configured(tmp_path)
+    with (tmp_path / "c.yaml").open("a") as file:
+        file.write("resources: {per_hospital: {nowhere: {cpus: 1}}}\n")
+    done = ran(tmp_path)
+    assert done.code == 2, done
+    (line,) = done.err.splitlines()
+    assert line.startswith("raysim: resources.per_hospital.nowhere: no such hospital; known: ")
+
+
 @pytest.mark.parametrize(
     ("event", "message"),
     [
