@@ -175,11 +175,11 @@ def test_phases_and_the_time_left_are_said_outside_of_a_terminal_too(monkeypatch
 def test_a_figure_that_is_undefined_is_said_to_be(monkeypatch):
     assert (figure(0.61237, 4), figure(math.nan, 4)) == ("0.6124", "undefined")
     monkeypatch.setattr(progress, "PLAIN_SECONDS", -1.0)
-    console = Console(file=io.StringIO(), width=100)
-    with RunProgress(console, 1, 1) as display:
+    printed = io.StringIO()
+    with RunProgress(Console(file=printed, width=100), 1, 1) as display:
         display.begin("a", 1)
         display.round(Round(1, 0.1, 2, 0, 0, {"global": {"auroc": math.nan}}))
-    assert console.file.getvalue() == "a: round 1/1, AUROC undefined\n"  # type: ignore[attr-defined]
+    assert printed.getvalue() == "a: round 1/1, AUROC undefined\n"
 
 
 def test_the_time_left_is_that_of_all_rounds():
