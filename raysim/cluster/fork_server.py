@@ -116,8 +116,9 @@ class Server:
     def _reap(self) -> int:
         """Reap workers that have ended, and return how many are left. At once, as others poll for their processes."""
         for worker in list(self._workers):
-            if worker in self._workers and os.waitpid(worker, os.WNOHANG)[0]:
-                self._workers.discard(worker)
+            with contextlib.suppress(ChildProcessError):  # the signal's call of this amid another may be first
+                if os.waitpid(worker, os.WNOHANG)[0]:
+                    self._workers.discard(worker)
         return len(self._workers)
 
     def _end(self) -> None:

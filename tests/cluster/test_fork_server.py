@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from raysim.cli.options import workers_begun
-from raysim.cluster import forked, greeting
+from raysim.cluster import fork_server, forked, greeting
 from raysim.cluster.connection import connected
 from raysim.core.package import FOLDER
 from tests.waiting import until
@@ -92,6 +92,22 @@ def test_a_fork_is_like_a_worker_of_rays_own_and_takes_its_place(monkeypatch):
         assert forked_manner == plain_manner
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
     assert not alive
+
+
+def test_workers_that_end_while_others_are_reaped_are_reaped_once(monkeypatch):
+    server = object.__new__(fork_server.Server)
+    server._workers = {os.posix_spawnp("true", ["true"], os.environ) for _ in range(2)}
+    waitpid, calls = os.waitpid, []
+
+    def with_a_signal(pid, options):
+        calls.append(pid)
+        if len(calls) == 1:  # what SIGCHLD's handler does, amid the call
+            while server._reap():
+                pass
+        return waitpid(pid, options)
+
+    monkeypatch.setattr(os, "waitpid", with_a_signal)
+    assert server._reap() == 0
 
 
 DRAWING = """
