@@ -245,15 +245,15 @@ class HospitalGroup:
         """The outputs ``[n]`` of the server's models for a part's rows of all hospitals here, many in a call.
 
         None where hospitals have to be scored one at a time: models that a hospital keeps itself, models that serve
-        groups of rows, and models whose output for a row may depend on the other rows of the call.
+        groups of rows, and models without ``logits_of_many``.
         """
-        model = self.model(plan.work)
-        if not getattr(model, "row_by_row", False) or plan.private is not None or rows_of.ndim != 1:
+        logits = getattr(self.model(plan.work), "logits_of_many", None)
+        if logits is None or plan.private is not None or rows_of.ndim != 1:
             return None
         served = rows_of[self.served]
         if len(served) == 0 or served.min() < 0:
             return None
-        return joined(model, plan.bank, served, self._part_rows(plan.work.federation, part))
+        return joined(logits, plan.bank, served, self._part_rows(plan.work.federation, part))
 
     def _scores(
         self,

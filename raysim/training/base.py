@@ -171,8 +171,9 @@ class ContrastTerm:
 class Model(Protocol):
     """A model family bound to ``F`` features, to ``C`` classes or a real label, and to a device and precision.
 
-    A model with a true attribute ``row_by_row`` promises that ``logits`` and ``row_losses`` return the same bits for a
-    row whichever other rows are in the call: one call can then serve many hospitals.
+    A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. It promises
+    that a row's output, and its loss by ``row_losses``, are the same bits whichever other rows are in the call and
+    wherever it stands among them. Where it is missing or None, each hospital is scored in a call of its own.
     """
 
     layout: Layout

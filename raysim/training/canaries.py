@@ -7,7 +7,7 @@ does once it has been learned. Sampling, clipping, noise and sums are those of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,7 +52,6 @@ class CanaryModel(DenseLayers):
     def __init__(self, inner: Any, first: int) -> None:
         self._inner, self._first = inner, first
         self.layout = inner.layout
-        self.row_by_row = getattr(inner, "row_by_row", False)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """As the inner model's."""
@@ -63,6 +62,12 @@ class CanaryModel(DenseLayers):
         """As the inner model's, with the columns of canaries set to 0."""
         outputs: NDArray[Any] = self._inner.logits(theta, self._without(X))
         return outputs
+
+    @property
+    def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
+        """As the inner model's, where it has it."""
+        many = getattr(self._inner, "logits_of_many", None)
+        return None if many is None else lambda theta, X: many(theta, self._without(X))
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """As the inner model's."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from raysim.engine.measuring import scoring
 from raysim.engine.measuring.scoring import PartRows, joined
+from raysim.training.kernels import mlp
 from raysim.training.models import build_model
 
 PARTS = ("train", "validation", "test")
@@ -54,15 +55,15 @@ def test_joined_outputs_are_those_of_one_hospital_at_a_time(sizes, features, par
     served = rng.integers(0, 3, len(hospitals))
     rows = PartRows.of(data, hospitals, part)
     expected = one_at_a_time(model, bank, served, data, hospitals, part)
-    np.testing.assert_array_equal(joined(model, bank, served, rows), expected)
+    np.testing.assert_array_equal(joined(model.logits, bank, served, rows), expected)
     # Called again, with other parameters: rows are arranged by model now, where hospitals lie apart.
     for _ in range(2):
         bank = rng.normal(size=bank.shape).astype(np.float32)
         expected = one_at_a_time(model, bank, served, data, hospitals, part)
-        np.testing.assert_array_equal(joined(model, bank, served, rows), expected)
+        np.testing.assert_array_equal(joined(model.logits, bank, served, rows), expected)
     other = (served + 1) % 3
     expected = one_at_a_time(model, bank, other, data, hospitals, part)
-    np.testing.assert_array_equal(joined(model, bank, other, rows), expected)
+    np.testing.assert_array_equal(joined(model.logits, bank, other, rows), expected)
     assert rows.y.tolist() == [y for h in hospitals for y in data.y[data.rows(h, part)]]
 
 
@@ -76,8 +77,43 @@ def test_rows_that_are_not_kept_are_gathered_piece_by_piece(monkeypatch, chunk):
     rows = PartRows.of(data, [3, 1, 0, 2], "train")
     assert rows.kept is None
     np.testing.assert_array_equal(
-        joined(model, bank, served, rows), one_at_a_time(model, bank, served, data, [3, 1, 0, 2], "train")
+        joined(model.logits, bank, served, rows), one_at_a_time(model, bank, served, data, [3, 1, 0, 2], "train")
     )
+
+
+@given(sizes=st.lists(st.integers(0, 400), min_size=1, max_size=6), seed=st.integers(0, 99))
+def test_a_perceptron_scores_rows_in_blocks_with_the_bits_that_each_hospital_has_alone(sizes, seed):
+    rng = np.random.default_rng(seed)
+    data, model = federation(sizes, 5), mlp.MlpModel((5, 8, 4, 2), "default", "float64")
+    hospitals = rng.permutation(len(sizes)).tolist()
+    bank = np.stack([model.initial(rng) for _ in range(2)])
+    served = rng.integers(0, 2, len(hospitals))
+    outputs = joined(model._logits_in_blocks, bank, served, PartRows.of(data, hospitals, "train"))
+    singly = one_at_a_time(model, bank, served, data, hospitals, "train")
+    np.testing.assert_allclose(outputs, singly, rtol=0, atol=1e-12)
+    if model.logits_of_many is not None:
+        alone = [
+            model.logits_of_many(bank[k], data.X[data.rows(h, "train")]) for h, k in zip(hospitals, served, strict=True)
+        ]
+        np.testing.assert_array_equal(outputs, np.concatenate(alone))
+
+
+def test_rows_are_scored_in_blocks_only_where_a_row_may_move(monkeypatch):
+    logits, dtype = mlp.MlpModel.logits, np.dtype("float64")
+    mlp.rows_may_move.cache_clear()
+    monkeypatch.setattr(mlp.MlpModel, "logits", lambda self, theta, X: X.sum(1))
+    assert mlp.rows_may_move((3, 4, 2), dtype)
+
+    def last_rows_differ(self, theta, X):
+        return np.concatenate([X[:-8].sum(1), np.nextafter(X[-8:].sum(1), np.inf)])
+
+    mlp.rows_may_move.cache_clear()
+    monkeypatch.setattr(mlp.MlpModel, "logits", last_rows_differ)
+    assert not mlp.rows_may_move((3, 4, 2), dtype)
+    assert mlp.MlpModel((3, 4, 2), "default", "float64").logits_of_many is None
+    monkeypatch.setattr(mlp.MlpModel, "logits", logits)
+    mlp.rows_may_move.cache_clear()
+    assert mlp.MlpModel((3, 4, 3), "default", "float64").logits_of_many is None, "of three classes"
 
 
 class Counting:
@@ -101,7 +137,7 @@ def test_models_whose_hospitals_lie_apart_are_a_call_each_from_the_second_time_o
         for each in served:
             model = Counting(build_model("logistic_regression", 3, 2, options={}))
             expected = one_at_a_time(model.model, bank, each, data, range(6), "train")
-            np.testing.assert_array_equal(joined(model, bank, each, rows), expected)
+            np.testing.assert_array_equal(joined(model.logits, bank, each, rows), expected)
             counted.append(model.calls)
         return counted
 

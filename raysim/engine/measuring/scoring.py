@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,6 @@ from raysim.core import mapped
 from raysim.data.federation import PARTS, Federation
 from raysim.metrics.segments import ranges
 from raysim.strategies.base import Ids
-from raysim.training.base import Model
 
 KEPT_BYTES = 64 * 2**20
 """The most bytes of a part's features that a process keeps in one array; larger parts are gathered for each call."""
@@ -99,12 +98,14 @@ class PartRows:
                 mapped.release(self.federation.X)
 
 
-def joined(model: Model, bank: NDArray[Any], served: Ids, rows: PartRows) -> NDArray[Any]:
+def joined(
+    logits: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], bank: NDArray[Any], served: Ids, rows: PartRows
+) -> NDArray[Any]:
     """The outputs ``[n]`` for each hospital's rows of the models at bank rows ``served [h]``.
 
-    Neighbouring hospitals with one model are scored in one call, and so are all hospitals of a model where the same
-    models serve again (:class:`Arranged`). Only for a model whose output for a row does not depend on the other rows of
-    the call (``row_by_row``): so the bits are those of one hospital at a time, on any placement.
+    ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`), so that the bits are the same on
+    any placement. Neighbouring hospitals with one model are scored in one call, and so are all hospitals of a model
+    where the same models serve again (:class:`Arranged`).
     """
     changes = np.flatnonzero(np.diff(served)) + 1
     outputs = np.empty(len(rows.index), bank.dtype)
@@ -112,12 +113,12 @@ def joined(model: Model, bank: NDArray[Any], served: Ids, rows: PartRows) -> NDA
     if kept is not None and kept.nbytes <= ARRANGED_BYTES and len(changes) > len(bank):
         parts = rows.arranged.again(served, rows.offsets, kept)
         for row, index, X in parts:
-            outputs[index] = model.logits(bank[row], X)
+            outputs[index] = logits(bank[row], X)
         if parts:
             return outputs
     cuts = [0, *changes.tolist(), len(served)]
     for first, last in pairwise(cuts):
         theta = bank[int(served[first])]
         for piece, X in rows.blocks(int(rows.offsets[first]), int(rows.offsets[last])):
-            outputs[piece] = model.logits(theta, X)
+            outputs[piece] = logits(theta, X)
     return outputs

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TOGETHER = 2**16
 """Scalars of deltas that are added up at a time, so that they fit a core's caches."""
 
-LEAST_COLUMNS = 512
+LEAST_COLUMNS = 2**14
 """The fewest columns of a large model that are added up at a time, for several hospitals."""
 
 

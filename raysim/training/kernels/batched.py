@@ -92,7 +92,7 @@ class Cohort:
         self.initial, self.logits, self.row_losses = host.initial, host.logits, host.row_losses
         if isinstance(host, Clippable):
             self.clipped_sum, self.unclippable = host.clipped_sum, host.unclippable
-        self.row_by_row = getattr(host, "row_by_row", False)
+        self.logits_of_many = getattr(host, "logits_of_many", None)
         self._one_by_one = host.train
         self._gradient, self._dtype = gradient, np.dtype(precision)
         self._device = torch.device(device)

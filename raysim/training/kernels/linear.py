@@ -54,7 +54,6 @@ class LinearModel(DenseLayers):
     def __init__(self, n_features: int, outputs: int, precision: str, loss: str) -> None:
         self.outputs = outputs
         self.layout = Layout(("weight", "bias"), ((outputs, n_features), (outputs,)))
-        self.row_by_row = outputs == 1
         self._features, self._loss = n_features, loss
         self._dtype = np.dtype(precision)
         self._idle: list[_Buffers] = []
@@ -76,6 +75,11 @@ class LinearModel(DenseLayers):
             z = X @ theta[:cut].reshape(self.outputs, self._features).T
             z += theta[cut:]
             return z
+
+    @property
+    def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
+        """See :class:`raysim.training.base.Model`."""
+        return self.logits if self.outputs == 1 else None
 
     def as_module(self, theta: Vector) -> nn.Module:
         """See :class:`raysim.training.base.Exportable`."""

@@ -7,8 +7,9 @@ weights fit the second-level cache, several hospitals' do not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,6 +27,10 @@ from raysim.training.losses import LOG_LOSS, choose, residual, row_losses
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+BLOCK = 512
+"""Rows in a product for many hospitals: a size at which OpenBLAS is near its best."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class MlpModel(DenseLayers):
         shapes = [shape for fan_in, fan_out in pairs for shape in ((fan_out, fan_in), (fan_out,))]
         self.layout = Layout(tuple(names), tuple(shapes))
         self._pairs, self._init, self._dtype, self._loss = pairs, init, np.dtype(precision), loss
+        self._idle: list[Passes] = []
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Uniform on ``+-1/sqrt(in)`` for weights and biases (torch's default for ``Linear``), or zeros; ``[P]``.
@@ -97,6 +103,27 @@ class MlpModel(DenseLayers):
                 return z
             outputs: NDArray[Any] = a @ weight.T + bias
             return outputs if self._loss == LOG_LOSS else outputs[:, 0]
+
+    @property
+    def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
+        """See :class:`raysim.training.base.Model`.
+
+        None for more than two classes, and where a product's bits depend on where a row stands, as those of OpenBLAS's
+        code for AVX2 do in float32.
+        """
+        widths = (self._pairs[0][0], *(fan_out for _, fan_out in self._pairs))
+        one_output = widths[-1] == (2 if self._loss == LOG_LOSS else 1)
+        return self._logits_in_blocks if one_output and rows_may_move(widths, self._dtype) else None
+
+    def _logits_in_blocks(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
+        """As ``logits``, ``BLOCK`` rows at a time; the last block is filled up with zeros."""
+        outputs = np.empty(len(X), self._dtype)
+        for low in range(0, len(X), BLOCK):
+            rows = X[low : low + BLOCK]
+            if len(rows) < BLOCK:
+                rows = np.concatenate([rows, np.zeros((BLOCK - len(rows), X.shape[1]), X.dtype)])
+            outputs[low : low + BLOCK] = self.logits(theta, rows)[: len(X) - low]
+        return outputs
 
     def as_module(self, theta: Vector) -> nn.Module:
         """See :class:`raysim.training.base.Exportable`."""
@@ -144,12 +171,18 @@ class MlpModel(DenseLayers):
         """LocalSGD for each task in turn, ``[len(tasks), P]``."""
         n, _ = largest(tasks, optimizer.batch_size)
         buffer = np.empty((filled(n), self._pairs[0][0]), self._dtype)
-        passes = Passes([fan_out for _, fan_out in self._pairs], self._dtype, self._loss)
+        passes = self._idle.pop() if self._idle else Passes([out for _, out in self._pairs], self._dtype, self._loss)
 
         def descend(task: Task, theta: Vector) -> None:
             self._descend(task, optimizer, theta, buffer, passes)
 
-        return one_by_one(tasks, self.layout.size, self._dtype, descend)
+        trained = one_by_one(tasks, self.layout.size, self._dtype, descend)
+        if optimizer.batch_size:  # memory for whole hospitals may be large: it is given back
+            self._idle.append(passes)
+        return trained
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_idle": []}
 
     def _descend(self, task: Task, optimizer: Optimizer, theta: Vector, buffer: NDArray[Any], passes: Passes) -> None:
         X = np.ascontiguousarray(task.X, self._dtype)
@@ -212,3 +245,17 @@ class MlpModel(DenseLayers):
             views.append((vector[at:cut].reshape(fan_out, fan_in), vector[cut : cut + fan_out]))
             at = cut + fan_out
         return views
+
+
+@lru_cache
+def rows_may_move(widths: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether rows of a block keep their outputs to the last bit when they stand elsewhere in it; tried, not known.
+
+    ``widths``: ``(F, hidden..., C)``.
+    """
+    rng = np.random.default_rng(0)
+    model = MlpModel(widths, "default", dtype.name)
+    theta, X = model.initial(rng).astype(dtype), rng.standard_normal((BLOCK, widths[0])).astype(dtype)
+    outputs = model.logits(theta, X)
+    moves = [2**k for k in range(BLOCK.bit_length() - 1)]
+    return all(np.array_equal(np.roll(outputs, by, 0), model.logits(theta, np.roll(X, by, 0))) for by in moves)
