@@ -206,6 +206,8 @@ def data_folder() -> Path:
         if IN_CI and not folder:
             pytest.fail("RAYSIM_DATA does not name the folder of real data; RAYSIM_DATA=none goes without")
         pytest.skip("RAYSIM_DATA does not name a folder of real data")
+    if not Path(folder).is_dir():
+        pytest.fail(f"RAYSIM_DATA: there is no folder '{folder}'; RAYSIM_DATA=none goes without")
     return Path(folder)
 
 
