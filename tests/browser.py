@@ -15,7 +15,7 @@ from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
-PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds until what a test waits for must be there: a busy machine is no failure."""
 
 
@@ -115,6 +115,6 @@ def browser(folder: Path, width: int = 1600, height: int = 1200) -> Iterator[Pag
         yield Page(write, read)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
         os.close(write)
         os.close(read)

@@ -90,7 +90,7 @@ def test_a_fork_is_like_a_worker_of_rays_own_and_takes_its_place(monkeypatch):
         assert psutil.Process(ray.get(late.pid.remote())).ppid() != server.pid
         plain_manner = ray.get(late.manner.remote())
         assert forked_manner == plain_manner
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=600)
     assert not alive
 
 
@@ -139,7 +139,7 @@ def test_nothing_is_left_behind(monkeypatch):
         (server,) = servers(psutil.Process())
         ray.get(ray.remote(num_cpus=0)(Worker).remote().pid.remote())
         started = [server, *server.children()]
-    _, alive = psutil.wait_procs(started, timeout=5)
+    _, alive = psutil.wait_procs(started, timeout=600)
     assert not alive
 
 
@@ -165,7 +165,7 @@ def test_the_server_ends_its_workers_where_the_driver_is_killed(tmp_path):
         pid = int(driver.stdout.readline())
         below = [psutil.Process(pid), *servers(psutil.Process(driver.pid))]
         driver.kill()
-    _, alive = psutil.wait_procs(below, timeout=30)
+    _, alive = psutil.wait_procs(below, timeout=600)
     assert not alive
 
 

@@ -150,7 +150,7 @@ class TestSockets:
     def test_what_is_answered_is_what_was_served(self):
         ours, _ = answering(lambda message: message * 2)
         for text in ("a", "b"):
-            answers, late = ours.call([3], pickle.dumps(text), 60)
+            answers, late = ours.call([3], pickle.dumps(text), 600)
             assert (answers, late) == ({3: text * 2}, [])
 
     def test_nobody_is_answered_without_the_key(self):
@@ -161,7 +161,7 @@ class TestSockets:
         # One who says nothing keeps nobody waiting.
         silent = Client(number.address, "AF_UNIX")
         assert ours.dial(4, number)
-        assert ours.call([3, 4], pickle.dumps(1), 60) == ({3: 1, 4: 1}, [])
+        assert ours.call([3, 4], pickle.dumps(1), 600) == ({3: 1, 4: 1}, [])
         silent.close()
 
     def test_an_address_of_another_host_is_nobody(self):
@@ -173,7 +173,7 @@ class TestSockets:
             raise SystemExit(message)
 
         ours, number = answering(fails)
-        assert ours.call([3], pickle.dumps("no"), 60) == ({}, [])
+        assert ours.call([3], pickle.dumps("no"), 600) == ({}, [])
         assert ours.up == frozenset()
         assert ours.dial(3, number)
 
@@ -182,7 +182,7 @@ class TestSockets:
 
         def serve(message: str) -> str:
             if message == "first":
-                gate.wait(60)
+                gate.wait(600)
             return message
 
         ours, number = answering(serve)
@@ -190,7 +190,7 @@ class TestSockets:
         assert ours.up == frozenset()
         gate.set()
         assert ours.dial(3, number)
-        assert ours.call([3], pickle.dumps("second"), 60) == ({3: "second"}, [])
+        assert ours.call([3], pickle.dumps("second"), 600) == ({3: "second"}, [])
 
     def test_an_interrupted_call_leaves_no_line_on_which_an_answer_is_due(self, monkeypatch: pytest.MonkeyPatch):
         ours, _ = answering(lambda message: message)
@@ -200,7 +200,7 @@ class TestSockets:
 
         monkeypatch.setattr(time, "monotonic", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            ours.call([3], pickle.dumps("x"), 60)
+            ours.call([3], pickle.dumps("x"), 600)
         assert ours.up == frozenset()
 
 

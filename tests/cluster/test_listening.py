@@ -54,7 +54,7 @@ def forked(process: psutil.Process) -> bool:
 
 def shows_metrics(port: int) -> bool:
     """Whether a port of this machine answers ``/metrics`` to someone who has no token."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", "/metrics")
         return connection.getresponse().status == 200

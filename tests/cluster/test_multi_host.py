@@ -23,7 +23,7 @@ def test_jobs_on_three_hosts():
         said, _ = process.communicate(timeout=3000)
     except subprocess.TimeoutExpired:
         process.terminate()
-        said, _ = process.communicate(timeout=30)
+        said, _ = process.communicate(timeout=600)
     if process.returncode == SKIPPED:
         pytest.skip(said.strip())
     assert process.returncode == 0, said

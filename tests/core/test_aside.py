@@ -14,7 +14,7 @@ from tests.waiting import until
 def held(*gates: threading.Event) -> Iterator[int]:
     """The numbers of ``gates``, each once it is open."""
     for number, gate in enumerate(gates):
-        assert gate.wait(60)
+        assert gate.wait(600)
         yield number
 
 

@@ -46,7 +46,7 @@ def test_a_process_in_which_numpy_is_loaded_stays_as_it_is(monkeypatch: pytest.M
 def _said(program: str, **environment: str) -> list[str]:
     settings = {name: value for name, value in os.environ.items() if name != blas.VARIABLE} | environment
     done = subprocess.run(
-        [sys.executable, "-c", program], env=settings, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", program], env=settings, capture_output=True, text=True, check=True, timeout=600
     )
     return done.stdout.split()
 

@@ -32,7 +32,7 @@ def test_a_settled_process_uses_freed_memory_again_without_new_pages() -> None:
 
     def faults(how: str) -> int:
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, how], env=usual, capture_output=True, text=True, check=True, timeout=120
+            [sys.executable, "-c", PROGRAM, how], env=usual, capture_output=True, text=True, check=True, timeout=600
         )
         return int(done.stdout)
 

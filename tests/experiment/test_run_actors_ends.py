@@ -112,7 +112,7 @@ def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code
         os.kill(driver.pid, how)
     done = driver.wait()
     assert done.code == code, done
-    _, alive = psutil.wait_procs(family, timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=600)
     assert not alive
     assert "Traceback" not in done.out + done.err
     assert not (runs / "fedavg").exists()

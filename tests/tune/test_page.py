@@ -200,7 +200,7 @@ def test_a_trial_that_is_chosen_is_marked_in_every_figure_in_a_browser(tmp_path:
         [CHROMIUM, *flags, "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "page.html").as_uri()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     ).stdout
     seen = re.search(r'data-seen="([^"]+)"', done)
     assert seen is not None, done[-2000:]
