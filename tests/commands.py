@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -90,11 +91,32 @@ def _run(
     os.environ.clear()
     os.environ.update(environment)
     sys.path.insert(0, folder)  # as python -m has it
-    warnings.filterwarnings("error", category=DeprecationWarning, module=r"raysim\b")
+    # Those that libraries cause too: what users see in a terminal is raysim's.
+    warnings.simplefilter("error")
+    leaked = _warnings_where_nobody_catches()
     try:
         function(*arguments)
     finally:
         atexit._run_exitfuncs()  # which a process of multiprocessing leaves out
+        if leaked:
+            sys.exit("a warning was raised in a destructor or on a thread")
+
+
+def _warnings_where_nobody_catches() -> list[type[BaseException]]:
+    """What of them will have been raised in destructors and on threads, where Python only prints them."""
+    leaked: list[type[BaseException]] = []
+    destructor, thread = sys.unraisablehook, threading.excepthook
+
+    def in_a_destructor(lost: sys.UnraisableHookArgs, /) -> None:
+        leaked.extend([lost.exc_type] if issubclass(lost.exc_type, Warning) else [])
+        destructor(lost)
+
+    def on_a_thread(lost: threading.ExceptHookArgs, /) -> None:
+        leaked.extend([lost.exc_type] if issubclass(lost.exc_type, Warning) else [])
+        thread(lost)
+
+    sys.unraisablehook, threading.excepthook = in_a_destructor, on_a_thread
+    return leaked
 
 
 def _command(*arguments: str) -> None:

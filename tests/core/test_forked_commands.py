@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import warnings
 from pathlib import Path
 
 import psutil
@@ -31,6 +33,45 @@ def test_a_fork_has_its_own_folder_environment_and_streams_and_ends_in_order(
     assert done == (7, f"a b {tmp_path} set None True\nafter all\n", "an error\n")
     monkeypatch.setenv("HERE", "inherited")
     assert " inherited None True" in in_a_process(tell, [], tmp_path, {}).out
+
+
+def leaks(how: str) -> None:
+    """Warns as a command, on a thread or in a destructor, and ends well otherwise."""
+
+    def warn() -> None:
+        warnings.warn("leaked by a command", RuntimeWarning, stacklevel=1)
+
+    class Warns:
+        def __del__(self) -> None:
+            warn()
+
+    if how == "thread":
+        thread = threading.Thread(target=warn)
+        thread.start()
+        thread.join()
+    elif how == "destructor":
+        Warns()
+    elif how == "file":
+        open(os.devnull).read()  # noqa: SIM115
+    elif how == "itself":
+        warn()
+    sys.exit(0)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("itself", "RuntimeWarning: leaked by a command"),
+        ("thread", "RuntimeWarning: leaked by a command"),
+        ("destructor", "RuntimeWarning: leaked by a command"),
+        ("file", "ResourceWarning: unclosed file"),
+    ],
+)
+def test_a_command_that_leaks_a_warning_fails(how: str, said: str, tmp_path: Path):
+    done = in_a_process(leaks, [how], tmp_path, {})
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
+    assert in_a_process(leaks, ["not"], tmp_path, {}) == (0, "", "")
 
 
 def wait_for(name: str) -> None:
