@@ -51,7 +51,7 @@ def main() -> None:
     with threadpool_limits(1):
         for name, options in MODELS.items():
             coins = by_coins()
-            times = least(own(name, options, X, y, coins), given.repeats)
+            times = least(of_raysim(name, options, X, y, coins), given.repeats)
             if given.opacus:
                 times |= least(of_opacus(options, X, y, coins), given.repeats)
             for way, microseconds in times.items():
@@ -64,7 +64,7 @@ def by_coins() -> Coins:
     return Coins(stream(0, "dp_batch"), ROWS, BATCH / ROWS, STEPS, None)
 
 
-def own(
+def of_raysim(
     name: str, options: dict[str, Any], X: np.ndarray, y: np.ndarray, coins: Coins
 ) -> dict[str, Callable[[], object]]:
     """An epoch of the plain kernel, of clipped steps, and of clipped steps with noise."""

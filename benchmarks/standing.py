@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import yaml
 
-from benchmarks.soak.places import Standing
+from benchmarks.soak.places import StandingRay
 
 CONFIG = {
     "name": "standing",
@@ -56,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="raysim-benchmark-") as name:
         folder = Path(name)
         (folder / "run.yaml").write_text(yaml.safe_dump(CONFIG))
-        ray = Standing(folder, ["127.0.0.1"], [[]], cpus=2)
+        ray = StandingRay(folder, ["127.0.0.1"], [[]], cpus=2)
         try:
             ray.start()
             _shown(folder, ray.environment)

@@ -19,7 +19,7 @@ import yaml
 
 from benchmarks.soak import drivers, paced
 from benchmarks.soak.drivers import Driver, Ended, Hangs, name_of, wait_for
-from benchmarks.soak.places import ACTORS, Standing
+from benchmarks.soak.places import ACTORS, StandingRay
 from benchmarks.soak.stores import Server
 from benchmarks.soak.subjects import EVERY, PACE, ROUNDS, Subject, difference
 
@@ -59,7 +59,7 @@ class Stage:
 
     folder: Path
     rng: np.random.Generator
-    standing: Standing | None = None
+    standing: StandingRay | None = None
     count: int = 0
     missed: Counter[tuple[str, str]] = field(default_factory=Counter)
     families: list[tuple[float, list[psutil.Process]]] = field(default_factory=list)

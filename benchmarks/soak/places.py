@@ -30,7 +30,7 @@ ACTORS = ("HospitalActor", "CoordinatorActor", *TRIAL)
 """What is in the titles of the processes of jobs."""
 
 
-class Standing:
+class StandingRay:
     """A Ray that stays up, of one node on each of ``addresses``."""
 
     def __init__(self, folder: Path, addresses: list[str], entries: list[list[str]], cpus: int) -> None:
@@ -111,9 +111,9 @@ class Standing:
 
 
 @contextlib.contextmanager
-def one_host(folder: Path) -> Iterator[Standing]:
+def one_host(folder: Path) -> Iterator[StandingRay]:
     """A Ray of one node with a core."""
-    ray = Standing(folder, ["127.0.0.1"], [[]], cpus=1)
+    ray = StandingRay(folder, ["127.0.0.1"], [[]], cpus=1)
     try:
         ray.start()
         yield ray
@@ -122,7 +122,7 @@ def one_host(folder: Path) -> Iterator[Standing]:
 
 
 @contextlib.contextmanager
-def three_hosts(folder: Path) -> Iterator[Standing]:
+def three_hosts(folder: Path) -> Iterator[StandingRay]:
     """A Ray of three nodes on three hosts, with a core each. This process moves to the first host. Needs root."""
     bridge = f"soak{os.getpid() % 10_000}"
     spaces = [f"{bridge}-{i}" for i in range(3)]
@@ -136,7 +136,7 @@ def three_hosts(folder: Path) -> Iterator[Standing]:
                 f"ip -n {space} link set eth0 up && ip -n {space} link set lo up && "
                 f"ip -n {space} route add default via {NET}.254"
             )
-        ray = Standing(folder, addresses, [["ip", "netns", "exec", space] for space in spaces], cpus=1)
+        ray = StandingRay(folder, addresses, [["ip", "netns", "exec", space] for space in spaces], cpus=1)
         home = os.open("/proc/self/ns/net", os.O_RDONLY)
         try:
             ray.start()

@@ -88,9 +88,9 @@ def place(
 
 def check_named(resources: ResourcesSection, names: Sequence[str]) -> None:
     """Raise ``ResourceError`` where ``resources.per_hospital`` names a hospital that is none of ``names``."""
-    known = set(names)
+    hospitals = set(names)
     for name in resources.per_hospital:
-        if name not in known:
+        if name not in hospitals:
             raise ResourceError(f"resources.per_hospital.{name}: no such hospital; {nearest(name, names)}")
 
 

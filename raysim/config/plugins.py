@@ -40,7 +40,7 @@ def build_strategy(section: StrategySection, where: str = "strategy") -> Strateg
     check_written_out(section, where)
     if section.given is not None:
         return section.given
-    strategy = construct(_plugin("strategies", section, where), section.own(), where)
+    strategy = construct(_plugin("strategies", section, where), section.options(), where)
     if not isinstance(strategy, Strategy):
         raise ConfigError(f"{where}.class: '{section.class_path}' is not a Strategy; derive it from raysim.Strategy")
     return strategy
@@ -65,7 +65,7 @@ def build_selection(section: SelectionSection) -> Selection:
     """The selection of a section. ``fraction`` and ``minimum`` are ignored by a selection that takes none."""
     cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
-    options = {key: value for key, value in section.own().items() if key in takes | {*section.own()} - SIZE_KEYS}
+    options = {key: value for key, value in section.options().items() if key in takes or key not in SIZE_KEYS}
     selection: Selection = construct(cls, options, "selection")
     return selection
 
@@ -73,7 +73,7 @@ def build_selection(section: SelectionSection) -> Selection:
 def build_source(section: DataSection) -> Source:
     """The data source that ``data.source`` names, made from the keys of ``data`` that are its own."""
     cls = registry.load("sources", section.source, "data.source")
-    source: Source = construct(cls, section.own(), "data", beside=tuple(DataSection.model_fields))
+    source: Source = construct(cls, section.options(), "data", beside=tuple(DataSection.model_fields))
     return source
 
 
@@ -137,13 +137,13 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
     if config.privacy is not None and config.privacy.unit == "hospital" and section.given is None:
         keys = strategy_keys(section, where)
         # Weights by rows depend on who else takes part, so they are uniform unless others are asked for.
-        if issubclass(_plugin("strategies", section, where), Weighted) and "weights" in keys - section.own().keys():
-            section = section.having({**section.own(), "weights": "uniform"})
+        if issubclass(_plugin("strategies", section, where), Weighted) and "weights" in keys - section.options().keys():
+            section = section.having({**section.options(), "weights": "uniform"})
     if config.privacy is not None and "signature" in config.privacy.statistics and section.given is None:
         keys = strategy_keys(section, where)
         # The more features a signature has, the more noise is on each of its entries.
-        if "signature" in keys - section.own().keys():
-            section = section.having({**section.own(), "signature": ["size", "prevalence"]})
+        if "signature" in keys - section.options().keys():
+            section = section.having({**section.options(), "signature": ["size", "prevalence"]})
     return section.having(fields_of(build_strategy(section, where)))
 
 
@@ -152,7 +152,7 @@ def _options(section: ModelSection) -> dict[str, Any]:
 
     Options of a torch module, the parameters of its class, are checked when it is made for the data's features.
     """
-    given, cls = section.own(), find_family(section.class_path or section.name or "")
+    given, cls = section.options(), find_family(section.class_path or section.name or "")
     if dataclasses.is_dataclass(cls):
         family = configured(cls, given)
         options = given | {field.name: getattr(family, field.name) for field in dataclasses.fields(cls)}

@@ -118,7 +118,7 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
     """
     if section.from_path is None:
         return config.replaced(strategy=section)
-    if section.name or section.class_path or section.own():
+    if section.name or section.class_path or section.options():
         raise ConfigError(
             f"{where}.from: '{shown(section.from_path)}' stands beside keys of its own; keep only a label"
         )

@@ -52,7 +52,7 @@ class ModelSpec:
     @staticmethod
     def of(section: ModelSection) -> ModelSpec:
         """The model that a configuration names."""
-        return ModelSpec(section.name, section.class_path, section.own(), section.init)
+        return ModelSpec(section.name, section.class_path, section.options(), section.init)
 
     def bind(self, federation: Federation, device: str, precision: str) -> Model:
         """The model for this federation's features and classes. Raises ``ConfigError`` for options that it refuses."""

@@ -49,4 +49,4 @@ def learning_rate(config: Config, federation: Path) -> float:
     """The configured learning rate, else the default for the model's loss and the label of a federation's folder."""
     if config.training.learning_rate is not None:
         return config.training.learning_rate
-    return default_rate(config.model.own().get("loss"), real_label=Federation.of_real_label(federation))
+    return default_rate(config.model.options().get("loss"), real_label=Federation.of_real_label(federation))

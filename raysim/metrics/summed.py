@@ -123,7 +123,7 @@ class Classes:
         """
         each = np.asarray(sums, dtype=np.float64)
         bins = each[:, : -2 * self.count].reshape(-1, self.count, 2, BINS)
-        others, own = bins[:, :, 0], bins[:, :, 1]
+        others, positives = bins[:, :, 0], bins[:, :, 1]
         called = each[:, -2 * self.count :].reshape(-1, self.count, 2)
         p = 1.0 / (1.0 + np.exp(-CENTRES))
         n, of_class, right = called.sum(axis=(1, 2)), called.sum(axis=2), called[:, :, 1]
@@ -133,15 +133,15 @@ class Classes:
         beyond_half = np.cumsum(others, axis=2) - 0.5 * others - 0.5 * rest[:, :, None]
         shape = (len(each) * self.count, BINS)
         with np.errstate(all="ignore"):
-            auroc = 0.5 + (own * beyond_half).sum(axis=2) / (of_class * rest)
-            auprc = precision(others.reshape(shape), own.reshape(shape)).reshape(of_class.shape) / of_class
+            auroc = 0.5 + (positives * beyond_half).sum(axis=2) / (of_class * rest)
+            auprc = precision(others.reshape(shape), positives.reshape(shape)).reshape(of_class.shape) / of_class
             columns = {
                 "n": np.maximum(np.rint(n), 0.0),
                 "events": np.full(len(each), np.nan),
                 "auroc": _mean_where(auroc, ranked),
                 "auprc": _mean_where(auprc, ranked),
-                "log_loss": (own @ SOFTPLUS).sum(axis=1) / n,
-                "brier": (own @ (1.0 - p) ** 2 + others @ p**2).sum(axis=1) / n,
+                "log_loss": (positives @ SOFTPLUS).sum(axis=1) / n,
+                "brier": (positives @ (1.0 - p) ** 2 + others @ p**2).sum(axis=1) / n,
                 "accuracy": right.sum(axis=1) / n,
                 "recall": _mean_where(right / of_class, present),
             }

@@ -64,7 +64,7 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
         ranks = group[list(metrics)].corrwith(group["alpha"], method="spearman")
         for name, make in predictors().items():
             r2, drops = _together(make, X, y, folds)
-            shares = _own(make().fit(X, y))
+            shares = _importances(make().fit(X, y))
             for j, metric in enumerate(metrics):
                 rows.append(
                     {
@@ -117,7 +117,7 @@ def _together(
     return r2, np.array([r2 - np.mean([r_squared(y, values) for values in of_metric]) for of_metric in shuffled])
 
 
-def _own(model: Any) -> Floats:
+def _importances(model: Any) -> Floats:
     """A fitted model's own importances, summing to 1: of impurity, or the absolute coefficients of scaled metrics."""
     weights = model.feature_importances_ if hasattr(model, "feature_importances_") else np.abs(model[-1].coef_)
     total = weights.sum()

@@ -90,7 +90,7 @@ def _source(config: Config) -> Pooled:
             "take digits, fashion_mnist, ..."
         )
     for key in DECIDED:
-        if key in config.data.own():
+        if key in config.data.options():
             raise ConfigError(f"data.{key}: a study's own grid decides it; leave it out")
     return source
 

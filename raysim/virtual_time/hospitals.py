@@ -89,7 +89,7 @@ def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
 def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
     """The quantities in a CSV file, by hospital's name."""
     hospitals: dict[str, Hospital] = {}
-    known = frozenset(names)
+    federation = frozenset(names)
     for line, row in read_rows(path, "system.table", ("hospital",), tuple(LIMITS)):
         where, name, values = f"system.table: {path} line {line}", row.pop("hospital"), {}
         for key, text in row.items():
@@ -98,7 +98,7 @@ def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
                 words, fits = LIMITS[key]
                 if not fits(np.float64(values[key])):
                     raise ConfigError(f"{where}, {key}: {values[key]:g} is not {words}")
-        if name not in known:
+        if name not in federation:
             raise ConfigError(f"{where}: no hospital is called '{name}'; {nearest(name, names)}")
         if name in hospitals:
             raise ConfigError(f"{where} names '{name}' again; keep one line")

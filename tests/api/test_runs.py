@@ -131,7 +131,7 @@ def test_seed_and_overrides_are_laid_over_the_configuration(tmp_path: Path):
         SMALL, seed=7, overrides={"training.rounds": 1, "strategy.weights": "uniform"}, out=tmp_path, in_process=True
     )
     assert (result.seed, list(result.rounds["round"])) == (7, [1])
-    assert result.config.strategy.own()["weights"] == "uniform"
+    assert result.config.strategy.options()["weights"] == "uniform"
     assert SMALL["training"] == {"rounds": 3}
 
 
@@ -139,7 +139,7 @@ def test_seed_and_overrides_are_laid_over_the_configuration(tmp_path: Path):
 def test_a_strategy_by_name_or_section(tmp_path: Path, strategy: Any):
     result = raysim.run(SMALL, strategy=strategy, out=tmp_path, in_process=True)
     mu = 0.5 if isinstance(strategy, dict) else 0.01
-    assert (result.strategy, result.config.strategy.own()["mu"]) == ("fedprox", mu)
+    assert (result.strategy, result.config.strategy.options()["mu"]) == ("fedprox", mu)
 
 
 def test_a_registered_strategy_is_written_by_its_name(tmp_path: Path):

@@ -43,7 +43,7 @@ def test_a_curve_is_drawn_for_a_class_whose_field_takes_the_values(tmp_path: Pat
     result = raysim.curve(config, strategies=["fedavg", Pulled], seed=0, out=tmp_path / "a", in_process=True)
     pd.testing.assert_frame_equal(result.curve, pd.read_csv(tmp_path / "a/curve.csv"))
     assert result.curve[["line", "mu"]].fillna(-1).values.tolist() == [["fedavg", -1], ["Pulled", 0], ["Pulled", 1]]
-    assert result.run("Pulled, mu 1").config.strategy.own()["mu"] == 1
+    assert result.run("Pulled, mu 1").config.strategy.options()["mu"] == 1
     assert result.plots["curve"] == tmp_path / "a/plots/curve.svg"
     assert result.plots["curve"].stat().st_size > 2_000
     loaded = raysim.load(tmp_path / "a")

@@ -24,13 +24,13 @@ from raysim.core.errors import ConfigError
 def test_the_order_of_settings_makes_no_difference(settings, section, keys):
     configs = [resolve(None, order) for order in permutations(settings)]
     assert all(config == configs[0] for config in configs)
-    assert keys.items() <= getattr(configs[0], section).own().items()
+    assert keys.items() <= getattr(configs[0], section).options().items()
 
 
 def test_the_last_of_a_key_counts_and_a_name_replaces_what_the_file_says():
     assert parsed(["seed=1", "seed=2"]) == {"seed": 2}
     config = resolve({"strategy": {"name": "chip", "clusters": 3}}, ["strategy=fedavg"])
-    assert (config.strategy.name, "clusters" in config.strategy.own()) == ("fedavg", False)
+    assert (config.strategy.name, "clusters" in config.strategy.options()) == ("fedavg", False)
 
 
 def test_a_dotted_key_of_a_search_space_is_one_key():
@@ -44,7 +44,7 @@ def test_a_dotted_key_of_a_search_space_is_one_key():
 
 
 def test_a_name_in_the_file_and_its_keys_in_settings():
-    assert resolve({"model": "mlp"}, ["model.hidden=[4]"]).model.own() == {"hidden": [4]}
+    assert resolve({"model": "mlp"}, ["model.hidden=[4]"]).model.options() == {"hidden": [4]}
     assert resolve({"system": None}, ["system.dropout=0.1"]).system.dropout == 0.1  # type: ignore[union-attr]
 
 

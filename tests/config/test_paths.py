@@ -41,16 +41,18 @@ def test_a_table_beside_its_yaml_is_found_from_anywhere():
     describe_data(config, console)
     assert "2 hospitals, 40 rows" in console.file.getvalue()  # type: ignore[attr-defined]
     from_below = reading.resolve(Path("../study/c.yaml"), reads=())
-    assert from_below.data.own()["path"] == config.data.own()["path"] == str(Path("../study/data/stays.csv").resolve())
+    stays = str(Path("../study/data/stays.csv").resolve())
+    assert from_below.data.options()["path"] == config.data.options()["path"] == stays
 
 
 def test_values_of_set_mappings_and_objects_are_relative_to_the_working_directory():
     path, here = written("c.yaml", data={**TABLE, "path": "data/stays.csv"}), str(Path("mine.csv").absolute())
-    assert reading.resolve(path, ["data.path=mine.csv"], reads=()).data.own()["path"] == here
-    assert reading.resolve({"data": {**TABLE, "path": "mine.csv"}}).data.own()["path"] == here
-    assert reading.resolve(Config.model_validate({"data": {**TABLE, "path": "mine.csv"}})).data.own()["path"] == here
+    assert reading.resolve(path, ["data.path=mine.csv"], reads=()).data.options()["path"] == here
+    assert reading.resolve({"data": {**TABLE, "path": "mine.csv"}}).data.options()["path"] == here
+    config = Config.model_validate({"data": {**TABLE, "path": "mine.csv"}})
+    assert reading.resolve(config).data.options()["path"] == here
     other = reading.resolve(path, ["data.source=yaib", "data.eicu=tables"], reads=())
-    assert other.data.own()["eicu"] == str(Path("tables").absolute())
+    assert other.data.options()["eicu"] == str(Path("tables").absolute())
 
 
 def test_other_configurations_and_tables_of_hospitals_are_too():
@@ -91,7 +93,7 @@ def test_a_frozen_configuration_means_the_same_rows_wherever_it_is_read(monkeypa
     run_one(config, Console(file=io.StringIO()), out, in_process=True, verbose=False)
     monkeypatch.chdir("/")
     again = reading.resolve(out / "config.yaml")
-    assert Path(str(again.data.own()["path"])).is_file()
+    assert Path(str(again.data.options()["path"])).is_file()
     assert again.frozen()["data"] == reading.resolve(path).frozen()["data"]
 
 

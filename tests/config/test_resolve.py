@@ -89,12 +89,13 @@ def test_figures_that_are_not_wanted_stay_out():
 
 def test_own_keys_are_filled_in_and_a_key_that_is_unset_stays_unset():
     config = resolve({"strategy": {"name": "ditto", "epochs": None}, "model": "mlp"})
-    assert config.strategy.own()["epochs"] is None
-    assert config.strategy.own()["lam"] == 1.0
+    assert config.strategy.options()["epochs"] is None
+    assert config.strategy.options()["lam"] == 1.0
     assert plugins.build_strategy(again(config.frozen()).strategy) == plugins.build_strategy(config.strategy)
     assert "epochs: null" in yaml.safe_dump(config.frozen())
-    assert config.model.own() == {"hidden": [256, 128]}
-    assert resolve({"model": {"name": "text_lstm", "vocabulary": 9}}).model.own() == {"vocabulary": 9, "dimension": 32}
+    assert config.model.options() == {"hidden": [256, 128]}
+    model = resolve({"model": {"name": "text_lstm", "vocabulary": 9}}).model
+    assert model.options() == {"vocabulary": 9, "dimension": 32}
 
 
 def test_a_configuration_is_immutable_and_resolving_it_again_changes_nothing():
@@ -102,7 +103,7 @@ def test_a_configuration_is_immutable_and_resolving_it_again_changes_nothing():
     with pytest.raises(ValidationError, match="frozen"):
         config.seed = 3  # type: ignore[misc]
     assert resolve(config) == config
-    assert resolve(config, ["strategy.mu=1"]).strategy.own()["mu"] == 1.0
+    assert resolve(config, ["strategy.mu=1"]).strategy.options()["mu"] == 1.0
     assert resolve(config).model_fields_set == config.model_fields_set == {"strategy"}
 
 
@@ -134,7 +135,8 @@ def test_a_strategy_that_is_taken_from_elsewhere_brings_its_training_selection_a
     first, second = compared(resolve({"data": data, "strategies": ["local", taken]}, reads=COMPARISON))
     assert (first.strategy.name, first.training.rounds, first.model.name) == ("local", 50, "logistic_regression")
     for config in (alone, second):
-        assert (config.strategy.name, config.strategy.label, config.strategy.own()["mu"]) == ("fedprox", "tuned", 2.0)
+        strategy = config.strategy
+        assert (strategy.name, strategy.label, strategy.options()["mu"]) == ("fedprox", "tuned", 2.0)
         assert (config.training.rounds, config.model.name) == (9, "mlp")
         assert again(config.of_run(3).frozen_run()).strategy == config.strategy
     assert alone == second.replaced(strategies=alone.strategies)

@@ -99,8 +99,8 @@ def test_unknown_is_said_in_several_ways_and_groups_are_told_by_their_whole_name
     figures, _ = outcome.groups["global"]["sex"]
     for h in range(len(SIZES)):
         sexes = federation.patients["sex"][federation.rows(h, "test")].tolist()
-        known = [sexes.count(name) for name in ("F", "F ", "f")]
-        assert figures[h, :, 0].tolist() == [*known, len(sexes) - sum(known)]
+        counts = [sexes.count(name) for name in ("F", "F ", "f")]
+        assert figures[h, :, 0].tolist() == [*counts, len(sexes) - sum(counts)]
 
 
 def test_gaps_by_hand():

@@ -107,7 +107,7 @@ def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
     assert curve == Curve(field="mu", values=(1, 2.5))
     assert lines == {"fedprox, mu 1": ("fedprox", 1), "fedprox, mu 2.5": ("fedprox", 2.5), "far": ("far", None)}
     assert [label(section) for section in config.strategies] == list(lines)
-    assert [section.own()["mu"] for section in config.strategies] == [1, 2.5, 10]
+    assert [section.options()["mu"] for section in config.strategies] == [1, 2.5, 10]
 
 
 @pytest.mark.parametrize(

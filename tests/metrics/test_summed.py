@@ -160,10 +160,10 @@ def test_widths_of_all_kinds():
         assert sums.added(np.zeros(shape), np.zeros(0)).shape == (0, sums.width)
 
 
-def counts_of_three(own, others, called) -> dict[str, float]:
+def counts_of_three(positives, others, called) -> dict[str, float]:
     """The figures of three classes: per class, rows of it in bin 100, others in bin 20, and those wrong and right."""
     bins = np.zeros((3, 2, BINS))
-    bins[:, 1, 100], bins[:, 0, 20] = own, others
+    bins[:, 1, 100], bins[:, 0, 20] = positives, others
     sums = np.concatenate([bins.ravel(), np.array(called, dtype=np.float64).ravel()])
     return dict(zip(FIGURES, Classes(3).figures(sums[None])[0], strict=True))
 

@@ -77,9 +77,9 @@ def test_blocks_of_features_are_asked_for_with_noise_only_where_they_are_named()
     plain = {"unit": "patient", "epsilon": 4, "statistics": {"signature": {"epsilon": 1.0}}}
     for settings, blocks in (({}, ["size", "prevalence"]), ({"signature": ["mean"]}, ["mean"])):
         config = checked({"strategy": {"name": "clustered", **settings}, "privacy": plain})
-        assert list(completed(config, ["strategy"]).strategy.own()["signature"]) == blocks
+        assert list(completed(config, ["strategy"]).strategy.options()["signature"]) == blocks
     config = checked({"strategy": "clustered", "privacy": plain | {"statistics": {}}})
-    assert len(completed(config, ["strategy"]).strategy.own()["signature"]) == 5
+    assert len(completed(config, ["strategy"]).strategy.options()["signature"]) == 5
 
 
 # --- sizes

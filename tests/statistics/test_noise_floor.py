@@ -429,5 +429,5 @@ def test_ranks_are_counted_hospital_by_hospital_however_far_scores_lie():
     below = Ranks(scores, first, home).below(sought, of, 1)
     for f in range(2):
         theirs = [scores[1 + f, first[h] : first[h + 1]] for h in of]
-        expected = [[(own < x).sum() for own, x in zip(theirs, row, strict=True)] for row in sought[:, f]]
+        expected = [[(hospital < x).sum() for hospital, x in zip(theirs, row, strict=True)] for row in sought[:, f]]
         assert below[:, f].tolist() == expected

@@ -131,11 +131,11 @@ def test_a_sample_is_drawn_by_a_stream_of_its_own_and_stays_in_order(monkeypatch
     labels = best_clusters(rows, np.random.default_rng, allow_one=False, search_sample=5)
     sample = np.sort(np.random.default_rng(0).permutation(9)[:5])
     assert sample.tolist() != np.random.default_rng(0).permutation(9)[:5].tolist()
-    found = 1 + max(search(rows[sample]))
-    assert found > 1
+    clusters = 1 + max(search(rows[sample]))
+    assert clusters > 1
     assert fits[:3] == [(sample.tolist(), number) for number in (2, 3, 4)]
-    assert fits[3] == (list(range(9)), found)
-    assert labels.tolist() == kmeans(rows, found, np.random.default_rng(found)).tolist()
+    assert fits[3] == (list(range(9)), clusters)
+    assert labels.tolist() == kmeans(rows, clusters, np.random.default_rng(clusters)).tolist()
 
 
 def test_k_means_is_that_of_scikit_learn_with_ten_starts_of_one_thread(monkeypatch):

@@ -254,12 +254,12 @@ def test_buffers_that_are_drawn_are_those_of_seed_0_in_the_model_and_outside_it(
     assert isinstance(model, ModuleModel)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        own = Drawn(3, 2)
+        module = Drawn(3, 2)
     start = model.initial(np.random.default_rng(1))
-    assert start.tolist() == [0.0] * 8 + own.scale.tolist()
+    assert start.tolist() == [0.0] * 8 + module.scale.tolist()
     theta = np.arange(11.0)
     (weight, bias, scale), X = np.split(theta, [6, 8]), np.array([[1.0, 2.0, 3.0], [0.0, 1.0, -1.0]])
-    outputs = (X * scale + own.shift.double().numpy()) @ weight.reshape(2, 3).T + bias
+    outputs = (X * scale + module.shift.double().numpy()) @ weight.reshape(2, 3).T + bias
     np.testing.assert_allclose(model.logits(theta, X), outputs[:, 1] - outputs[:, 0], atol=1e-12)
     np.testing.assert_allclose(
         model.as_module(theta)(torch.from_numpy(X)).detach().numpy(), outputs[:, 1] - outputs[:, 0], atol=1e-12

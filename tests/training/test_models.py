@@ -79,8 +79,8 @@ def test_a_module_s_start_is_its_own_under_the_seed_that_is_drawn() -> None:
     start = build_model(Wide, 3, 2, options={"width": 4}).initial(rng())
     with torch.random.fork_rng():
         torch.manual_seed(int(rng().integers(2**63 - 1)))
-        own = torch.cat([part.detach().double().reshape(-1) for part in Wide(3, 2, width=4).parameters()])
-    assert start.tolist() == own.tolist()
+        parameters = torch.cat([part.detach().double().reshape(-1) for part in Wide(3, 2, width=4).parameters()])
+    assert start.tolist() == parameters.tolist()
 
 
 def test_a_users_module_trains_and_predicts() -> None:

@@ -42,7 +42,7 @@ class OpenSection(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    def own(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The keys that belong to the plug-in."""
         return dict(self.model_extra or {})
 
@@ -56,9 +56,9 @@ class OpenSection(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     @model_serializer(mode="wrap")
-    def _keep_unset_own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _keep_unset_options(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Unset, a plug-in's key need not be what it is by default.
-        return {**write(self), **{key: None for key, value in self.own().items() if value is None}}
+        return {**write(self), **{key: None for key, value in self.options().items() if value is None}}
 
 
 class DataSection(OpenSection):
