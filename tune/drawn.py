@@ -37,7 +37,7 @@ def pictures(choice: Choice) -> Pictures:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnChoice:
     """The plots and importances of a choice."""
 
     pictures: Pictures
@@ -58,17 +58,17 @@ class Drawing:
         self._importances = worker.remote(*manner, _importances, shared, space)
         self._pictures = worker.remote(*manner, pictures, shared)
 
-    def end(self) -> Drawn:
+    def end(self) -> DrawnChoice:
         """Wait for the workers and return the results; what a worker could not do is computed here."""
-        return Drawn(
+        return DrawnChoice(
             _or_here(self._pictures, lambda: pictures(self._choice)),
             _or_here(self._importances, lambda: _importances(self._choice, self._space)),
         )
 
 
-def drawn(choice: Choice, space: Space) -> Drawn:
+def drawn(choice: Choice, space: Space) -> DrawnChoice:
     """As :class:`Drawing`, in this process."""
-    return Drawn(pictures(choice), _importances(choice, space))
+    return DrawnChoice(pictures(choice), _importances(choice, space))
 
 
 def _importances(choice: Choice, space: Space) -> Importances | None:

@@ -56,7 +56,7 @@ class Request(NamedTuple):
     streams: list[int]
 
 
-class Server:
+class ForkServer:
     """Forks at each request that comes to ``listening``; without ``forks`` it declines, and Ray starts its workers.
 
     ``further`` is called while no request waits: it imports one more module, and returns whether there are more.
@@ -246,7 +246,7 @@ def main() -> None:
             preload(folder, [more.pop(0)])
         return bool(more)
 
-    become(Server(listening, further, forks=forks_differ()).serve(), searched)
+    become(ForkServer(listening, further, forks=forks_differ()).serve(), searched)
 
 
 if __name__ == "__main__":

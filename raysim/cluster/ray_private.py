@@ -66,12 +66,12 @@ def job_without_folders() -> Any:
     """
     from ray.job_config import JobConfig
 
-    class Job(JobConfig):  # type: ignore[misc]
+    class JobWithoutSearchPath(JobConfig):  # type: ignore[misc]
         def _serialize(self) -> Any:
             self._py_driver_sys_path.clear()
             return super()._serialize()
 
-    return Job()
+    return JobWithoutSearchPath()
 
 
 def reread_authentication() -> None:

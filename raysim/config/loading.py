@@ -13,7 +13,7 @@ from raysim.core import bounded
 MERGE = "tag:yaml.org,2002:merge"
 
 
-class Unfit(ValueError):
+class InvalidConfiguration(ValueError):
     """The text is YAML, but cannot be a configuration; the message says where, why, and the remedy."""
 
 
@@ -23,13 +23,17 @@ def read(path: Path) -> Any:
 
 
 def load(text: str) -> Any:
-    """The value of a YAML text. Raises :class:`Unfit`, or another ``ValueError`` of one line."""
+    """The value of a YAML text. Raises :class:`InvalidConfiguration`, or another ``ValueError`` of one line."""
     value = bounded.yaml_value(text, _Loader)
     for path, leaf in _texts(value):
         if "\0" in leaf:
-            raise Unfit(f"{path or 'the value'}: {leaf!r} holds a null byte, which no name or path can; take it out")
+            raise InvalidConfiguration(
+                f"{path or 'the value'}: {leaf!r} holds a null byte, which no name or path can; take it out"
+            )
         if any("\ud800" <= letter <= "\udfff" for letter in leaf):
-            raise Unfit(f"{path or 'the value'}: {leaf!r} holds half of a character, which no file can; take it out")
+            raise InvalidConfiguration(
+                f"{path or 'the value'}: {leaf!r} holds half of a character, which no file can; take it out"
+            )
     return value
 
 
@@ -44,7 +48,7 @@ class _Loader(bounded.Loader):
             key, line = self.construct_object(key_node), key_node.start_mark.line + 1
             if key in lines:
                 where = "twice in it" if line == lines[key] else f"in line {lines[key]} already"
-                raise Unfit(f"line {line}: key '{key}' stands {where}; keep one of the two")
+                raise InvalidConfiguration(f"line {line}: key '{key}' stands {where}; keep one of the two")
             lines[key] = line
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return mapping

@@ -25,7 +25,7 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"--set: '{setting}' is not key=value; write for example training.rounds=5")
         try:
             values[key] = loading.load(text)
-        except loading.Unfit as error:
+        except loading.InvalidConfiguration as error:
             raise ConfigError(f"--set {key}: {error}") from None
         except ValueError:
             raise ConfigError(f"--set {key}: '{text}' is not a YAML value; quote it") from None

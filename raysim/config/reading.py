@@ -101,7 +101,7 @@ def _loaded(path: Path) -> dict[str, Any]:
         tree: Any = loading.read(path) or {}
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file") from None
-    except loading.Unfit as error:
+    except loading.InvalidConfiguration as error:
         raise ConfigError(f"{path}: {error}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())}); correct that line") from None

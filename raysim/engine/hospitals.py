@@ -25,7 +25,7 @@ from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.updates.contributions import Contributions
 from raysim.engine.updates.noisy_answers import noisy_answer, noisy_figures
-from raysim.engine.visits.answers import Answers
+from raysim.engine.visits.answers import AnswerCache
 from raysim.engine.visits.naming import named
 from raysim.engine.visits.starts import parameters, with_private
 from raysim.metrics import measures as metrics
@@ -65,7 +65,7 @@ class HospitalGroup:
         self._device = device
         self._serves = set(served.tolist())
         self._models: dict[str, Model] = {}
-        self._groups, self._contributions, self._answers = Groups(), Contributions(), Answers()
+        self._groups, self._contributions, self._answers = Groups(), Contributions(), AnswerCache()
         self._federation = lru_cache(maxsize=16)(open)
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 

@@ -33,7 +33,7 @@ FILE = "tuning.csv"
 
 
 @dataclass(frozen=True)
-class Trial:
+class GridPoint:
     """A strategy with one setting of the grid."""
 
     strategy: str
@@ -48,14 +48,14 @@ class Trial:
 class TrialResult:
     """What a trial came to with one seed."""
 
-    trial: Trial
+    trial: GridPoint
     figure: float
     """Its figure on validation rows; infinite where it diverged."""
     bytes_down: int = 0
     bytes_up: int = 0
 
 
-def trials(tune: TuneSection, configs: Sequence[Config]) -> list[Trial]:
+def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
     """All trials of every strategy, in the order of the grid's lists; ``configs`` are complete, one a strategy."""
     listed = []
     for config in configs:
@@ -67,7 +67,7 @@ def trials(tune: TuneSection, configs: Sequence[Config]) -> list[Trial]:
                 strategy=config.strategy.model_copy(update={"label": f"{label}, {named}"}),
                 evaluation=EvaluationSection(every=0, part="validation", groups=()),
             )
-            listed.append(Trial(label, setting, tried))
+            listed.append(GridPoint(label, setting, tried))
     return listed
 
 

@@ -19,7 +19,7 @@ from raysim.engine.measuring.subgroups import EVERYWHERE
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.curves import CURVE, HOSPITAL_CURVE, calibration_bins, net_benefit_curve
 from raysim.statistics.clinical.equity import ClinicalEquity, clinical_equity
-from raysim.statistics.clinical.figures import Figure, figures
+from raysim.statistics.clinical.figures import ClinicalFigure, figures
 from raysim.statistics.clinical.operating_points import operating_points
 
 if TYPE_CHECKING:
@@ -60,7 +60,11 @@ def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | No
 
 
 def _figures(
-    model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], measured: Sequence[Figure]
+    model: str,
+    hospitals: NDArray[Any],
+    counts: ScoreCounts,
+    which: NDArray[np.int64],
+    measured: Sequence[ClinicalFigure],
 ) -> pd.DataFrame:
     """A row a hospital and figure, hospital by hospital."""
     import pandas as pd

@@ -30,7 +30,7 @@ SETTINGS = {
 
 
 @dataclass(frozen=True)
-class Server:
+class TrackingServer:
     """A server that answers at ``address``."""
 
     address: str
@@ -42,7 +42,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(uri: str, port: int) -> Iterator[Server]:
+def serving(uri: str, port: int) -> Iterator[TrackingServer]:
     """A server of one process on the loopback interface, once it answers; it ends with the context.
 
     Raises ``ConfigError`` where it ends at once (another program may hold the port), and ``ResourceError`` where it
@@ -58,7 +58,7 @@ def serving(uri: str, port: int) -> Iterator[Server]:
             start_new_session=True,  # ending MLflow alone would leave its serving process behind
         )
         try:
-            server = Server(f"http://127.0.0.1:{port}", process)
+            server = TrackingServer(f"http://127.0.0.1:{port}", process)
             if not _answers(server, time.monotonic() + START_SECONDS):
                 output.seek(0)
                 last = (output.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
@@ -79,7 +79,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(10)
 
 
-def _answers(server: Server, until: float) -> bool:
+def _answers(server: TrackingServer, until: float) -> bool:
     while server.process.poll() is None and time.monotonic() < until:
         with contextlib.suppress(urllib.error.URLError, OSError):
             urllib.request.urlopen(f"{server.address}/health", timeout=2).close()

@@ -30,7 +30,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from raysim.strategies.base import FederationView, Floats, Ids, Needs, State, Strategy, Training, at_least, one_of
-from raysim.strategies.coalitions.robust.questions import LinearModel, RadiusRule, RobustTransferLoss
+from raysim.strategies.coalitions.robust.questions import LinearModelFit, RadiusRule, RobustTransferLoss
 from raysim.strategies.coalitions.solver.solve import Coalitions, coalition_models, find_coalitions
 from raysim.strategies.shared.clustering import check_enough_hospitals, members
 
@@ -106,7 +106,7 @@ class CsRcfl(Strategy):
 
     def setup(self, view: FederationView) -> CoalitionState:
         ids = view.trainable
-        models = np.stack(view.ask(LinearModel(self._rule if self.robust else None), ids=ids))
+        models = np.stack(view.ask(LinearModelFit(self._rule if self.robust else None), ids=ids))
         if self.clusters == "each":
             labels, coalitions = np.arange(len(ids)), None
         else:

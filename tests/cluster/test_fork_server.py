@@ -95,7 +95,7 @@ def test_a_fork_is_like_a_worker_of_rays_own_and_takes_its_place(monkeypatch):
 
 
 def test_workers_that_end_while_others_are_reaped_are_reaped_once(monkeypatch):
-    server = object.__new__(fork_server.Server)
+    server = object.__new__(fork_server.ForkServer)
     server._workers = {os.posix_spawnp("true", ["true"], os.environ) for _ in range(2)}
     waitpid, calls = os.waitpid, []
 

@@ -21,7 +21,7 @@ from raysim.config.schema import Config
 from raysim.config.sections.training import TuneSection
 from raysim.core.errors import ConfigError
 from raysim.experiment import tuning
-from raysim.experiment.tuning import Trial, TrialResult, table
+from raysim.experiment.tuning import GridPoint, TrialResult, table
 from raysim.report.terminal.progress import RunProgress
 
 SMALL: dict[str, Any] = {
@@ -73,7 +73,7 @@ def section(**values: Any) -> TuneSection:
 def tried(figures: dict[str, list[list[float]]], rates: list[float], per: str = "strategy") -> pd.DataFrame:
     """The table of trials of strategies at these rates; a figure a rate and seed."""
     runs = [
-        TrialResult(Trial(strategy, {"learning_rate": rate}, Config()), figure, 10, 1)
+        TrialResult(GridPoint(strategy, {"learning_rate": rate}, Config()), figure, 10, 1)
         for strategy, of_rate in figures.items()
         for rate, of_seed in zip(rates, of_rate, strict=True)
         for figure in of_seed

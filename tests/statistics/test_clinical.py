@@ -390,7 +390,7 @@ def test_draws_that_differ_just_as_much_count():
             return np.repeat([[2.0], [6.0], [15.0]], size[1], axis=1)
 
     of, right = np.array([5.0, 8, 20]), np.array([2.0, 6, 15])
-    figure = clinical.Figure("ppv", 0.5, 0.5, right / of, right, right, of, np.full(3, "", object))
+    figure = clinical.ClinicalFigure("ppv", 0.5, 0.5, right / of, right, right, of, np.full(3, "", object))
     assert _binomial(figure, Same())[2] == 1.0
 
 

@@ -12,7 +12,7 @@ from scipy.special import expit, ndtri
 from raysim.metrics.equity import equity
 from raysim.statistics.chance import noise_floor as module
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.drawn import Chance, Drawn, centres, federations, shares
+from raysim.statistics.chance.drawn import Chance, DrawnFederations, centres, federations, shares
 from raysim.statistics.chance.floor_figures import beside_floor, noise_free_figure
 from raysim.statistics.chance.inversion import TAUS, Estimate, _crossing, invert, visible
 from raysim.statistics.chance.noise_floor import (
@@ -393,7 +393,9 @@ def test_figures_that_are_levels_are_as_uncertain_as_the_common_one(monkeypatch)
     same = np.full((2, 3, 3), 0.5)
     dispersion = Dispersion(np.ones(3, bool), np.zeros(3))
     variance = np.array([0.25, 0.25, 0.5])
-    floor = module._against("f", same[0, 0], variance, 0.5, dispersion, lambda _: [Drawn(same, same)], (0.0, 1.0))
+    floor = module._against(
+        "f", same[0, 0], variance, 0.5, dispersion, lambda _: [DrawnFederations(same, same)], (0.0, 1.0)
+    )
     assert floor.p == 1.0
     assert dict(zip(floor.figures, errors, strict=True)) == {"std": 0.0, "gini": 0.0, "lowest": 10**-0.5}
 

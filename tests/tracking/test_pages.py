@@ -29,7 +29,7 @@ from raysim.engine.job import Round
 from raysim.tracking import server as servers
 from raysim.tracking.charts import LONGEST, charts_page, view_of
 from raysim.tracking.client import Tracker
-from raysim.tracking.server import Server
+from raysim.tracking.server import TrackingServer
 from tests.browser import CHROMIUM, Page, browser
 from tests.commands import raysim, started
 from tests.conftest import empty_store
@@ -154,7 +154,7 @@ def unpacked(view):
 
 def named_by_ui(served, folder, monkeypatch):
     """The page that ``raysim ui`` names for the sweep in a folder, with the server that stands in place of its own."""
-    standing, asked = Server(served.address, SimpleNamespace(wait=lambda: 0)), []
+    standing, asked = TrackingServer(served.address, SimpleNamespace(wait=lambda: 0)), []
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["raysim", "ui", ".", "--uri", served.store, "--port", "7"])
     monkeypatch.setattr(servers, "serving", lambda *place: asked.append(place) or contextlib.nullcontext(standing))

@@ -17,7 +17,7 @@ from raysim.tune.journal import Journal
 from raysim.tune.plan import SweepPlan, draw_seed
 from raysim.tune.running.heartbeat import Heartbeats
 from raysim.tune.running.places import Places
-from raysim.tune.running.watch import Listener, Watch
+from raysim.tune.running.watch import TrialCallback, TrialListener
 from raysim.tune.search import Proposals, make_source
 from raysim.tune.settings import Pbt
 
@@ -51,7 +51,7 @@ def drive(
     places: Places,
     journal: Journal,
     folder: Path,
-    listeners: Sequence[Listener],
+    listeners: Sequence[TrialListener],
     silence: float,
 ) -> None:
     """Run the trials that the journal does not have in their ``places``. Returns when all are done, or early after one
@@ -74,7 +74,7 @@ def drive(
     scratch = (folder / SCRATCH).absolute()
     (alive := scratch / ALIVE).mkdir(parents=True, exist_ok=True)
     heartbeats = Heartbeats(alive, silence)
-    watch = Watch(journal, list(listeners), heartbeats)
+    watch = TrialCallback(journal, list(listeners), heartbeats)
     quiet = QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)}
     # Its errors as well: the journal has failed trials with their reasons.
     silenced = host.quiet("ray.tune", "ray.train", "ray.air", level=logging.CRITICAL)

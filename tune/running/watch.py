@@ -12,7 +12,7 @@ from raysim.tune.running.heartbeat import Heartbeats
 from raysim.tune.trial import Report, continued
 
 
-class Listener(Protocol):
+class TrialListener(Protocol):
     """Is told when trials start and finish."""
 
     def started(self, number: int) -> None:
@@ -24,13 +24,13 @@ class Listener(Protocol):
         ...
 
 
-class Watch(Callback):  # type: ignore[misc]
+class TrialCallback(Callback):  # type: ignore[misc]
     """Collects what trials report and, when one has ended, journals it and tells the ``listeners``.
 
     ``unwritten`` is why the journal could not be written, which ends the sweep.
     """
 
-    def __init__(self, journal: Journal, listeners: list[Listener], heartbeats: Heartbeats) -> None:
+    def __init__(self, journal: Journal, listeners: list[TrialListener], heartbeats: Heartbeats) -> None:
         self.unwritten: OSError | None = None
         self._journal = journal
         self._heartbeats = heartbeats

@@ -17,7 +17,7 @@ MOST_QUESTIONS = 8
 """The most questions whose answers are kept."""
 
 
-class Answers:
+class AnswerCache:
     """Answers before the first round, which follow from rows alone and are the same in all runs of one seed."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ GAP = 64.0
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
-class Drawn(NamedTuple):
+class DrawnFederations(NamedTuple):
     """Figures of ``b`` federations at ``T`` true spreads, ``[T, b, H]`` each: ``observed`` on rows, and ``true``."""
 
     observed: Floats
@@ -63,7 +63,7 @@ def federations(
     taus: ArrayLike,
     draws: int,
     rng: np.random.Generator | Chance,
-) -> Iterator[Drawn]:
+) -> Iterator[DrawnFederations]:
     """``draws`` federations in blocks, of ``H`` hospitals with ``events [H]`` and ``non_events [H]``, all above 0.
 
     At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)``, with ``mu`` that of ``middles [T]``, which
@@ -98,7 +98,7 @@ def federations(
             x += home
             observed[:, some] = np.add.reduceat(pool.below(x, of_rarer, b), first_rarer, axis=2)
         observed /= m * n
-        yield Drawn(np.where(event_is_rarer, observed, 1 - observed), true)
+        yield DrawnFederations(np.where(event_is_rarer, observed, 1 - observed), true)
 
 
 class Scores(NamedTuple):
@@ -176,7 +176,9 @@ class Chance:
             yield drawn
 
 
-def shares(rows: ArrayLike, common: float, taus: ArrayLike, draws: int, rng: np.random.Generator) -> Iterator[Drawn]:
+def shares(
+    rows: ArrayLike, common: float, taus: ArrayLike, draws: int, rng: np.random.Generator
+) -> Iterator[DrawnFederations]:
     """As :func:`federations`, of a share of each hospital's ``rows [H]``: a binomial draw at its true share."""
     n = np.asarray(rows, dtype=np.int64)
     spreads = np.asarray(taus, dtype=np.float64)
@@ -185,7 +187,7 @@ def shares(rows: ArrayLike, common: float, taus: ArrayLike, draws: int, rng: np.
     for start in range(0, draws, size):
         z = rng.standard_normal((min(size, draws - start), len(n)))
         true = expit(mu[:, None, None] + spreads[:, None, None] * z)
-        yield Drawn(rng.binomial(n, true) / n, true)
+        yield DrawnFederations(rng.binomial(n, true) / n, true)
 
 
 def errors(
@@ -195,7 +197,7 @@ def errors(
     taus: ArrayLike,
     draws: int,
     rng: np.random.Generator | Chance,
-) -> Iterator[Drawn]:
+) -> Iterator[DrawnFederations]:
     """As :func:`federations`, of the mean absolute error over each hospital's ``rows [H]``, from all errors.
 
     The ``pooled [N]`` errors of all rows, not all 0, are dealt out anew: under equal service every deal is as likely as
@@ -218,7 +220,7 @@ def errors(
     for order, z in chance.deals(len(every), len(n), draws, size):
         means = np.add.reduceat(relative[order], first, axis=1) / n
         true = common * np.exp(spreads * z - spreads**2 / 2)
-        yield Drawn(true * (1.0 + narrower * (means - 1.0)), true)
+        yield DrawnFederations(true * (1.0 + narrower * (means - 1.0)), true)
 
 
 def _ascending(scores: Floats, hospital: NDArray[np.int64]) -> Floats:

@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Figure:
+class FigureBesideFloor:
     """A figure of dispersion beside what equal service shows.
 
     - ``value``: on the test rows. ``floor``: the mean of it under equal service, ``low`` to ``high`` its central 95 %.
@@ -46,7 +46,7 @@ def beside_floor(
     taus: Sequence[float],
     *,
     worse_when_lower: bool,
-) -> Figure:
+) -> FigureBesideFloor:
     """A figure with its floor, from its values in draws at each tau, ``observed [T, B]``, and the noise-free one."""
     equal = observed[0]
     floor = float(equal.mean())
@@ -58,7 +58,9 @@ def beside_floor(
     excess = Estimate(*[float("nan")] * 3) if name == "size_bias" else at(tau, taus, observed.mean(axis=1) - floor)
     if worse_when_lower:  # more spread is a lower figure
         excess = Estimate(*excess[::-1])
-    return Figure(value, floor, float(low), float(high), share_as_extreme(extreme), value - floor, true, excess)
+    return FigureBesideFloor(
+        value, floor, float(low), float(high), share_as_extreme(extreme), value - floor, true, excess
+    )
 
 
 def noise_free_figure(

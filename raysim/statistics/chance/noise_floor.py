@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.drawn import Chance, Drawn, centres, errors, federations, shares
-from raysim.statistics.chance.floor_figures import Figure, beside_floor, noise_free_figure, share_as_extreme
+from raysim.statistics.chance.drawn import Chance, DrawnFederations, centres, errors, federations, shares
+from raysim.statistics.chance.floor_figures import FigureBesideFloor, beside_floor, noise_free_figure, share_as_extreme
 from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, invert, visible
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.common_curve import common_curve
@@ -63,7 +63,7 @@ class NoiseFloor:
     tau: Estimate
     shown: bool
     visible: float
-    figures: dict[str, Figure]
+    figures: dict[str, FigureBesideFloor]
     larger: bool = True
 
     def sentence(self) -> str:
@@ -116,7 +116,7 @@ def noise_floor(
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     middle = dict(zip(taus, centres(curve.common, taus).tolist(), strict=True))
 
-    def drawn(spreads: Sequence[float]) -> Iterable[Drawn]:
+    def drawn(spreads: Sequence[float]) -> Iterable[DrawnFederations]:
         middles = [middle[tau] for tau in spreads]
         return federations(events, non_events, middles, curve.event_sd, spreads, draws, chance)
 
@@ -147,7 +147,7 @@ def share_floor(
     # One success, or failure, more than none keeps the weights finite where all hospitals are alike.
     within = np.clip(common, 0.5 / max(n.sum(), 1), 1 - 0.5 / max(n.sum(), 1))
 
-    def drawn(spreads: Sequence[float]) -> Iterable[Drawn]:
+    def drawn(spreads: Sequence[float]) -> Iterable[DrawnFederations]:
         return shares(n, within, spreads, draws, rng)
 
     return _against(figure, x / n, within * (1 - within) / n, common, dispersion, drawn, taus)
@@ -189,7 +189,7 @@ def error_floor(
     levels = float((n - 1) @ np.square(mae)) - float(squares[: len(n)].sum())
     within = float(np.sqrt(n @ squares[: len(n)] / levels)) if levels > 0 else float("inf")
 
-    def drawn(spreads: Sequence[float]) -> Iterable[Drawn]:
+    def drawn(spreads: Sequence[float]) -> Iterable[DrawnFederations]:
         return errors(n, errors_of_all, within, spreads, draws, chance)
 
     return _against(figure, mae, between_rows / np.maximum(n, 1), common, dispersion, drawn, taus)
@@ -201,7 +201,7 @@ def _against(
     variance: Floats,
     common: float,
     dispersion: Dispersion,
-    draw: Callable[[Sequence[float]], Iterable[Drawn]],
+    draw: Callable[[Sequence[float]], Iterable[DrawnFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
     """The floor of ``values [M]``, of variance ``variance [M]``, from what ``draw`` gives at each of ``taus``."""
@@ -223,7 +223,7 @@ def _against(
     taus = tried
     level, level_se = np.concatenate([stage.level for stage in stages]), float(weights.sum() ** -0.5)
 
-    def figure_of(name: str) -> Figure:
+    def figure_of(name: str) -> FigureBesideFloor:
         equal_service, noise_free = (
             np.concatenate([figures[name] for figures in each])
             for each in ([stage.observed for stage in stages], [stage.true for stage in stages])
@@ -261,7 +261,7 @@ class _Stage(NamedTuple):
     true: dict[str, Floats]
 
 
-def _stage(blocks: Iterable[Drawn], weights: Floats, dispersion: Dispersion) -> _Stage:
+def _stage(blocks: Iterable[DrawnFederations], weights: Floats, dispersion: Dispersion) -> _Stage:
     each = [
         _Stage(
             weighted_squares(block.observed, weights),

@@ -17,7 +17,7 @@ from raysim.metrics.equity import over_hospitals, worst_decile
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import Groups, from_histogram
 from raysim.statistics.clinical.calibration_spread import calibration_chance
-from raysim.statistics.clinical.figures import Figure
+from raysim.statistics.clinical.figures import ClinicalFigure
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ SHARES = (
 class ClinicalEquity(NamedTuple):
     """One figure over hospitals.
 
-    - ``figure``, ``at`` and ``threshold`` as in :class:`Figure`; ``measure``: ``value``, or ``distance`` where
+    - ``figure``, ``at`` and ``threshold`` as in :class:`ClinicalFigure`; ``measure``: ``value``, or ``distance`` where
       that from the best value is judged.
     - ``over``: what :func:`raysim.metrics.equity.over_hospitals` says of it, its mean weighted by rows as ``mean``.
     - ``floor_std`` and ``floor_worst_decile``: what these are on average where all hospitals are served alike; ``p``:
@@ -69,7 +69,7 @@ class ClinicalEquity(NamedTuple):
 
 
 def clinical_equity(
-    counts: ScoreCounts, figures: Sequence[Figure], stays: NDArray[np.int64], rng: np.random.Generator
+    counts: ScoreCounts, figures: Sequence[ClinicalFigure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
     """The equity of each of the hospitals' ``figures`` that has one; ``stays [H]`` are all rows of each hospital."""
     rows, equities = counts.rows, []
@@ -100,7 +100,7 @@ def _groups(counts: ScoreCounts) -> list[Groups]:
     return [Groups(*(part[offsets[h] : offsets[h + 1]] for part in together)) for h in judged]
 
 
-def _binomial(figure: Figure, rng: np.random.Generator) -> tuple[float, float, float]:
+def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, float, float]:
     """The mean deviation and worst decile of equally served hospitals, and how often they differ as much."""
     defined = np.isfinite(figure.value)
     of = figure.of[defined].astype(np.int64)

@@ -50,7 +50,7 @@ FLOOR_DRAWS = 1000
 """Of the calibration error's floor."""
 
 
-class Figure(NamedTuple):
+class ClinicalFigure(NamedTuple):
     """One figure of ``H`` hospitals.
 
     - ``name``; ``at``: the threshold, or the share, that was asked for (NaN: none); ``threshold``: the probability from
@@ -75,7 +75,7 @@ def figures(
     points: Sequence[OperatingPoint],
     bins: int,
     rng: np.random.Generator,
-) -> list[Figure]:
+) -> list[ClinicalFigure]:
     """Every figure of each hospital of ``counts``: of calibration, at ``thresholds``, and at ``points``.
 
     ``thresholds`` are those of which ``counts`` say how many rows are called, ``bins`` those of the calibration error.
@@ -103,7 +103,7 @@ def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
     }
 
 
-def _coefficients(counts: ScoreCounts) -> list[Figure]:
+def _coefficients(counts: ScoreCounts) -> list[ClinicalFigure]:
     """Intercept in the large, intercept and slope, of the hospitals with enough rows of either class."""
     events, rows = counts.events, counts.rows
     reason = _reasons(
@@ -117,20 +117,22 @@ def _coefficients(counts: ScoreCounts) -> list[Figure]:
     coefficients = []
     for name, (value, low, high) in zip(COEFFICIENTS, values, strict=True):
         why = np.where((reason == "") & np.isnan(value), SEPARATED, reason)
-        coefficients.append(Figure(name, NAN, NAN, value, low, high, rows.astype(float), why))
+        coefficients.append(ClinicalFigure(name, NAN, NAN, value, low, high, rows.astype(float), why))
     return coefficients
 
 
-def _observed_over_expected(counts: ScoreCounts) -> Figure:
+def _observed_over_expected(counts: ScoreCounts) -> ClinicalFigure:
     events, rows = counts.events, unless_broken(counts, counts.rows)
     expected = unless_broken(counts, counts.sums((counts.positives + counts.negatives) * probabilities(counts)))
     expected = np.where(expected > 0, expected, np.nan)
     reason = _reasons(counts, {NONE_EXPECTED: np.isnan(expected)})
     limits = observed_over_expected(events, expected, rows)
-    return Figure("observed_over_expected", NAN, NAN, events / expected, *limits, counts.rows.astype(float), reason)
+    return ClinicalFigure(
+        "observed_over_expected", NAN, NAN, events / expected, *limits, counts.rows.astype(float), reason
+    )
 
 
-def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator) -> list[Figure]:
+def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator) -> list[ClinicalFigure]:
     """The expected calibration error, and the mean and 95th percentile of that of perfectly calibrated predictions."""
     reason = _reasons(counts, {FEW_ROWS: counts.rows < BINNED_ROWS})
     sums = binned(counts, bins)
@@ -140,12 +142,12 @@ def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator
     value, low, high, floor, floor_high = errors
     none, of = np.full(len(reason), np.nan), counts.rows.astype(float)
     return [
-        Figure("calibration_error", NAN, NAN, value, low, high, of, reason),
-        Figure("calibration_error_floor", NAN, NAN, floor, none, floor_high, of, reason),
+        ClinicalFigure("calibration_error", NAN, NAN, value, low, high, of, reason),
+        ClinicalFigure("calibration_error_floor", NAN, NAN, floor, none, floor_high, of, reason),
     ]
 
 
-def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[Figure]:
+def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[ClinicalFigure]:
     """What acting at the ``t``-th threshold does."""
     events, rows = counts.events, counts.rows
     hits, alarms = counts.called[:, t, 0], counts.called[:, t, 1]
@@ -160,12 +162,12 @@ def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[Figure]:
     gain = net_benefits(hits, alarms, events, unless_broken(counts, rows), threshold)
     of, reason = rows.astype(float), _reasons(counts, {})
     none = np.full(len(rows), np.nan)
-    decided.append(Figure("net_benefit", threshold, threshold, *gain[:3], of, reason))
-    decided.append(Figure("net_benefit_of_all", threshold, threshold, gain[3], none, none, of, reason))
+    decided.append(ClinicalFigure("net_benefit", threshold, threshold, *gain[:3], of, reason))
+    decided.append(ClinicalFigure("net_benefit_of_all", threshold, threshold, gain[3], none, none, of, reason))
     return decided
 
 
-def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator) -> Figure:
+def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator) -> ClinicalFigure:
     """The share of one class that is called rightly at the point; of one hospital alone it may be the chosen rows'."""
     called = counts.bins >= point.bin
     if point.of_events:
@@ -175,7 +177,7 @@ def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generat
     if np.isnan(point.bin):
         nothing = np.full(len(of), np.nan)
         reason = _reasons(counts, {NO_THRESHOLD: np.ones(len(of), dtype=bool)})
-        return Figure(point.figure, point.at, NAN, nothing, nothing, nothing, of.astype(float), reason)
+        return ClinicalFigure(point.figure, point.at, NAN, nothing, nothing, nothing, of.astype(float), reason)
     missing = NO_EVENT if point.of_events else NO_OTHER
     share = _share(point.figure, point.at, point.threshold, right, of, missing, counts)
     if point.same_rows and len(of) == 1 and not np.isnan(share.value[0]):
@@ -192,13 +194,13 @@ def _share(
     of: NDArray[Any],
     missing: str,
     counts: ScoreCounts,
-) -> Figure:
+) -> ClinicalFigure:
     reason = _reasons(counts, {missing: np.asarray(of) == 0})
     defined = np.where(reason == "", of, 0)
     limits = share_interval(right, defined)
     with np.errstate(invalid="ignore", divide="ignore"):
         value = np.where(defined > 0, right / np.maximum(defined, 1), np.nan)
-    return Figure(name, at, threshold, value, *limits, np.asarray(of, dtype=float), reason)
+    return ClinicalFigure(name, at, threshold, value, *limits, np.asarray(of, dtype=float), reason)
 
 
 def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:

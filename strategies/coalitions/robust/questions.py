@@ -114,7 +114,7 @@ def transfer_losses(
 
 
 @dataclass(frozen=True)
-class LinearModel:
+class LinearModelFit:
     """A hospital's own model ``[F + 1]``: of least loss, or with a ``rule`` of least robust loss."""
 
     kind: ClassVar[str] = "model"
