@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import select
 import signal
 import sys
@@ -20,6 +21,13 @@ Environment = Mapping[str, str]
 
 OUTPUTS = ("out", "err")
 """Files that take what a command writes to its standard streams."""
+
+
+OF_MLFLOW = "The ``noload`` loader strategy is deprecated"
+"""How a warning begins that MLflow causes in SQLAlchemy, and that is no error."""
+
+STRICT = ("-W", "error", "-W", f"ignore:{OF_MLFLOW}")
+"""Options of Python, with which a command that leaks another warning fails."""
 
 
 class Done(NamedTuple):
@@ -93,6 +101,7 @@ def _run(
     sys.path.insert(0, folder)  # as python -m has it
     # Those that libraries cause too: what users see in a terminal is raysim's.
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", message=re.escape(OF_MLFLOW))
     leaked = _warnings_where_nobody_catches()
     try:
         function(*arguments)

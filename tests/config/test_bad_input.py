@@ -20,6 +20,7 @@ from raysim.config import loading
 from raysim.config.checking import adapter
 from raysim.core import registry
 from raysim.storage.manifest import Manifest
+from tests.commands import STRICT
 
 SMALL = {"data.hospitals": 6, "data.rows": 300, "training.rounds": 2, "training.batch_size": 32}
 
@@ -381,7 +382,7 @@ def test_the_module_and_the_command_are_the_same():
     script = Path(sys.executable).with_name("raysim")
     answers = [
         subprocess.run([*command, "run", "--set", "seed=-1"], capture_output=True, text=True)
-        for command in ([str(script)], [sys.executable, "-m", "raysim"])
+        for command in ([str(script)], [sys.executable, *STRICT, "-m", "raysim"])
     ]
     assert answers[0].returncode == answers[1].returncode == 2
     assert answers[0].stderr == answers[1].stderr == "raysim: seed: -1 is not at least 0\n"

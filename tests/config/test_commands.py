@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import STRICT
+
 SMALL = {"data.hospitals": 6, "data.rows": 300, "training.rounds": 1, "training.batch_size": 32, "tracking.uri": "none"}
 
 MODULE = """
@@ -50,7 +52,11 @@ def installed(tmp_path: Path) -> Path:
 def raysim(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(folder / "site"), "RAYSIM_CACHE": str(folder / "cache")}
     return subprocess.run(
-        [sys.executable, "-m", "raysim", *arguments], cwd=folder, env=environment, capture_output=True, text=True
+        [sys.executable, *STRICT, "-m", "raysim", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
 
 
