@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.config.reading import read_tree
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.tune import pareto
-from raysim.tune.journal import Finished
+from raysim.tune.journal import Finished, read_trials
 from raysim.tune.search import objectives
-from raysim.tune.settings import Sweep, better
+from raysim.tune.settings import Sweep, better, read_sweep
 
 Floats = NDArray[np.float64]
 
@@ -80,6 +82,11 @@ def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
         hypervolume=pareto.hypervolume(values, sweep.larger, reference) if len(values) else 0.0,
         knee=pareto.knee(values, sweep.larger),
     )
+
+
+def choice_in(folder: Path) -> Choice:
+    """The choice among the trials that the sweep in ``folder`` has finished; its files are left as they are."""
+    return choose(read_trials(folder), read_sweep(read_tree(folder / "sweep.yaml")))
 
 
 def _kind(trials: Sequence[Finished]) -> TaskKind:

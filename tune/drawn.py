@@ -33,7 +33,7 @@ def pictures(choice: Choice) -> Pictures:
         return {}
     from raysim.tune import plots
 
-    return {name: plots.png(figure) for name, figure in plots.all_figures(choice)}
+    return {name: plots.png(draw()) for name, draw in plots.all_figures(choice).items()}
 
 
 @dataclass(frozen=True)

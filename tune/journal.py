@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -90,9 +90,7 @@ class Journal:
             self._append(dict(header))
             return
         _check_header(self._path.parent, _header(self._path, lines[0]), header)
-        for number, line in enumerate(lines[1:], start=2):
-            trial = _trial(f"{self._path} line {number}", line)
-            self.trials[trial.number] = trial
+        self.trials = _trials(self._path, lines)
 
     def _append(self, tree: Mapping[str, Any]) -> None:
         with self._path.open("ab") as file:
@@ -137,6 +135,21 @@ def _check_header(folder: Path, written: Header, now: Mapping[str, Any]) -> None
             f"{folder}: the data changed since the sweep began, its trials cannot be compared; "
             "put it back, or start another sweep"
         )
+
+
+def read_trials(folder: Path) -> dict[int, Finished]:
+    """The trials that the sweep in ``folder`` has finished, by number; its journal is left as it is.
+
+    Raises ``ConfigError`` where it cannot be read.
+    """
+    whole, _, _ = _content(folder / JOURNAL).rpartition(b"\n")
+    return _trials(folder / JOURNAL, whole.splitlines())
+
+
+def _trials(path: Path, lines: Sequence[bytes]) -> dict[int, Finished]:
+    """Those of all ``lines`` of the journal but the first; of a number that stands there twice the later one."""
+    trials = (_trial(f"{path} line {number}", line) for number, line in enumerate(lines[1:], start=2))
+    return {trial.number: trial for trial in trials}
 
 
 def _plain(trial: Finished) -> dict[str, Any]:

@@ -5,7 +5,8 @@ Figures are made and saved as :mod:`raysim.report.plots.canvas` says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from itertools import combinations
 from typing import Any
@@ -21,13 +22,14 @@ from raysim.tune.choice import LABELS, Choice
 from raysim.tune.pareto import signed
 
 
-def all_figures(choice: Choice) -> Iterator[tuple[str, Figure]]:
-    """A name and a picture of every pair of objectives, and of every three."""
-    names = choice.sweep.names
-    for pair in combinations(range(len(names)), 2):
-        yield "_".join(names[j] for j in pair), pair_figure(choice, *pair)
-    for three in combinations(range(len(names)), 3):
-        yield "_".join(names[j] for j in three), frontier_figure(choice, three)
+def all_figures(choice: Choice) -> dict[str, Callable[[], Figure]]:
+    """By name, what draws a picture of every pair of objectives, and of every three; none of an empty Pareto set."""
+    if not choice.front.any():
+        return {}
+    names, several = choice.sweep.names, range(len(choice.sweep.names))
+    pairs = {pair: partial(pair_figure, choice, *pair) for pair in combinations(several, 2)}
+    threes = {three: partial(frontier_figure, choice, three) for three in combinations(several, 3)}
+    return {"_".join(names[j] for j in axes): draw for axes, draw in (pairs | threes).items()}
 
 
 def png(figure: Figure) -> bytes:

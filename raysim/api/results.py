@@ -137,6 +137,12 @@ class RunResult(Results):
         return training.sentence(self.convergence, self.summary["rounds"], self._stopped)
 
     @cached_property
+    def answer(self) -> str:
+        """The sentences that the run's page begins with, one a line: how each model serves, and what limits that."""
+        sentences: list[str] = json.loads((self.folder / "report.json").read_text())["values"]["lead"]
+        return "\n".join(sentences)
+
+    @cached_property
     def figures(self) -> Figures:
         """Figures by name, drawn when they are asked for."""
         from raysim.api.figures import of_run

@@ -16,7 +16,7 @@ from raysim.core.errors import ConfigError
 from raysim.storage.manifest import Manifest
 
 if TYPE_CHECKING:
-    pass
+    from raysim.api.figures import Figures
 
 
 class SweepResult(Results):
@@ -62,6 +62,21 @@ class SweepResult(Results):
         """Sentences on why that trial is recommended and what it costs."""
         return list(self._recommended["reason"])
 
+    @property
+    def answer(self) -> str:
+        """Which trial is recommended and why, in sentences, one a line."""
+        recommended = self.summary["recommended"]
+        return "no trial is recommended" if recommended is None else "\n".join(recommended["reason"])
+
+    @cached_property
+    def figures(self) -> Figures:
+        """Figures by name, drawn when they are asked for: the trials by every two objectives, and by every three."""
+        from raysim.api.figures import Figures
+        from raysim.tune.choice import choice_in
+        from raysim.tune.plots import all_figures
+
+        return Figures(all_figures(choice_in(self.folder)))
+
     @cached_property
     def runs(self) -> dict[int, RunResult]:
         """The runs of the recommended trial on test rows, by seed."""
@@ -106,7 +121,5 @@ class SweepResult(Results):
         return self.runs
 
     def _repr_html_(self) -> str:
-        recommended = self.summary["recommended"]
-        sentences = ["no trial is recommended"] if recommended is None else recommended["reason"]
         shown = self.pareto.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)
-        return html.page(f"{self.summary['trials']} trials", shown, sentences, self.folder)
+        return html.page(f"{self.summary['trials']} trials", shown, self.answer.splitlines(), self.folder)

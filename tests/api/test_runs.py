@@ -103,6 +103,9 @@ def test_a_run_holds_what_is_in_its_files(tmp_path: Path):
     assert list(result.figures) == ["auroc_by_size", "curves"]
     assert len(result.figures["curves"].axes) == 1
     assert result.training in result._repr_html_()
+    assert f"mean AUROC of {result.metrics['auroc']:.3f}" in result.answer
+    assert f"{result.metrics['worst_decile']:.3f} at the " in result.answer
+    assert result.training in result.answer.splitlines()
     loaded = raysim.load(str(tmp_path / "run"))
     assert isinstance(loaded, RunResult)
     pd.testing.assert_series_equal(loaded.metrics, result.metrics)
@@ -392,4 +395,6 @@ def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: py
     (folder,) = Path("runs/small").iterdir()
     text = shown.file.getvalue()  # type: ignore[attr-defined]
     assert text.endswith(f"files: {folder}\nreport: {folder / 'report.html'}\n")
-    assert all(sentence.split(":")[0] in text for sentence in raysim.load(folder).answer["reasons"])
+    loaded = raysim.load(folder)
+    assert isinstance(loaded, ComparisonResult)
+    assert all(sentence.split(":")[0] in text for sentence in loaded.answer["reasons"])

@@ -71,6 +71,13 @@ def test_a_sweep_gives_its_trials_and_scores_with_the_recommended_one(tmp_path: 
     assert result.hospitals["seed"].unique().tolist() == [0, 1]
     assert len(result.rounds) == 2 * 2
     assert recommended["reason"][0] in result._repr_html_()
+    assert result.answer.splitlines() == result.reasons == recommended["reason"]
+    assert f"trial {recommended['trial']}," in result.answer
+    assert list(result.figures) == list(result.plots) == ["auroc_gini"]
+    (axes,) = result.figures["auroc_gini"].axes
+    marked = axes.lines[-1]  # the recommended trial
+    best = result.trials.set_index("trial").loc[recommended["trial"]]
+    assert np.array([*marked.get_xdata(), *marked.get_ydata()]).tolist() == [best["auroc"], best["gini"]]
     alone = raysim.run(
         {key: value for key, value in config.items() if key not in ("sweep", "seeds")},
         overrides={"strategy.class": "tests.api.test_sweeps.Pulled", **result.recommended},
@@ -96,6 +103,7 @@ def test_a_sweep_says_how_it_ended(tmp_path: Path):
     assert _code(result(completed=2, stopped=2)) == DONE
     with pytest.raises(raysim.RaysimError, match="none is recommended"):
         result(completed=4).recommended  # noqa: B018  # it raises
+    assert result(completed=4).answer == "no trial is recommended"
 
 
 def test_a_sweep_takes_no_class_that_trials_cannot_import(tmp_path: Path):
