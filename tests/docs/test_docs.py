@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from raysim.core import registry
+from raysim.core.installed import is_own, registered
 from tests.commands import in_a_process, raysim
 from tests.conftest import empty_store
 
@@ -97,6 +98,12 @@ def test_pages_name_everything_that_a_configuration_can(kind, page):
     tables = [line for line in (ROOT / "docs" / page).read_text().splitlines() if line.startswith("|")]
     first = "".join(line.split("|")[1] for line in tables)
     assert [name for name in registry.entries(kind) if f"`{name}`" not in first] == []
+
+
+def test_the_readme_names_every_command():
+    rows = re.findall(r"^\| `raysim (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    added = [entry.name for entry in registered("commands") if is_own(entry)]
+    assert sorted(rows) == sorted([*added, "compare", "describe", "list", "plan", "run"])
 
 
 def test_the_readme_leads_to_every_page_once():
