@@ -28,32 +28,37 @@ _NAMED = 12
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` value columns.
-
-    - ``values``: the names of the value columns ``[D]``; ``flags``: the number of columns that flag missing values.
-    - ``sizes [H, 3]``: rows of each hospital's train, validation and test part.
-    - ``counts [H, C]``: rows of each class at each hospital, all parts; ``tested [H, C]``: in its test part.
-    - ``labels``: of a real label, which has no classes, the mean ``[H]`` at each hospital (NaN without rows), and the
-      lowest, median, mean and highest of all rows.
-    - ``columns``: the source's feature columns, before preprocessing.
-    - ``attributes``: how many hospitals have each value of each attribute.
-    - ``notes``, ``warnings``, ``fingerprint``, ``folder``: those of the federation.
-    """
+    """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` value columns."""
 
     hospitals: tuple[str, ...]
+    """Their names."""
     classes: tuple[str, ...]
+    """Their names; a real label has none."""
     values: tuple[str, ...]
+    """The names of the value columns ``[D]``."""
     flags: int
+    """The number of columns that flag missing values."""
     sizes: NDArray[np.int64]
+    """Rows of each hospital's train, validation and test part, ``[H, 3]``."""
     counts: NDArray[np.int64]
+    """Rows of each class at each hospital, all parts, ``[H, C]``."""
     tested: NDArray[np.int64]
+    """Rows of each class in each hospital's test part, ``[H, C]``."""
     labels: tuple[NDArray[np.float64], tuple[float, float, float, float]] | None
+    """Of a real label, the mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean and highest
+    of all rows."""
     columns: tuple[Column, ...]
+    """The source's feature columns, before preprocessing."""
     attributes: dict[str, dict[str, int]]
+    """How many hospitals have each value of each attribute."""
     notes: tuple[str, ...]
+    """What each source read, a line each."""
     warnings: tuple[str, ...]
+    """What the user should know of the data, a line each."""
     fingerprint: str
+    """The digest of all rows and names."""
     folder: str
+    """Where the federation is stored."""
 
     @property
     def rows(self) -> int:

@@ -51,36 +51,39 @@ class Federation:
 
     ``N`` rows, ``H`` hospitals, ``F`` features after preprocessing, of which the first ``D`` are values and the rest
     flags of missing values.
-
-    - ``X [N, F]`` float32, ``y [N]`` int64 class indices, or float64 in the label's unit where it is a real number.
-    - ``observed [N, D]`` bool: whether the value behind feature ``j < D`` was recorded (before imputation).
-    - ``bounds [H, 4]`` int64: hospital ``h`` trains on rows ``bounds[h, 0]:bounds[h, 1]``, validates on
-      ``bounds[h, 1]:bounds[h, 2]`` and tests on ``bounds[h, 2]:bounds[h, 3]``; ``bounds[h, 3] == bounds[h + 1, 0]``.
-    - ``hospitals [H]``, ``features [F]`` and ``classes [C]`` are names; a real label has no classes.
-    - ``patients``: patient attributes for fairness questions (``sex``, ``ethnicity``, ``age``), each ``[N]``.
-    - ``attributes``: what is known of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...).
-    - ``notes``: what each source read, a line each; ``fingerprint``: digest of all rows and names.
-    - ``preprocessing_noise``: the noise on the means and deviations of preprocessing, in words; empty: none.
-    - ``columns``: what the source's feature columns held before preprocessing.
-    - ``preprocessing_scalars``: what each hospital sent to fit the preprocessing (the mean over hospitals, rounded up,
-      where it differs); ``warnings``: what the user should know of the data, a line each.
     """
 
     folder: Path
+    """Where it is stored."""
     X: NDArray[np.float32]
+    """The features, ``[N, F]``."""
     y: NDArray[Any]
+    """Labels ``[N]``: int64 class indices, or float64 in the label's unit where it is a real number."""
     observed: NDArray[np.bool_]
+    """Whether the value behind feature ``j < D`` was recorded, before imputation; ``[N, D]``."""
     bounds: NDArray[np.int64]
+    """Hospital ``h`` trains on rows ``bounds[h, 0]:bounds[h, 1]``, validates on ``bounds[h, 1]:bounds[h, 2]`` and tests
+    on ``bounds[h, 2]:bounds[h, 3]``; ``bounds[h, 3] == bounds[h + 1, 0]``. ``[H, 4]``."""
     hospitals: tuple[str, ...]
+    """Their names, ``[H]``."""
     features: tuple[str, ...]
+    """Their names, ``[F]``."""
     classes: tuple[str, ...]
+    """Their names, ``[C]``; a real label has none."""
     attributes: dict[str, list[str]]
+    """What is known of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...)."""
     notes: tuple[str, ...]
+    """What each source read, a line each."""
     fingerprint: str
+    """The digest of all rows and names."""
     preprocessing_scalars: int
+    """What each hospital sent to fit the preprocessing (the mean over hospitals, rounded up, where it differs)."""
     warnings: tuple[str, ...] = ()
+    """What the user should know of the data, a line each."""
     columns: tuple[Column, ...] = ()
+    """What the source's feature columns held before preprocessing."""
     preprocessing_noise: str = ""
+    """The noise on the means and deviations of preprocessing, in words; empty: none."""
 
     @staticmethod
     def open(folder: Path | str) -> Federation:
