@@ -8,7 +8,7 @@ import pytest
 from raysim.compression import compressors
 from raysim.compression.compression import Compression, ef21, with_error_feedback
 from raysim.config.sections.compression import CompressionSection
-from raysim.engine.updates.compressing import compression_of
+from raysim.engine.updates.compressing import Compressing
 
 U = np.array([0.5, -2, 0.1, 1.2, 0, -0.3])
 CONSTANT = np.array([0.5, -2, 0.1, 1.2])
@@ -96,8 +96,8 @@ def test_bits():
 
 @pytest.mark.parametrize("name", ["top_k", "random_k", "sign", "qsgd", "grid"])
 def test_defaults_are_those_of_the_configuration(name):
-    written = compression_of(CompressionSection(name=name))
-    assert written == Compression(name, feedback=written.feedback)
+    written = Compressing.of(CompressionSection(name=name), 0).compression
+    assert written == Compression(name, feedback="ef" if name in ("top_k", "sign") else "none")
 
 
 def test_no_message_is_longer_than_the_most():

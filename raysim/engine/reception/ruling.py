@@ -61,7 +61,7 @@ class Ruling:
         self, section: AggregationSection, federation: Federation, seed: int, travels: Mask | None, tally: Tally
     ) -> None:
         self._section, self._seed, self._travels, self._tally = section, seed, travels, tally
-        self._rule = rule_of(section)
+        self._rule = section.make(Aggregation)
         self._sizes = federation.sizes("train")
         self._root = None if section.root is None else federation.hospitals.index(section.root)
         self._centres: dict[int, Floats] = {}
@@ -145,19 +145,6 @@ class Ruling:
             tally.rejected += int(rejected.sum())
             tally.rejected_bad += int((rejected & bad).sum())
             tally.bad += int(bad.sum())
-
-
-def rule_of(section: AggregationSection) -> Aggregation:
-    """The rule that a section names."""
-    return Aggregation(
-        name=section.name,
-        assumed=section.assumed,
-        before=section.before,
-        radius=section.radius,
-        passes=section.passes,
-        bound=section.bound,
-        kept=section.kept,
-    )
 
 
 def check_ruled(problem: LocalProblem, name: str) -> None:

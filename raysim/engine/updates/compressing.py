@@ -30,7 +30,7 @@ class Compressing:
     @staticmethod
     def of(section: CompressionSection, seed: int) -> Compressing:
         """The compression that a section asks for, before any round."""
-        return Compressing(compression_of(section), seed, 0)
+        return Compressing(section.make(Compression, feedback=section.remembers), seed, 0)
 
     @property
     def remembers(self) -> bool:
@@ -74,16 +74,3 @@ class Compressing:
                 f"compression.name: strategy '{name}' sends whole models, of which nothing can be left out; choose "
                 "another or leave compression out"
             )
-
-
-def compression_of(section: CompressionSection) -> Compression:
-    """The compressor that a section names."""
-    return Compression(
-        name=section.name,
-        ratio=section.ratio,
-        levels=section.levels,
-        bits=section.bits,
-        step=section.step,
-        indices=section.indices,
-        feedback=section.remembers,
-    )
