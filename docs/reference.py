@@ -19,6 +19,12 @@ from raysim.config.listing import bounds_in_words, type_in_words
 from raysim.config.schema import Config
 from raysim.config.sections.system import LIMITS
 from raysim.core.defaults import FILES, table
+from raysim.experiment.curve import Curve
+from raysim.study.settings import Study
+from raysim.tune.settings import Sweep
+
+BESIDE: dict[str, type[BaseModel]] = {"sweep": Sweep, "study": Study, "curve": Curve}
+"""Sections that are read by the commands of their names."""
 
 PAGE = Path(__file__).with_name("configuration.md")
 
@@ -49,7 +55,7 @@ names the same files wherever it is run again. What is **written** (`--out`, `tr
 relative to the working directory.
 
 The sections `sweep`, `study` and `curve` belong to the commands of these names, see [Sweeps](sweeps.md),
-[the metric study](study.md) and [coalitions](coalitions.md).
+[the metric study](study.md) and [coalitions](coalitions.md), which have the keys that are always written too.
 
 | key | type | default | range | meaning |
 |---|---|---|---|---|
@@ -63,7 +69,7 @@ def page() -> str:
 
 def rows() -> Iterator[tuple[str, str, str, str, str]]:
     """A row a section and key, in the order of the defaults: its key, type, default, range and meaning."""
-    fields, said = dict(_fields(Config)), _meanings()
+    fields, said = dict(_all_fields()), _meanings()
     for key in sorted(said, key=lambda key: _place(key, [*said])):
         meaning, _, stated = said[key].partition(" Range: ")
         shown = f"`{key.replace('*', 'NAME')}`"
@@ -98,6 +104,13 @@ def _meanings() -> dict[str, str]:
             else:
                 comment = []
     return {key: " ".join(lines) for key, lines in said.items()}
+
+
+def _all_fields() -> Iterator[tuple[str, FieldInfo]]:
+    """Those of a configuration and of the sections that commands read beside it, by dotted key."""
+    yield from _fields(Config)
+    for name, section in BESIDE.items():
+        yield from _fields(section, f"{name}.")
 
 
 def _fields(model: type[BaseModel], place: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 
 from raysim.config.checking import validated
+from raysim.core.defaults import default
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.section import Section
 from raysim.engine import timing
@@ -38,23 +39,23 @@ class Judging(Section):
     """A scheduler that looks at ``objective`` after every evaluated round."""
 
     judges: ClassVar[bool] = True
-    objective: str | None = None
+    objective: str | None = default("sweep.scheduler.objective")
 
 
 class Asha(Judging):
     """Stops all but the best ``1 / reduction`` at ``grace``, ``grace * reduction``, ... rounds (Li et al., 2020)."""
 
     name: Literal["asha"] = "asha"
-    grace: int = Field(4, ge=1)
-    reduction: float = Field(3, gt=1)
+    grace: int = default("sweep.scheduler.grace", ge=1)
+    reduction: float = default("sweep.scheduler.reduction", gt=1)
 
 
 class Median(Judging):
     """Stops a trial whose best falls below the median of the others' means, from ``grace`` rounds (Golovin, 2017)."""
 
     name: Literal["median"] = "median"
-    grace: int = Field(4, ge=1)
-    minimum: int = Field(3, ge=1)
+    grace: int = default("sweep.scheduler.grace", ge=1)
+    minimum: int = default("sweep.scheduler.minimum", ge=1)
 
 
 class Pbt(Judging):
@@ -65,7 +66,7 @@ class Pbt(Judging):
     """
 
     name: Literal["pbt"] = "pbt"
-    every: int = Field(4, ge=1)
+    every: int = default("sweep.scheduler.every", ge=1)
 
 
 Scheduler = Fifo | Asha | Median | Pbt
@@ -84,13 +85,13 @@ class Sweep(Section):
     """
 
     space: dict[str, Any]
-    trials: int | None = Field(None, ge=1, le=1_000_000)
-    concurrent: int | None = Field(None, ge=1)
-    searcher: str = "optuna"
+    trials: int | None = default("sweep.trials", ge=1, le=1_000_000)
+    concurrent: int | None = default("sweep.concurrent", ge=1)
+    searcher: str = default("sweep.searcher")
     scheduler: Scheduler = Field(default_factory=Fifo)
     objectives: dict[str, Direction] = Field(default_factory=lambda: dict(OBJECTIVES))
-    reference: dict[str, FiniteFloat] = Field(default_factory=dict)
-    retries: int = Field(0, ge=0)
+    reference: dict[str, FiniteFloat] = default("sweep.reference")
+    retries: int = default("sweep.retries", ge=0)
 
     @field_validator("searcher")
     @classmethod

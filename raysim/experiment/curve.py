@@ -25,6 +25,7 @@ from raysim.config import plugins, reading
 from raysim.config.checking import validated
 from raysim.config.reading import Source
 from raysim.config.schema import Config
+from raysim.core.defaults import default
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
 from raysim.report.terminal.progress import phase
@@ -54,8 +55,8 @@ class Curve(Section):
 
     field: str
     values: tuple[float | int, ...] = Field(min_length=1)
-    figure: str = "log_loss"
-    scale: Literal["linear", "log"] = "linear"
+    figure: str = default("curve.figure")
+    scale: Literal["linear", "log"] = default("curve.scale")
 
     @field_validator("values")
     @classmethod

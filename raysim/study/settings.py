@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from raysim.config.checking import validated
 from raysim.config.sections.plugin_sections import StrategySection
+from raysim.core.defaults import default
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.section import Section, Seed
 from raysim.data.heterogeneity import label_metrics
-from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
+from raysim.strategies.shared.psi import Smoothing, check_smoothing
 
 REPEATED = "emd_l1"
 """Twice ``emd_pooled``: predictors would share one importance between the two."""
@@ -30,14 +31,14 @@ class Study(Section):
     - ``strategy``: chooses clusters from label counts; None: no clusters.
     """
 
-    alphas: tuple[float, ...] = (50.0, 0.7, 0.3, 0.2, 0.09, 0.05)
-    clients: tuple[int, ...] = (10, 50, 100)
-    seeds: tuple[Seed, ...] = (42, 0, 1, 2, 3)
-    min_size: int = Field(10, ge=0)
-    metrics: tuple[str, ...] | None = None
-    target: Literal["log_alpha", "alpha"] = "log_alpha"
-    epsilon: Smoothing = EPSILON
-    strategy: StrategySection | None = None
+    alphas: tuple[float, ...] = default("study.alphas")
+    clients: tuple[int, ...] = default("study.clients")
+    seeds: tuple[Seed, ...] = default("study.seeds")
+    min_size: int = default("study.min_size", ge=0)
+    metrics: tuple[str, ...] | None = default("study.metrics")
+    target: Literal["log_alpha", "alpha"] = default("study.target")
+    epsilon: Smoothing = default("study.epsilon")
+    strategy: StrategySection | None = default("study.strategy")
 
     @field_validator("alphas", "clients", "seeds")
     @classmethod

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import yaml
@@ -16,6 +17,16 @@ from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
 from raysim.core.defaults import Default, default, table
 from raysim.data.split import Split
+from raysim.experiment.curve import Curve
+from raysim.strategies.shared.psi import EPSILON
+from raysim.study.settings import Study
+from raysim.tune.settings import Sweep
+
+BESIDE: dict[str, type[BaseModel]] = {"sweep.": Sweep, "study.": Study, "curve.": Curve}
+"""Sections that commands of these names read beside a configuration, by where they stand."""
+
+BY_LABEL = "sweep.objectives"
+"""A default that depends on the kind of label: see :func:`raysim.tune.settings.fitted`."""
 
 
 def sections(model: type[BaseModel], place: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
@@ -34,10 +45,16 @@ def keys() -> dict[str, Any]:
     """The fields of all sections that are no section themselves, by dotted key."""
     return {
         f"{place}{field.alias or name}": field
-        for place, model in sections(Config)
+        for place, model in (*sections(Config), *itertools.chain.from_iterable(map(sections, BESIDE.values(), BESIDE)))
         for name, field in model.model_fields.items()
-        if field.default_factory not in (field.annotation, *get_args(field.annotation)) and not only_written(field)
+        if field.default_factory not in (field.annotation, *get_args(field.annotation))
+        and not (only_written(field) or field.is_required() or is_a_tag(field) or f"{place}{name}" == BY_LABEL)
     }
+
+
+def is_a_tag(field: Any) -> bool:
+    """Whether a field can have one value alone, which says what section it is in."""
+    return get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
 
 
 def only_written(field: Any) -> bool:
@@ -52,6 +69,7 @@ def test_every_key_of_the_schema_has_its_default_in_the_yaml_and_nothing_else_st
     assert "system.hospitals.*.uplink" in fields
     assert "resources.per_hospital.*.cpus" in fields
     assert "strategy.from" in fields
+    assert {"sweep.scheduler.grace", "study.alphas", "curve.scale"} <= fields.keys()
     assert {key: field.default_factory for key, field in fields.items()} == {key: Default(key) for key in table()}
 
 
@@ -60,6 +78,10 @@ def test_the_packaged_defaults_are_a_configuration_the_default_one():
     assert yaml.safe_load(path.read_text())["training"]["rounds"] == 50
     assert resolve(str(path)) == resolve() == resolve({})
     assert resolve().training.rounds == 50
+
+
+def test_a_study_smooths_as_everything_does():
+    assert table()["study.epsilon"] == Study().epsilon == EPSILON
 
 
 def test_what_the_defaults_name_exists():

@@ -12,6 +12,8 @@ import yaml
 from raysim.config.reading import resolve
 from raysim.core.defaults import table
 from raysim.core.errors import ConfigError
+from raysim.study.settings import read_study
+from raysim.tune.settings import read_sweep
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -38,6 +40,20 @@ def test_every_key_stands_there_once_with_its_default_and_a_meaning():
         assert yaml.safe_load(default.strip("`")) == value, key
 
 
+def read(key: str, value: object) -> None:
+    """A configuration with ``value`` at a ``key``, by the command that reads it."""
+    section, _, name = key.partition(".")
+    if section == "study":
+        read_study({section: {name: value}})
+    elif section == "sweep":
+        scheduler = {"grace": "asha", "reduction": "asha", "minimum": "median", "every": "pbt"}
+        *_, last = name.split(".")
+        further = {"scheduler": {"name": scheduler[last], last: value}} if "." in name else {name: value}
+        read_sweep({section: {"space": {}, "trials": 1, **further}})
+    else:
+        resolve(None, [f"{key}={value}"])
+
+
 BOUNDED = [key for key, cells in rows().items() if "*" not in key and re.search(r"\d", cells[2])]
 
 
@@ -54,4 +70,4 @@ def test_a_value_beyond_an_end_of_the_range_that_stands_there_is_refused(key: st
         outside = {"at least": limit - step, "at most": limit + step}.get(words, limit)
         value = int(outside) if step == 1 else outside
         with pytest.raises(ConfigError, match=re.escape(key.rpartition(".")[0] or key)):
-            resolve(None, [f"{key}={[value] if kind.startswith('list') else value}"])
+            read(key, [value] if kind.startswith("list") else value)
