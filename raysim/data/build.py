@@ -16,8 +16,8 @@ from raysim.data import cache
 from raysim.data.assembly import Recipe, assemble
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded, Federation, write
-from raysim.data.fitted import slices
 from raysim.data.preprocessing import METHODS
+from raysim.data.raw_columns import slices
 from raysim.data.records import Columned
 from raysim.data.split import Split
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from raysim.core.errors import DataError, nearest
 from raysim.core.streams import stream
 from raysim.data.contribution import drawn
-from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing, RawColumns
+from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing
+from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]
 """By column: the least and the greatest number, or all categories; a null among them says that a value may be missing.

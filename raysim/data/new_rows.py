@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
-from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing, RawColumns
+from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
+from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.columns import numbers, plain_text, texts
 from raysim.data.sources.frame import arrow_table
 

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.data.declared import Declared, SumNoise, declared_alone, ranges_of, with_noise
-from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing, RawColumns, refuse_missing, slices
+from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing
+from raysim.data.raw_columns import RawColumns, refuse_missing, slices
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from raysim.config import plugins, reading
 from raysim.core.errors import ConfigError, DataError, nearest
-from raysim.data.fitted import Preprocessing, slices
+from raysim.data.fitted import Preprocessing
 from raysim.data.new_rows import FIELD, read_new_rows
+from raysim.data.raw_columns import slices
 from raysim.metrics.predictions import predictions
 from raysim.serving.folder import bound_model, check_run, read_preprocessing, some
 from raysim.storage.served import Owners, Served, read_served

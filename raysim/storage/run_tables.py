@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from raysim.data.federation import PARTS, Federation
-from raysim.data.fitted import slices
+from raysim.data.raw_columns import slices
 from raysim.engine.job import Outcome, Round
 from raysim.metrics.predictions import predictions
 from raysim.statistics.discrimination.auroc import delong_of_sums

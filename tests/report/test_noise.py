@@ -18,7 +18,7 @@ from raysim.report import tables
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer
 from raysim.report.naming import signed
-from raysim.report.pages import contents
+from raysim.report.pages import contents, sentences
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play, store
 from tests.statistics.federations import sums
@@ -147,7 +147,7 @@ def test_under_ten_hospitals_there_is_no_decile_and_no_slope(hospitals, few) -> 
     assert ("Lowest hospital" in headings) == few
     assert ("Worst decile" in headings) != few
     assert ("Size bias" in headings) != few
-    (lead,) = contents.run_lead(table, ["global"])
+    (lead,) = sentences.run_lead(table, ["global"])
     assert ("at the lowest hospital" in lead) == few
     assert "do better" not in lead, "a slope without an interval is no direction"
 
@@ -156,15 +156,15 @@ def test_the_lead_of_a_run_has_the_interval_of_its_mean() -> None:
     table = tables.comparison(frame(20, auroc=0.75))
     hospitals = pd.DataFrame({"hospital": ["a", "b", "c"], "model": "global", "n_test": [30, 10, 5]})
     hospitals = hospitals.assign(auroc=[0.8, 0.6, np.nan], auroc_low=[0.7, 0.3, np.nan], auroc_high=[0.9, 0.7, np.nan])
-    lead, note = contents.run_lead(table, ["global"], hospitals=hospitals)
+    lead, note = sentences.run_lead(table, ["global"], hospitals=hospitals)
     # Half the width: the root of (3/4 of .1) squared and (1/4 of .2) squared.
     assert lead.startswith("Global model: a mean AUROC of 0.750 (0.660 to 0.840), and 0.600 at the worst tenth")
     assert "other patients of these hospitals" in note
     none = hospitals.assign(auroc_low=np.nan)
-    assert contents.run_lead(table, ["global"], hospitals=none)[0].startswith(
+    assert sentences.run_lead(table, ["global"], hospitals=none)[0].startswith(
         "Global model: a mean AUROC of 0.750, and"
     )
-    (sentence,) = contents.run_lead(table, ["personal"])
+    (sentence,) = sentences.run_lead(table, ["personal"])
     assert sentence.startswith("Hospitals' own models: a mean")
 
 
@@ -172,11 +172,11 @@ def test_a_hospital_that_is_named_has_its_interval() -> None:
     rows = {"strategy": "a", "model": "global", "hospital": [f"h{i}" for i in range(12)], "n_train": 9, "n_test": 9}
     hospitals = pd.DataFrame(rows | {"auroc": np.linspace(0.5, 0.9, 12)})
     hospitals = hospitals.assign(auroc_low=hospitals["auroc"] - 0.2, auroc_high=hospitals["auroc"] + 0.1)
-    table = contents.worst_served(hospitals)
+    table = sentences.worst_served(hospitals)
     assert table["intervals"]
     assert table["rows"][0] | {"interval": "0.300 to 0.600"} == table["rows"][0]
-    assert not contents.worst_served(hospitals.drop(columns="auroc_low"))["intervals"]
-    assert "of 3." in contents.worst_served(hospitals.head(3))["caption"]
+    assert not sentences.worst_served(hospitals.drop(columns="auroc_low"))["intervals"]
+    assert "of 3." in sentences.worst_served(hospitals.head(3))["caption"]
 
 
 @pytest.mark.parametrize(("shift", "shown"), [(0.0, False), (3.0, True)])

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.data import fitted
+from raysim.data import raw_columns
 from raysim.engine.job import Job, Outcome
 from raysim.serving.predictor import Predictor
 from raysim.storage.manifest import Manifest
@@ -158,7 +158,7 @@ def test_predictions_and_split_name_the_rows_of_the_source(federate, monkeypatch
     order = np.array([5, 0, 7, 1, 2, 3, 6, 4])
     np.save(federation.folder / "source_rows.npy", order)
     split = split_table(federation)
-    monkeypatch.setattr(fitted, "CHUNK", 3)
+    monkeypatch.setattr(raw_columns, "CHUNK", 3)
     assert len(list(split_pieces(federation))) == 3
     pd.testing.assert_frame_equal(split_table(federation), split)
     assert split["row"].tolist() == list(range(8))

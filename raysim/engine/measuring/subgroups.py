@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.data.fitted import slices
+from raysim.data.raw_columns import slices
 from raysim.metrics.labels import TaskKind
 from raysim.metrics.measures import ScoreHistogram, pooled_auroc, score_histogram
 

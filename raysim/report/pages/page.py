@@ -27,11 +27,9 @@ from raysim.report.pages.contents import (
     fairness_rows,
     noise_headings,
     noise_rows,
-    run_lead,
-    undefined_sentence,
-    worst_served,
 )
 from raysim.report.pages.rendering import Page, Provenance
+from raysim.report.pages.sentences import run_lead, undefined_sentence, worst_served
 from raysim.report.sections import accuracy, costs, hospital_clusters
 
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}

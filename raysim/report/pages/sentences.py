@@ -1,0 +1,141 @@
+"""What pages say of hospitals: whose figures are undefined, who is served worst, and what a run has reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raysim.metrics.labels import TaskKind, reporting
+from raysim.report import tables
+from raysim.report.judgement.answer import listed, plus_minus
+from raysim.report.naming import MODELS, with_interval
+from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits
+from raysim.statistics.mean_interval import mean_interval
+
+NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst served
+
+
+def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
+    """A sentence on hospitals without a defined headline figure, under any seed; empty when there are none.
+
+    ``part`` of the rows was evaluated.
+    """
+    kind = reporting(table)
+    reason = kind.undefined.replace("test rows", f"{part} rows")
+    why = f"{reason}, so {kind.title} is undefined there"
+    if hospitals is None:
+        count = int(np.nan_to_num(table["undefined"].to_numpy(float)).max(initial=0))
+        left = f"{why}, and they are left out of every figure"
+        return f"{count} {'hospital is' if count == 1 else 'hospitals are'} undefined: {left}." if count else ""
+    tested = hospitals[hospitals["n_test"] > 0]
+    undefined = ~np.isfinite(tested[kind.headline].to_numpy(float))
+    names = [str(name) for name in tested.loc[undefined, "hospital"].unique()]
+    if not names:
+        return ""
+    more = len(names) - NAMED
+    shown = listed([*names[:NAMED], f"{more} more"] if more > 0 else names)
+    of = tested["hospital"].nunique()
+    if "seed" not in tested or tested["seed"].nunique() == 1:
+        why += ", and they are left out of every figure"
+        return f"{len(names)} of {of} hospitals with {part} rows are undefined: {why}. These are {shown}."
+    never = int((~tested.assign(defined=~undefined).groupby("hospital")["defined"].any()).sum())
+    none = f" {never} of them are undefined under all seeds and in no figure." if never else ""
+    return (
+        f"{len(names)} of {of} hospitals with {part} rows are undefined under at least one seed ({shown}): {why}, and "
+        f"they are left out of that seed's figures.{none}"
+    )
+
+
+def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:
+    """The table of the worst-served hospitals under the last model listed, worst first; empty without hospitals.
+
+    Figures have intervals over patients where there is one seed with such intervals.
+    """
+    if hospitals is None or hospitals.empty:
+        return {}
+    means = tables.hospital_means(hospitals)
+    model, kind = means["model"].iloc[-1], reporting(means)
+    figure, title, called = kind.headline, kind.title, MODELS.get(str(model), f"{model} model")
+    defined = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
+    defined = defined.sort_values(figure, ascending=kind.larger)
+    digits = kind.decimals(defined[figure])
+    limits = _limits(hospitals, str(model), figure)
+    tenth = -(-len(defined) // 10)
+    which = f"The {NAMED} hospitals" if tenth > NAMED else "The tenth of hospitals"
+    rows = [
+        {
+            "name": str(name),
+            "stays": f"{stays:,.0f}",
+            "tested": f"{tested:,.0f}",
+            "figure": f"{value:.{digits}f}",
+            "interval": "{:.{digits}f} to {:.{digits}f}".format(*limits[name], digits=digits) if name in limits else "",
+        }
+        for name, stays, tested, value in defined[["hospital", "stays", "n_test", figure]].head(NAMED).to_numpy()
+    ]
+    if len(defined) < FEW_HOSPITALS:
+        caption = f"The hospital with the {kind.worst} {title} under the {called}, of {len(defined)}."
+    else:
+        caption = f"{which} with the {kind.worst} {title} under the {called}, {kind.worst} first."
+    caption += f" Few {part} rows: uncertain {title}."
+    caption += " Whoever is chosen for being last looks worse than it is." if limits else ""
+    return {"caption": caption, "rows": rows[:tenth], "title": title, "intervals": bool(limits)} if rows else {}
+
+
+def _limits(hospitals: pd.DataFrame, model: str, figure: str) -> dict[str, tuple[float, float]]:
+    """By hospital the interval of its figure over patients; none of several seeds, or where the table has none."""
+    low, high = f"{figure}_low", f"{figure}_high"
+    if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
+        return {}
+    rows = hospitals[hospitals["model"] == model] if "model" in hospitals else hospitals
+    rows = rows[rows[low].notna() & rows[high].notna()]
+    return {str(name): (float(a), float(b)) for name, a, b in rows[["hospital", low, high]].to_numpy()}
+
+
+def run_lead(
+    table: pd.DataFrame,
+    models: Sequence[str],
+    sizes: Mapping[str, str] | None = None,
+    hospitals: pd.DataFrame | None = None,
+) -> list[str]:
+    """The results of a run, a paragraph for each of the ``models`` served, and one on intervals where there are some.
+
+    ``sizes``: a sentence on each model's dependence on hospitals' size, if any. ``hospitals``: the table with intervals
+    of hospitals' figures over patients; without it there are no intervals.
+    """
+    parts, kind, any_limits = [], reporting(table), False
+    digits = kind.decimals(table[kind.headline])
+    where = f"the {kind.worst} hospital" if tables.few(table) else "the worst tenth of hospitals"
+    for model, (_, row) in zip(models, table.iterrows(), strict=True):
+        name = MODELS.get(model, f"{model} model")
+        mean, std = row[kind.headline], row[f"{kind.headline}_std"]
+        if not np.isfinite(mean):
+            parts.append(f"{name[:1].upper()}{name[1:]}: no hospital has a defined {kind.title}.")
+            continue
+        limits = _of_mean(hospitals, model, kind)
+        reached = plus_minus(mean, std, digits)
+        if np.isfinite(limits.low):
+            any_limits, reached = True, with_interval(mean, limits.low, limits.high, digits)
+        sentence = (
+            f"{name[:1].upper()}{name[1:]}: a mean {kind.title} of {reached}, and "
+            f"{plus_minus(row['worst_decile'], row['worst_decile_std'], digits)} at {where}."
+        )
+        parts.append(" ".join(filter(None, (sentence, (sizes or {}).get(model, "")))))
+    if any_limits:
+        parts.append(
+            "In brackets are 95 % intervals for other patients of these hospitals. They are of these trained models: "
+            "what another training seed would give is not known."
+        )
+    return parts
+
+
+def _of_mean(hospitals: pd.DataFrame | None, model: str, kind: TaskKind) -> Limits:
+    """The interval of a model's mean figure, for one seed with intervals of hospitals' figures; else NaN."""
+    low, high = f"{kind.headline}_low", f"{kind.headline}_high"
+    if hospitals is None or not {low, high} <= set(hospitals):
+        return Limits(float("nan"), float("nan"))
+    rows = hospitals[hospitals["model"] == model]
+    within = (0.0, 1.0) if kind.larger else (0.0, float("inf"))
+    return mean_interval(rows[kind.headline], rows[low], rows[high], rows["n_test"], within=within)
