@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from raysim.training.base import whole
 from raysim.training.networks.dropout import Dropout, mask
+from raysim.training.networks.embedding import Embedding
 from raysim.training.networks.joint import JointModule
 from raysim.training.networks.recurrent import Gates, recurrences
 
@@ -81,11 +82,11 @@ class TextDense(nn.Module):
         return logits
 
 
-def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
+def embedding(vocabulary: int, dimension: int) -> Embedding:
     """The embedding of tokens. Raises ``ValueError`` naming the option that it cannot be made with."""
     whole("vocabulary", vocabulary, 2)
     whole("dimension", dimension, 1)
-    return nn.Embedding(vocabulary, dimension, padding_idx=0)
+    return Embedding(vocabulary, dimension)
 
 
 def token_ids(x: Tensor, vocabulary: int) -> Tensor:

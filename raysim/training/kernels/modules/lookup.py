@@ -26,29 +26,31 @@ class Entries:
     """The slice of the vector that holds the table."""
     width: int
     """D, the scalars of an entry."""
-    used: NDArray[np.bool_]
-    """A mask ``[V]`` of the entries that are looked up."""
+    used: NDArray[np.int64]
+    """The entries that are looked up, ascending."""
 
     def take(self, vector: Vector) -> Vector:
         """The part ``[P']`` of ``vector [P]``."""
-        begin, end = self.table.start, self.table.stop
-        kept: Vector = np.concatenate([vector[:begin], self._rows(vector)[self.used].ravel(), vector[end:]])
-        return kept
+        begin, after = self.table.start, self.table.start + len(self.used) * self.width
+        part = np.empty(after + len(vector) - self.table.stop, vector.dtype)
+        part[:begin], part[after:] = vector[:begin], vector[self.table.stop :]
+        # any other mode would copy once more
+        np.take(self._rows(vector), self.used, axis=0, out=self._rows(part, slice(begin, after)), mode="clip")
+        return part
 
     def put(self, part: Vector, into: Vector) -> None:
         """Write ``part [P']`` back to its places in ``into [P]``."""
-        begin, after = self.table.start, len(part) - (len(into) - self.table.stop)
-        into[:begin] = part[:begin]
-        self._rows(into)[self.used] = part[begin:after].reshape(-1, self.width)
-        into[self.table.stop :] = part[after:]
+        begin, after = self.table.start, self.table.start + len(self.used) * self.width
+        into[:begin], into[self.table.stop :] = part[:begin], part[after:]
+        self._rows(into)[self.used] = self._rows(part, slice(begin, after))
 
     def others(self, vector: Vector) -> Vector:
         """The entries ``[., D]`` of the table in ``vector [P]`` that are not looked up."""
-        unused: Vector = self._rows(vector)[~self.used]
+        unused: Vector = np.delete(self._rows(vector), self.used, axis=0)
         return unused
 
-    def _rows(self, vector: Vector) -> Vector:
-        return vector[self.table].reshape(-1, self.width)
+    def _rows(self, vector: Vector, table: slice | None = None) -> Vector:
+        return vector[self.table if table is None else table].reshape(-1, self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,19 +80,21 @@ def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Co
     numbers = task.X.astype(np.int64)
     if (numbers != task.X).any():
         return None
-    used = np.zeros(V, np.bool_)
-    used[0] = used[numbers] = True
-    rank = np.cumsum(used, dtype=np.int64) - 1
+    looked_up = np.zeros(V, np.bool_)
+    looked_up[0] = looked_up[numbers] = True
+    used = np.flatnonzero(looked_up)
+    rank = np.empty(V, task.X.dtype)
+    rank[used] = np.arange(len(used))
     entries = Entries(layout.slices[table], D, used)
     pulls = [(weight, towards) for weight, towards in task.pulls if weight != 0]
     if any((entries.others(towards) != entries.others(task.start)).any() for _, towards in pulls):
         return None
     if task.linear is not None and entries.others(task.linear).any():
         return None
-    shapes = (*layout.shapes[:place], (int(rank[-1]) + 1, D), *layout.shapes[place + 1 :])
+    shapes = (*layout.shapes[:place], (len(used), D), *layout.shapes[place + 1 :])
     smaller = replace(
         task,
-        X=rank[numbers].astype(task.X.dtype),
+        X=rank[numbers],
         start=entries.take(task.start),
         pulls=[(weight, entries.take(towards)) for weight, towards in pulls],
         linear=None if task.linear is None else entries.take(task.linear),

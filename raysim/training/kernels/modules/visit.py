@@ -31,8 +31,8 @@ class Batch(NamedTuple):
     """Its rows ``[b, F]``."""
     y: Tensor
     """Their labels ``[b]``."""
-    weights: Tensor | None
-    """Weights of the rows ``[b]``; None: all count alike."""
+    shares: Tensor
+    """The factors ``[b]`` of their losses in the objective: weights over b."""
 
 
 Begin = Callable[[FlatModule, Task], "Visit"]
@@ -94,11 +94,16 @@ class Visit:
         ):
             yield
 
-    def objective(self, batch: Batch, outputs: Tensor) -> Tensor:
-        """The objective of the step from the module's ``outputs [b, C]``, without the pulls."""
-        losses = TORCH_LOSSES[self._loss](outputs.to(self.flat.torch_dtype), batch.y)
-        loss = (losses if batch.weights is None else losses * batch.weights).mean()
-        return loss if self._contrast is None else loss + self._contrast.term(batch.X)
+    def objective(self, batch: Batch, outputs: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """The terms of the step's objective from the module's ``outputs [b, C]``, without the pulls.
+
+        Each with its factors: the objective is the sum of all products, which nobody needs.
+        """
+        terms = [(TORCH_LOSSES[self._loss](outputs.to(self.flat.torch_dtype), batch.y), batch.shares)]
+        if self._contrast is not None:
+            term = self._contrast.term(batch.X)
+            terms.append((term, torch.ones_like(term)))
+        return terms
 
     def step(self) -> None:
         """Move the parameters by their gradients and the pulls."""
@@ -131,10 +136,10 @@ class Visit:
                     self._seed(int(rng.integers(2**63 - 1)))
             rows = self.flat.send(X)
             labels = self.flat.indices(y) if self._loss == LOG_LOSS else self.flat.send(y)
-            factors = None if weights is None else self.flat.send(weights)
+            factors = self.flat.send(np.ones(n) if weights is None else weights)
             for low in range(0, n, size):
                 part = slice(low, low + size)
-                yield Batch(rows[part], labels[part], None if factors is None else factors[part])
+                yield Batch(rows[part], labels[part], factors[part] * (1.0 / min(size, n - low)))
 
     def _seed(self, seed: int) -> None:
         """Seed the generator of the module's device. On a CPU alone, ``torch.manual_seed`` would take 2 ms."""
@@ -196,8 +201,10 @@ def _step(batches: Mapping[Visit, Batch]) -> None:
     if not batches:
         return
     outputs = _outputs(batches)
-    losses = [visit.objective(batch, z) for (visit, batch), z in zip(batches.items(), outputs, strict=True)]
-    torch.autograd.backward(losses)
+    terms = [
+        term for (visit, batch), z in zip(batches.items(), outputs, strict=True) for term in visit.objective(batch, z)
+    ]
+    torch.autograd.backward([term for term, _ in terms], [factors for _, factors in terms])
     for visit in batches:
         visit.step()
 
