@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,9 @@ from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.training.base import Layout, Moments, Optimizer, Task
+from raysim.training.base import ContrastTerm, Layout, Moments, Optimizer, Task
 from raysim.training.kernels.batched import Cohort
-from raysim.training.kernels.modules import generic
+from raysim.training.kernels.modules import generic, visit
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.kernels.modules.lookup import condense
@@ -411,6 +412,60 @@ def test_text_dense_is_its_layers() -> None:
     assert hidden.shape == (4, 8)
     expected = hidden @ w["head.2.weight"].T + w["head.2.bias"]
     np.testing.assert_allclose(net(torch.from_numpy(ids.astype(float))).detach().numpy(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [4, 1])
+def test_text_dense_writes_out_what_autograd_derives(rows: int) -> None:
+    torch.manual_seed(rows)
+    net = TextDense(5, 3, 20, 3).double()
+    x = torch.from_numpy(rng().integers(0, 9, (rows, 5)).astype(float))
+    x[0, :2] = 0  # padding, whose gradient is left out
+    by_output = torch.randn(rows, 3, dtype=torch.float64)
+    expected = net(x)
+    torch.autograd.backward(expected, by_output)
+    outputs, backward = net.written(x)
+    np.testing.assert_allclose(outputs, expected.detach().numpy(), rtol=0, atol=1e-14)
+    for parameter, gradient in zip(net.parameters(), backward(by_output.numpy()), strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(gradient, parameter.grad, rtol=0, atol=1e-14)
+    assert (net.head[0](net.embedding(x.long()).flatten(1)) < 0).any()  # some of what ReLU is given
+
+
+@pytest.mark.parametrize(("classes", "loss"), [(0, "squared"), (0, "absolute"), (2, "log_loss"), (3, "log_loss")])
+def test_a_visit_with_written_derivatives_is_that_of_autograd(
+    monkeypatch: pytest.MonkeyPatch, classes: int, loss: str
+) -> None:
+    model = build_model("text_dense", 6, classes, options=TEXT | {"loss": loss}, precision="float64")
+    task = replace(text_task(model, 9, C=classes or 3), weights=rng().random(9))
+    if not classes:
+        task = replace(task, y=rng().normal(size=9))
+    (ours,) = model.train([task], Optimizer("adam", 0.05, 4))
+    monkeypatch.setattr(visit, "WrittenModule", FashionCnn)  # which the network is not
+    (plain,) = model.train([task], Optimizer("adam", 0.05, 4))
+    assert ours.tobytes() != task.start.tobytes()
+    np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-13)
+
+
+def test_autograd_derives_what_is_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def written(self: TextDense, x: Tensor) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(TextDense, "written", written)
+    model, halves = (build_model("text_dense", 6, 3, options=TEXT | more) for more in ({}, {"autocast": "bfloat16"}))
+    task = text_task(model, 5)
+    term = ContrastTerm(1.0, 0.5, model.initial(rng()), task.start + 0.01)
+    for network, visited in ((model, replace(task, contrast=term)), (halves, task)):
+        assert np.isfinite(network.train([visited], Optimizer("sgd", 0.1, 4))).all()
+    with pytest.raises(AssertionError):
+        model.train([task], Optimizer("sgd", 0.1, 4))
+
+
+def test_a_visit_that_diverges_says_nothing() -> None:
+    model = build_model("text_dense", 6, 3, options=TEXT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (theta,) = model.train([replace(text_task(model, 9), learning_rate=1e30)], Optimizer("sgd", 1e30, 4))
+    assert not np.isfinite(theta).all()
 
 
 @pytest.mark.parametrize("name", ["text_lstm", "text_dense"])

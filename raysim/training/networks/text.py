@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from raysim.training.base import whole
 from raysim.training.networks.dropout import Dropout, mask
-from raysim.training.networks.embedding import Embedding
 from raysim.training.networks.joint import JointModule
 from raysim.training.networks.recurrent import Gates, recurrences
+from raysim.training.networks.written import Array, Backward, WrittenModule
 
+PADDING = 0
 UNITS, INPUT_DROP, RECURRENT_DROP = 10, 0.2, 0.2
 
 
@@ -63,7 +66,7 @@ class TextLstm(JointModule):
         return logits
 
 
-class TextDense(nn.Module):
+class TextDense(WrittenModule):
     """The Amazon reviews network of Clust-PSI-PFL: embedding, flattened, a dense layer of 8 with ReLU.
 
     The paper gives neither ``vocabulary`` nor ``dimension``, the embedding's.
@@ -81,12 +84,31 @@ class TextDense(nn.Module):
         logits: Tensor = self.head(self.embedding(token_ids(x, self.embedding.num_embeddings)).flatten(1))
         return logits
 
+    def written(self, x: Tensor) -> tuple[Array, Backward]:
+        """See :class:`WrittenModule`."""
+        ids = token_ids(x, self.embedding.num_embeddings)
+        table, (dense, _, out) = self.embedding.weight.detach(), self.head
+        first, first_bias = dense.weight.detach().numpy(), dense.bias.detach().numpy()
+        last, last_bias = out.weight.detach().numpy(), out.bias.detach().numpy()
+        entries = nn.functional.embedding(ids, table).flatten(1).numpy()
+        hidden = np.maximum(entries @ first.T + first_bias, 0)
 
-def embedding(vocabulary: int, dimension: int) -> Embedding:
+        def backward(by_output: Array) -> list[Tensor]:
+            by_hidden = by_output @ last * (hidden > 0)
+            by_entries = torch.from_numpy(by_hidden @ first).view(ids.numel(), -1)
+            by_table = torch.zeros_like(table).index_add_(0, ids.flatten(), by_entries)
+            by_table[PADDING].zero_()
+            others = by_hidden.T @ entries, by_hidden.sum(0), by_output.T @ hidden, by_output.sum(0)
+            return [by_table, *map(torch.from_numpy, others)]
+
+        return hidden @ last.T + last_bias, backward
+
+
+def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
     """The embedding of tokens. Raises ``ValueError`` naming the option that it cannot be made with."""
     whole("vocabulary", vocabulary, 2)
     whole("dimension", dimension, 1)
-    return Embedding(vocabulary, dimension)
+    return nn.Embedding(vocabulary, dimension, padding_idx=PADDING)
 
 
 def token_ids(x: Tensor, vocabulary: int) -> Tensor:

@@ -131,7 +131,8 @@ class ModuleModel:
         if visits:
             flats = self._copies(len(visits))
             aside = len(flats) > 1
-            play(visits, flats, lambda flat, task: Visit(flat, task, optimizer, self._loss, self._halves, aside))
+            with np.errstate(all="ignore"):
+                play(visits, flats, lambda flat, task: Visit(flat, task, optimizer, self._loss, self._halves, aside))
         return thetas
 
     def _copies(self, wanted: int) -> list[FlatModule]:

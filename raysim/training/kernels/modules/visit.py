@@ -16,12 +16,13 @@ from raysim.training.kernels.modules.batch_norms import running
 from raysim.training.kernels.modules.contrast import Contrasting
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.lookup import condense
-from raysim.training.kernels.modules.losses import TORCH_LOSSES
+from raysim.training.kernels.modules.losses import TORCH_LOSSES, derive
 from raysim.training.kernels.modules.optimizers import make_solver
 from raysim.training.kernels.modules.pulls import Pulls
 from raysim.training.losses import LOG_LOSS
 from raysim.training.networks.dense import by_numpy
 from raysim.training.networks.joint import JointModule
+from raysim.training.networks.written import WrittenModule
 
 
 class Batch(NamedTuple):
@@ -56,6 +57,8 @@ class Visit:
         self._size = rows_per_batch(optimizer.batch_size, len(task.y))
         self._theta = flat.send(self._task.start)
         self._contrast = self._contrasting()
+        by_hand = flat.device.type == "cpu" and not halves and task.contrast is None
+        self._written = flat.module if by_hand and isinstance(flat.module, WrittenModule) else None
         flat.become(self._layout.split(self._theta))  # parameters and buffers are now views of theta
         flat.module.train()
         self._pulls = Pulls(self._task, optimizer, flat.parameters, self._layout)
@@ -104,6 +107,17 @@ class Visit:
             term = self._contrast.term(batch.X)
             terms.append((term, torch.ones_like(term)))
         return terms
+
+    def derive(self, batch: Batch) -> bool:
+        """Whether the module has written its gradients out, for the step's objective without the pulls."""
+        if self._written is None:
+            return False
+        outputs, backward = self._written.written(batch.X)
+        derive(self._loss, outputs, batch.y.numpy())
+        outputs *= batch.shares.numpy()[:, None]
+        for parameter, gradient in zip(self.flat.parameters, backward(outputs), strict=True):
+            parameter.grad = gradient
+        return True
 
     def step(self) -> None:
         """Move the parameters by their gradients and the pulls."""
@@ -198,13 +212,11 @@ def play(tasks: Iterable[tuple[Task, Vector]], flats: Sequence[FlatModule], begi
 
 
 def _step(batches: Mapping[Visit, Batch]) -> None:
-    if not batches:
-        return
-    outputs = _outputs(batches)
-    terms = [
-        term for (visit, batch), z in zip(batches.items(), outputs, strict=True) for term in visit.objective(batch, z)
-    ]
-    torch.autograd.backward([term for term, _ in terms], [factors for _, factors in terms])
+    by_autograd = {visit: batch for visit, batch in batches.items() if not visit.derive(batch)}
+    if by_autograd:
+        given = zip(by_autograd.items(), _outputs(by_autograd), strict=True)
+        terms = [term for (visit, batch), outputs in given for term in visit.objective(batch, outputs)]
+        torch.autograd.backward([term for term, _ in terms], [factors for _, factors in terms])
     for visit in batches:
         visit.step()
 
