@@ -87,9 +87,8 @@ class TextDense(WrittenModule):
     def written(self, x: Tensor) -> tuple[Array, Backward]:
         """See :class:`WrittenModule`."""
         ids = token_ids(x, self.embedding.num_embeddings)
-        table, (dense, _, out) = self.embedding.weight.detach(), self.head
-        first, first_bias = dense.weight.detach().numpy(), dense.bias.detach().numpy()
-        last, last_bias = out.weight.detach().numpy(), out.bias.detach().numpy()
+        table = self.embedding.weight.detach()
+        first, first_bias, last, last_bias = (tensor.detach().numpy() for tensor in self.head.parameters())
         entries = nn.functional.embedding(ids, table).flatten(1).numpy()
         hidden = np.maximum(entries @ first.T + first_bias, 0)
 
