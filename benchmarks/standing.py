@@ -23,13 +23,12 @@ from typing import NamedTuple
 
 import yaml
 
+from benchmarks import sweep
 from benchmarks.soak.places import StandingRay
 
 CONFIG = {
     "name": "standing",
-    "data": {"source": "synthetic", "split": {"train": 0.6, "validation": 0.2, "test": 0.2}},
-    "model": {"name": "logistic_regression", "init": "zeros"},
-    "training": {"rounds": 20, "batch_size": 512, "learning_rate": 0.05},
+    **{section: sweep.CONFIG[section] for section in ("data", "model", "training")},
     "strategy": {"name": "fedavg"},
     "tracking": {"uri": "none"},
 }
