@@ -13,6 +13,7 @@ from raysim.config.reading import checked, resolve
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, RaysimError
 from raysim.core.streams import stream
+from raysim.core.words import as_yaml
 from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.checks.job_checks import check_job
@@ -147,7 +148,7 @@ def _try(plan: SweepPlan, where: str, params: Params, federations: Mapping[int, 
         text = str(error)
         if where and not text.startswith(("sweep.", "data.", where)):
             # The error names another key, or comes from a plug-in: say which searched key it is about.
-            text = f"{where}: {params.get(where)!r} is refused: {text}"
+            text = f"{where}: {as_yaml(params.get(where))} is refused: {text}"
         raise type(error)(text if text.startswith(("sweep.", "data.")) else f"sweep.space.{text}") from None
 
 

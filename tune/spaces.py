@@ -21,6 +21,7 @@ from typing import Any
 
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.streams import stream
+from raysim.core.words import as_yaml
 
 Params = dict[str, Any]
 """The values of a trial by dotted key; keys whose condition does not hold are absent."""
@@ -217,14 +218,16 @@ def _dimension(key: str, value: Any, where: str) -> Dimension:
     given = dict(value) if isinstance(value, Mapping) else {}
     when = given.pop("when", {})
     if len(given) != 1:
-        raise ConfigError(f"{where}: {value!r} is not one distribution; write one of {', '.join(kinds)}")
+        raise ConfigError(f"{where}: {as_yaml(value)} is not one distribution; write one of {', '.join(kinds)}")
     kind, bounds = next(iter(given.items()))
     if kind not in kinds:
         raise ConfigError(f"{where}: '{kind}' is not a distribution; {nearest(str(kind), kinds)}")
     if not isinstance(bounds, list | tuple):
-        raise ConfigError(f"{where}.{kind}: {bounds!r} is not a list")
+        raise ConfigError(f"{where}.{kind}: {as_yaml(bounds)} is not a list")
     if not isinstance(when, Mapping):
-        raise ConfigError(f"{where}.when: {when!r} is not keys and values; write for example training.optimizer: sgd")
+        raise ConfigError(
+            f"{where}.when: {as_yaml(when)} is not keys and values; write for example training.optimizer: sgd"
+        )
     conditions = {str(k): tuple(v) if isinstance(v, list | tuple) else (v,) for k, v in when.items()}
     if kind in LISTS:
         if not bounds:
@@ -264,7 +267,7 @@ def _number(value: Any, where: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise ConfigError(f"{where}: {value!r} is not a finite number")
+        raise ConfigError(f"{where}: {as_yaml(value)} is not a finite number")
     return number
 
 
@@ -278,7 +281,9 @@ def _check_conditions(dimension: Dimension, dimensions: Mapping[str, Dimension],
             raise ConfigError(f"{where}.{key}: {parent.kind} hardly ever takes one value; condition on a choice")
         for value in values:
             if value not in parent.all():
-                raise ConfigError(f"{where}.{key}: {value!r} is none of its values; name one of {parent.all()}")
+                raise ConfigError(
+                    f"{where}.{key}: {as_yaml(value)} is none of its values; name one of {as_yaml(parent.all())}"
+                )
 
 
 def _ordered(dimensions: Mapping[str, Dimension], where: str) -> tuple[Dimension, ...]:

@@ -20,16 +20,24 @@ from raysim.cli.options import (
     print_json,
     show_end,
 )
+from raysim.cli.usage import NUMBER, whole_number
 
 PAGE = "audit.html"
 """The page that an audit leaves."""
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.")]
-Shadows = Annotated[int, typer.Option(help="Federations of LiRA, in which each row is in or out; 0: none.")]
+Shadows = Annotated[
+    int,
+    typer.Option(
+        parser=whole_number, metavar=NUMBER, help="Federations of LiRA, in which each row is in or out; 0: none."
+    ),
+]
 Canaries = Annotated[
     int | None,
     typer.Option(
-        help="Rows added by a fair coin, for a lower bound of epsilon; default privacy.audit.canaries, or 200."
+        parser=whole_number,
+        metavar=NUMBER,
+        help="Rows added by a fair coin, for a lower bound of epsilon; default privacy.audit.canaries, or 200.",
     ),
 ]
 

@@ -32,6 +32,7 @@ from raysim.cli.options import (
     with_dashboard,
     workers_begun,
 )
+from raysim.cli.usage import NUMBER, in_one_line, whole_number
 
 if TYPE_CHECKING:
     from raysim.config.schema import Config
@@ -40,9 +41,14 @@ if TYPE_CHECKING:
 class Commands(TyperGroup):
     """All commands. They also call plug-ins, whose ``sys.exit`` must not look like the end of the command."""
 
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **settings: Any) -> Any:
+        with in_one_line() if args else contextlib.nullcontext():  # without arguments typer raises its help
+            return super().make_context(info_name, args, *more, **settings)
+
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with in_one_line():
+                return super().invoke(ctx)
         except SystemExit as error:
             from raysim.core.errors import RaysimError
             from raysim.strategies.shared import exits
@@ -68,7 +74,10 @@ app = typer.Typer(
 ConfigPath = Annotated[
     Path | None, typer.Argument(metavar="[CONFIG]", help="YAML configuration; without one, the synthetic federation.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Override the seed (for compare: run this seed alone).")]
+Seed = Annotated[
+    int | None,
+    typer.Option(parser=whole_number, metavar=NUMBER, help="Override the seed (for compare: run this seed alone)."),
+]
 
 
 def _tell_version(asked: bool) -> None:
@@ -227,7 +236,7 @@ def main() -> None:
     host.end_in_order()
     try:
         _add_commands()
-        app()
+        app(prog_name="raysim")
     except (RaysimError, OSError, MemoryError) as error:
         line = error if isinstance(error, RaysimError) else of_the_machine(error)
         if line is None or (verbose and not isinstance(error, HangingError)):

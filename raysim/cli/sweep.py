@@ -26,6 +26,7 @@ from raysim.cli.options import (
     with_dashboard,
     workers_begun,
 )
+from raysim.cli.usage import NUMBER, whole_number
 
 if TYPE_CHECKING:
     from raysim.api.sweep_result import SweepResult
@@ -40,7 +41,7 @@ Charts = Annotated[
 ]
 Failed = Annotated[bool, typer.Option("--failed", help="Of a sweep: run the trials that failed again, too.")]
 Store = Annotated[str, typer.Option(help="The store, as tracking.uri names it.")]
-Port = Annotated[int, typer.Option(help="Port on the loopback interface.")]
+Port = Annotated[int, typer.Option(parser=whole_number, metavar=NUMBER, help="Port on the loopback interface.")]
 Browser = Annotated[bool, typer.Option("--open/--no-open", help="Whether to open the page in the default browser.")]
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from raysim.core.errors import ConfigError, nearest
+from raysim.core.words import as_yaml
 
 T = TypeVar("T")
 
@@ -101,7 +102,7 @@ def _first_line(error: ValidationError, kind: Any, where: str, beside: Sequence[
         names_field = where and text.split(":")[0].replace("_", "").replace(".", "").isalnum() and ": " in text
         return f"{path}.{text}" if names_field else f"{path}: {text}"
     words = _WORDS.get(first["type"], "does not fit: " + first["msg"])
-    return f"{path}: {first['input']!r} {words.format(**first.get('ctx', {}))}"
+    return f"{path}: {as_yaml(first['input'])} {words.format(**first.get('ctx', {}))}"
 
 
 def _is_branch(part: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from raysim.config import loading
 from raysim.core.errors import ConfigError
+from raysim.core.words import as_yaml
 
 PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strategy": "name"}
 """The sections that may be written as the name of their plug-in alone, and the key that the name stands for."""
@@ -48,7 +49,9 @@ def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
                 below = {PLUG_IN_KEYS[parent]: below}
             if below is not None and not isinstance(below, Mapping):
                 path = ".".join(parents[:depth])
-                raise ConfigError(f"{where}{key}: goes through '{path}', which holds {below!r}; keep one of the two")
+                raise ConfigError(
+                    f"{where}{key}: goes through '{path}', which holds {as_yaml(below)}; keep one of the two"
+                )
             at[parent] = dict(below or {})
             at = at[parent]
         at[last] = value

@@ -15,6 +15,7 @@ from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.core.words import as_yaml
 
 Source = str | PathLike[str] | Mapping[str, Any] | Config
 """A YAML file, a mapping with its content, or a configuration."""
@@ -127,8 +128,8 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
     for key in [*ours, *theirs]:
         if theirs.get(key) != ours.get(key):
             raise ConfigError(
-                f"{where}.from: {shown(section.from_path)} is about other data (data.{key} is {theirs.get(key)!r}, "
-                f"here {ours.get(key)!r}); give the comparison the same data section"
+                f"{where}.from: {shown(section.from_path)} is about other data (data.{key} is "
+                f"{as_yaml(theirs.get(key))}, here {as_yaml(ours.get(key))}); give the comparison the same data section"
             )
     strategy = other.strategy.model_copy(update={"label": section.label or other.strategy.label})
     return config.replaced(strategy=strategy, training=other.training, selection=other.selection, model=other.model)

@@ -17,7 +17,7 @@ from rich.console import Console
 from raysim.config import plugins, reading
 from raysim.config.schema import Config
 from raysim.config.sections.training import TuneSection
-from raysim.core.errors import ConfigError, TrainingDiverged
+from raysim.core.errors import ConfigError, ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.checks.job_checks import check_job
@@ -118,8 +118,10 @@ class Experiment:
                 results = self._run_all(services, in_process, verbose, begin, conclude, on_result, kind)
         except ConfigError:
             raise
-        except BaseException:
-            if (self.folder / resume.FILE).exists():
+        except BaseException as error:
+            # What the machine or cluster lacks at the start it lacks again when nothing but the start is repeated.
+            again = not isinstance(error, ResourceError) or resume.has_progress(self.folder)
+            if again and (self.folder / resume.FILE).exists():
                 services.say(f"stopped; 'raysim resume {self.folder}' goes on")
             raise
         if services.unsent is not None:

@@ -43,6 +43,9 @@ KINDS = ("run", "compare", "curve")
 FREE = ("name", "resources", "tracking", "checkpoint")
 """Sections of a configuration that change no number, and may be changed before a run goes on."""
 
+_PLAIN = {"None": "null", "True": "true", "False": "false"}
+"""Values of YAML by how Python prints them."""
+
 
 @dataclass(frozen=True)
 class Ticket:
@@ -77,9 +80,9 @@ class Ticket:
         then, now = dict(flatten(self.settings)), dict(flatten(settings))
         for key in [*then, *now]:
             if then.get(key) != now.get(key):
+                is_now, was = (_PLAIN.get(text, text) for text in (now.get(key, "absent"), then.get(key, "absent")))
                 raise ConfigError(
-                    f"{key}: it is {now.get(key, 'absent')}, and was {then.get(key, 'absent')} when the run was "
-                    "started; put it back, or start a new run"
+                    f"{key}: it is {is_now}, and was {was} when the run was started; put it back, or start a new run"
                 )
 
 
@@ -112,6 +115,17 @@ def read_ticket(folder: Path) -> Ticket:
             "start a new run"
         )
     return ticket
+
+
+def has_progress(folder: Path) -> bool:
+    """Whether a run in ``folder``, or one of the comparison there, is finished or has left a checkpoint.
+
+    A store that a URI names is not asked, and may have one.
+    """
+    for ticket in (read_ticket(path.parent) for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}"))):
+        if ticket.finished or "://" in ticket.checkpoints or any(Path(ticket.checkpoints).glob("round-*")):
+            return True
+    return False
 
 
 @contextlib.contextmanager

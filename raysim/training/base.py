@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.words import as_yaml
 from raysim.training.private import PrivateSteps
 
 if TYPE_CHECKING:
@@ -211,4 +212,4 @@ class Exportable(Protocol):
 def whole(option: str, value: object, least: int) -> None:
     """Raise ``ValueError`` naming a model's ``option`` unless it is a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{option}: {value!r} is not a whole number of at least {least}")
+        raise ValueError(f"{option}: {as_yaml(value)} is not a whole number of at least {least}")

@@ -63,6 +63,10 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"trainin.rounds": 3}, "trainin: unknown key; did you mean 'training'?"),
         ({"training.rounds": "many"}, "training.rounds: 'many' is not a whole number"),
         ({"training.rounds": -1}, "training.rounds: -1 is not at least 0"),
+        ({"training.rounds": "null"}, "training.rounds: null is not a whole number"),
+        ({"training.class_weights": "null"}, "training.class_weights: null is not none, balanced or a list"),
+        ({"model": "{name: mlp, hidden: [null]}"}, "model.hidden: [null] is not a list of whole numbers"),
+        ({"evaluation.age_bands": "{a: true}"}, "evaluation.age_bands: {a: true} is not a list"),
         ({"training.batch_size": -1}, "training.batch_size: -1 is not at least 0"),
         (
             {"training.stop": "{}"},
@@ -246,6 +250,38 @@ def test_a_bad_command(arguments, message, capsys, monkeypatch):
         arguments = [*arguments, *settings({k: v for k, v in SMALL.items() if f"{k}=" not in str(arguments)})]
     said = refused(arguments, capsys, monkeypatch)
     assert said.startswith(message), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (["run", "--foo"], ["--foo", "see 'raysim run --help'"]),
+        (["--foo"], ["--foo", "see 'raysim --help'"]),
+        (["trian"], ["'trian'", "see 'raysim --help'"]),
+        (["run", "a.yaml", "b.yaml"], ["b.yaml", "see 'raysim run --help'"]),
+        (["run", "--seed", "x"], ["'--seed': 'x' is not a whole number", "see 'raysim run --help'"]),
+        (["audit", "a.yaml", "--shadows", "1.5"], ["'--shadows': '1.5' is not a whole number"]),
+        (["audit", "a.yaml", "--canaries", "few"], ["'--canaries': 'few' is not a whole number"]),
+        (["ui", "--port", "http"], ["'--port': 'http' is not a whole number"]),
+        (["list", "strategy"], ["'strategy'", "strategies", "see 'raysim list --help'"]),
+        (["list"], ["'kind'", "strategies", "see 'raysim list --help'"]),
+        (["run", "--out"], ["--out", "help'"]),
+        (["run", "--json=3"], ["--json", "help'"]),
+        (["predict"], ["RUN", "see 'raysim predict --help'"]),
+    ],
+)
+def test_a_mistaken_command_line(arguments, messages, capsys, monkeypatch):
+    said = refused(arguments, capsys, monkeypatch)
+    assert all(message in said for message in messages), said
+
+
+def test_a_command_line_without_a_word_is_answered_with_help(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["raysim"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code in (0, 2)  # versions of typer differ
+    said = capsys.readouterr()
+    assert "Usage: raysim" in said.out + said.err
 
 
 def test_a_table_of_hospitals_takes_no_result_s_place(tmp_path, capsys, monkeypatch):

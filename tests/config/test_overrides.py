@@ -66,7 +66,7 @@ def test_a_tree_is_not_changed_by_what_is_laid_over_it():
         (["a..b=1"], "--set: 'a..b=1' is not key=value; write for example training.rounds=5"),
         (["model"], "--set: 'model' is not key=value"),
         (["name=[1"], "--set name: '[1' is not a YAML value; quote it"),
-        (["training.rounds.x=1"], "training.rounds: {'x': 1} is not a whole number"),
+        (["training.rounds.x=1"], "training.rounds: {x: 1} is not a whole number"),
     ],
 )
 def test_what_cannot_be_set_is_named(settings, said):

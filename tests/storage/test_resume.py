@@ -57,8 +57,8 @@ def go_on(folder: Path | str) -> str:
     return console.export_text()
 
 
-def stop_at(monkeypatch, round: int, job: int = 1) -> None:
-    """Ctrl-C as soon as this round of the ``job``-th job is told."""
+def stop_at(monkeypatch, round: int, job: int = 1, error: BaseException | None = None) -> None:
+    """Raise ``error``, without one that of Ctrl-C, as soon as this round of the ``job``-th job is told."""
     begin, show, jobs = RunProgress.begin, RunProgress.round, [0]
 
     def counted(self: RunProgress, label: str, rounds: int) -> None:
@@ -67,7 +67,7 @@ def stop_at(monkeypatch, round: int, job: int = 1) -> None:
 
     def stopped(self: RunProgress, row: Round) -> None:
         if jobs[0] == job and row.round == round:
-            raise KeyboardInterrupt
+            raise error or KeyboardInterrupt
         show(self, row)
 
     monkeypatch.setattr(RunProgress, "begin", counted)
@@ -115,6 +115,31 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(here: Path, monkeypatch):
         kept = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
         assert "models.safetensors" in kept
         assert not {"checkpoints", "resume.json"} & kept
+
+
+@pytest.mark.parametrize(
+    ("tree", "round", "job", "kept"),
+    [
+        ({"strategy": "fedavg"}, 5, 1, True),
+        ({"strategy": "fedavg"}, 1, 1, False),
+        ({"strategy": "fedavg", "checkpoint": {"every": 2, "path": "file://HERE/there"}}, 1, 1, True),
+        ({"strategies": ["fedavg", "local"], "seeds": [1], "checkpoint": {"every": 0}}, 1, 1, False),
+        ({"strategies": ["fedavg", "local"], "seeds": [1], "checkpoint": {"every": 0}}, 1, 2, True),
+    ],
+)
+def test_what_the_machine_lacks_is_no_reason_to_go_on_where_nothing_is_kept(
+    tree: dict[str, Any], round: int, job: int, kept: bool, here: Path, monkeypatch
+):
+    lacks = ResourceError("resources: there is none")
+    stop_at(monkeypatch, round, job, lacks)
+    text = yaml.safe_dump(SMALL | {"tracking": {"uri": "none"}} | tree)
+    Path("c.yaml").write_text(text.replace("HERE", str(here)))
+    console = Console(width=300, file=io.StringIO())
+    command = commands.compare_all if "strategies" in tree else commands.run_one
+    with pytest.raises(ResourceError):
+        command(reading.resolve(Path("c.yaml"), reads=()), console, Path("out"), in_process=True, verbose=False)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert ("stopped; 'raysim resume out' goes on" in said) == kept, said
 
 
 def test_a_run_stopped_before_its_first_checkpoint_starts_again(here: Path, monkeypatch):
@@ -200,6 +225,9 @@ def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
     with pytest.raises(
         ConfigError, match=r"^training.rounds: it is 9, and was 7 when the run was started; put it back"
     ):
+        go_on("out")
+    path.write_text(text.replace("missing_flags: true", "missing_flags: false"))
+    with pytest.raises(ConfigError, match=r"^data.missing_flags: it is false, and was true when"):
         go_on("out")
     path.write_text(text.replace("rows: 400", "rows: 401"))
     with pytest.raises(ConfigError, match=r"^data.rows: it is 401, and was 400"):

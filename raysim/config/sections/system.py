@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, FiniteFloat, field_validator, model
 
 from raysim.core.defaults import default
 from raysim.core.section import Section
+from raysim.core.words import as_yaml
 
 DRAWS: dict[str, Any] = {
     "uniform": lambda rng, n, low, high: rng.uniform(low, high, n),
@@ -35,7 +36,7 @@ def _amount(value: Any) -> Any:
     """One number for all hospitals, or ``{distribution: [parameters]}``."""
     if not isinstance(value, Mapping):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{value!r} is not a number or one of {FORMS}")
+            raise ValueError(f"{as_yaml(value)} is not a number or one of {FORMS}")
         return value
     name, parameters = next(iter(value.items()), ("", ()))
     if len(value) != 1 or name not in DRAWS:

@@ -17,6 +17,7 @@ from raysim.config.checking import validated
 from raysim.core.defaults import default
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.section import Section
+from raysim.core.words import as_yaml
 
 
 class StopSection(Section):
@@ -51,11 +52,11 @@ class TrainingSection(Section):
     def _weights(cls, value: Any) -> Any:
         if not isinstance(value, list | tuple):
             if value not in ("none", "balanced"):
-                raise ValueError(f"{value!r} is not none, balanced or a list with a weight for each class")
+                raise ValueError(f"{as_yaml(value)} is not none, balanced or a list with a weight for each class")
             return value
         for weight in value:
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-                raise ValueError(f"{weight!r} is no number of at least 0")
+                raise ValueError(f"{as_yaml(weight)} is no number of at least 0")
         return value
 
 
@@ -93,7 +94,7 @@ class TuneSection(BaseModel):
             if key not in keys:
                 raise ConfigError(f"tune.{key}: is no key of training to tune; {nearest(key, keys)}")
             if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
-                raise ConfigError(f"tune.{key}: {values!r} is not a list of values, each once; name some to try")
+                raise ConfigError(f"tune.{key}: {as_yaml(values)} is not a list of values, each once; name some to try")
             for value in values:
                 validated(TrainingSection, {key.removeprefix("training."): value}, "tune.training")
         return self

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from raysim.core.errors import DataError, nearest
+from raysim.core.words import as_yaml
 from raysim.data.federation import PARTS
 from raysim.data.records import natural
 from raysim.data.sources.columns import is_number, is_text, numbers, plain_text, texts
@@ -57,7 +58,7 @@ class Table(BaseModel):
     def _as_written(cls, values: Any) -> Any:
         # YAML reads -999 as a number; missing values are compared as they are written.
         if not isinstance(values, list):
-            raise ValueError(f"{values!r} is not a list; write [{values}]")
+            raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
         return [str(value) for value in values]
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.words import as_yaml
 from raysim.training.base import ContrastTerm, Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.batches import visits
 from raysim.training.kernels.clipped import DenseLayers, Traced
@@ -49,7 +50,7 @@ class MLP:
     def __post_init__(self) -> None:
         widths = self.hidden
         if not isinstance(widths, list | tuple) or not all(type(width) is int and width > 0 for width in widths):
-            raise ValueError(f"hidden: {widths!r} is not a list of whole numbers of at least 1")
+            raise ValueError(f"hidden: {as_yaml(widths)} is not a list of whole numbers of at least 1")
         object.__setattr__(self, "hidden", tuple(widths))
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
+from raysim.core.words import as_yaml
 from raysim.training.base import Layout, Vector
 from raysim.training.kernels.modules.batch_norms import BATCH_NORMS
 from raysim.training.kernels.modules.checks import check_module, parameter_count
@@ -57,7 +58,9 @@ class FlatModule:
             check_size(parameter_count(self._make), options)
             module = self._seeded(0).to(self.torch_dtype)
         except (TypeError, RuntimeError) as error:
-            raise ConfigError(f"model.options: {options!r} does not construct {cls.__qualname__}: {error}") from error
+            raise ConfigError(
+                f"model.options: {as_yaml(options)} does not construct {cls.__qualname__}: {error}"
+            ) from error
         except ValueError as error:
             raise ConfigError(f"model.{error}") from error
         named, buffers = dict(module.named_parameters()), dict(module.named_buffers())
