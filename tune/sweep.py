@@ -16,12 +16,12 @@ from rich.table import Table
 from raysim.config import plugins
 from raysim.config.reading import Source, read_tree
 from raysim.config.schema import Config
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
-from raysim.report.terminal.progress import phase, say, size_in_words
+from raysim.report.terminal.progress import data_warnings, phase, say, size_in_words
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, write_run
 from raysim.storage.resume import held
@@ -113,11 +113,13 @@ class SweepRun:
             return self._play(verbose)
         except ConfigError:
             raise
-        except BaseException:
-            self._line(
-                f"stopped after {len(self._journal.trials)} of {self._total} trials; "
-                f"'raysim resume {self._folder}' goes on"
-            )
+        except BaseException as error:
+            # What the machine or cluster lacks at the start it lacks again when nothing but the start is repeated.
+            if self._journal.trials or not isinstance(error, ResourceError):
+                self._line(
+                    f"stopped after {len(self._journal.trials)} of {self._total} trials; "
+                    f"'raysim resume {self._folder}' goes on"
+                )
             raise
 
     def _play(self, verbose: bool) -> int:
@@ -205,6 +207,8 @@ class SweepRun:
         )
         if session.dashboard:
             self._line(f"dashboard: {session.dashboard}")
+        for line in data_warnings(self._federations.values()):
+            say(self._console, line)
         self._warn()
 
     def _warn(self) -> None:

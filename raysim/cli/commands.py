@@ -11,7 +11,7 @@ from rich.console import Console
 from raysim.cli.options import places_of, print_json, show_end
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
-from raysim.report.terminal.progress import say, waiting
+from raysim.report.terminal.progress import data_warnings, say, waiting
 from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ def show_plan(config: Config, nodes: str | None, console: Console, *, json: bool
 
     with waiting(console, "reading data"):
         plan = make_plan(config, nodes)
+    for line in data_warnings([plan.federation]):
+        say(console, line)
     if json:
         print_json(as_json(plan))
     else:

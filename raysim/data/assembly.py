@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,8 +21,6 @@ from raysim.data.split import Split, assign, groups
 
 if TYPE_CHECKING:
     from raysim.data.records import Records
-
-_log = logging.getLogger("raysim.data")
 
 
 @dataclass(frozen=True)
@@ -89,8 +86,6 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path) -> dict[
             *suspect,
             f"all rows are of one hospital ('{rows.names[0]}'): there is nothing to federate; see data.silo",
         )
-    for warning in suspect:
-        _log.warning(warning)
     attributes = sorted({attribute for name in rows.names for attribute in records.attributes.get(name, {})})
     return {
         "X": prepared.X,

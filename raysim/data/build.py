@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 STORED = 3
 """Version of the stored layout: raise it when a stored federation gets another file."""
-
-_log = logging.getLogger("raysim.data")
 
 
 def build(
@@ -105,8 +102,6 @@ def _records(source: Source, key: str) -> Records:
     if folder is not None:
         return cache.load_records(folder)
     records = source.read()
-    for warning in records.warnings:
-        _log.warning(warning)
     _check(records, _name(source))
     if any(True for _ in source.files()):
         cache.store("records", key, lambda making: cache.save_records(making, records))

@@ -27,7 +27,8 @@ class Records:
     - ``part [N]`` or None: 0 train, 1 validation, 2 test, where the source itself divides its rows.
     - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
     - ``attributes``: ``{silo name: {attribute: text}}``.
-    - ``notes``: what was read, a line each, for ``raysim describe``; ``warnings``: logged when the source is read.
+    - ``notes``: what was read, a line each, for ``raysim describe``; ``warnings``: what the user
+      should know of them, said once by each command.
     - ``row [N]`` or None: the position of each row in the user's file or frame, from 0; None: rows are in its order.
     - ``na_values``: texts that stand for a missing value in the source, beside the usual ones.
     - ``hospital_column``, ``label_column``: the names of the columns of ``silo`` and ``y`` in the source.

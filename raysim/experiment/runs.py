@@ -33,6 +33,7 @@ from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Spared
 from raysim.experiment.run_placement import Load
 from raysim.experiment.services import RunServices
+from raysim.report.terminal.progress import data_warnings
 from raysim.storage import resume
 from raysim.storage.file_store import check as check_file_store
 from raysim.storage.finished import FINISHED
@@ -133,8 +134,9 @@ class Experiment:
         return [*(trial.config for trial in self._trials), *(entry.config for entry in self.entries)]
 
     def remarks(self) -> list[str]:
-        """Lines for the user before the start: default seeds, what strategies remark on their settings for these
-        hospitals (each remark once, after the labels of its strategies), and doubts about rules and privacy."""
+        """Lines for the user before the start: what is odd in the data, default seeds, what strategies remark on their
+        settings for these hospitals (each remark once, after the labels of its strategies), and doubts about rules and
+        privacy."""
         hidden = any(entry.config.hides_sizes for entry in self.entries)
         sizes = self._first.sizes("train")
         sizes = np.ones_like(sizes) if hidden else sizes
@@ -157,7 +159,7 @@ class Experiment:
                 f"seeds {named}: one shows no difference between strategies; --seed {self.seeds[0]} runs it alone"
             )
         remarks = (f"{', '.join(labels)}: {remark}" for remark, labels in by_remark.items())
-        return [*seeds, *remarks, *dict.fromkeys(doubts)]
+        return [*data_warnings(self.federations.values()), *seeds, *remarks, *dict.fromkeys(doubts)]
 
     @property
     def _first(self) -> Federation:

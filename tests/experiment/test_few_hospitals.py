@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from raysim.cli.commands import compare_all, run_one
+from raysim.cli.commands import compare_all, describe_data, run_one, show_plan
 from raysim.config import reading
 from raysim.core.errors import ConfigError
+from raysim.experiment.audits.audit import audit
+from raysim.report.terminal.progress import say
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.shared.clustering import number_of
@@ -90,3 +93,23 @@ def test_an_error_in_a_comparison_names_the_strategy(section, message):
     config = table(3) | {"strategies": ["fedavg", section], "training": {"rounds": 1, "optimizer": "adam"}}
     with pytest.raises(ConfigError, match=message):
         compare_all(reading.resolve(config, reads=()), Console(), None, in_process=True, verbose=False)
+
+
+def test_a_warning_of_the_data_is_printed_once_by_a_command_whether_they_are_cached_or_not():
+    warning = "warning: all rows are of one hospital ('0'): there is nothing to federate; see data.silo"
+    tree = table(1) | {"strategies": ["fedavg", "local"]}
+    several = reading.resolve(tree | {"seeds": [1, 2]}, reads=())
+    alone = reading.resolve(tree | {"strategy": "fedavg"})
+    for number in range(2):
+        for command in (
+            lambda console, out: compare_all(several, console, out, in_process=True, verbose=False),
+            lambda console, out: run_one(alone, console, out, in_process=True, verbose=False),
+            lambda console, _: show_plan(several, "1x1cpu", console),
+            lambda console, out: audit(alone, out, shadows=0, canaries=0, in_process=True, say=partial(say, console)),
+        ):
+            console = Console(file=io.StringIO(), width=200)
+            command(console, Path(f"out-{number}"))
+            assert console.file.getvalue().count(warning) == 1  # type: ignore[attr-defined]
+        console = Console(file=io.StringIO(), width=200)
+        describe_data(several, console)
+        assert console.file.getvalue().count(warning.removeprefix("warning: ")) == 1  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from raysim.api import running
 from raysim.api.sweep_result import SweepResult
 from raysim.cli import main as cli
 from raysim.config import reading
-from raysim.core.errors import RaysimError
+from raysim.core.errors import RaysimError, ResourceError
 from raysim.experiment import session
 from raysim.experiment.session import open_session
 from raysim.storage.resume import held
@@ -209,8 +209,10 @@ def test_a_sweep_goes_on_where_it_stopped_and_repeats_nothing(ended, sweep_file,
     whole = pd.read_csv(out / "trials.csv").drop(columns="seconds")
     lines = (out / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (out / "journal.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:99])  # killed while it wrote the third trial
+    monkeypatch.setattr(sweeps, "data_warnings", lambda federations: [f"warning: {len(federations)} divisions"])
     code, said = go_on(out)
     assert code == 0
+    assert said.count("warning: 2 divisions") == 1
     assert "2 trials of 2 seeds" in said
     assert (out / "journal.jsonl").read_bytes().startswith(b"".join(lines[:3]))
     assert len((out / "journal.jsonl").read_bytes().splitlines()) == 5
@@ -223,6 +225,22 @@ def test_a_sweep_goes_on_where_it_stopped_and_repeats_nothing(ended, sweep_file,
         begin(sweep_file(), out)
     with pytest.raises(RaysimError, match="is not the folder of a sweep"):
         go_on(tmp_path)
+
+
+@pytest.mark.parametrize("trials", [0, 2])
+def test_what_the_machine_lacks_is_no_reason_to_go_on_where_no_trial_has_ended(ended, trials, tmp_path, monkeypatch):
+    out, printed = tmp_path / "out", io.StringIO()
+    shutil.copytree(ended[0], out)
+    lines = (out / "journal.jsonl").read_text().splitlines(keepends=True)
+    (out / "journal.jsonl").write_text("".join(lines[: 1 + trials]))
+
+    def lacks(*_: Any, **__: Any) -> None:
+        raise ResourceError("resources: there is none")
+
+    monkeypatch.setattr(sweeps, "open_places", lacks)
+    with pytest.raises(ResourceError):
+        sweeps.go_on(out, Console(file=printed, width=160), failed=False, verbose=False)
+    assert (f"stopped after {trials} of 4 trials" in printed.getvalue()) == bool(trials)
 
 
 def test_a_scheduler_stops_trials_that_fall_behind(sweep_file, tmp_path):

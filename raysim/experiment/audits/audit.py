@@ -30,6 +30,7 @@ from raysim.experiment.audits.auditor import Audit, Auditor
 from raysim.experiment.audits.canary_audit import can_hold_canaries, canary_bound
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import Session, open_session
+from raysim.report.terminal.progress import data_warnings
 
 FEWEST_SHADOWS = 4
 """With fewer, no row is in and out often enough to fit densities."""
@@ -67,6 +68,8 @@ def audit(
     if not federation.classes:
         raise ConfigError("data: the label is a number; audits are for classes")
     job = experiment.job(config.seed)
+    for line in data_warnings([federation]):
+        say(line)
 
     def opened(played: Federation) -> AbstractContextManager[Session]:
         names = played.hospitals if played.hospitals == federation.hospitals else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -185,3 +185,8 @@ def size_in_words(federation: Federation, config: Config) -> str:
     """How large a federation is, in words; rows are counted where that is public."""
     rows = "" if config.hides_sizes else f"{int(federation.totals.sum()):,} rows, "
     return f"{len(federation.hospitals)} hospitals, {rows}{federation.X.shape[1]} features"
+
+
+def data_warnings(federations: Iterable[Federation]) -> list[str]:
+    """Lines that warn of the data, each once, however many seeds divide them."""
+    return [f"warning: {text}" for text in dict.fromkeys(text for each in federations for text in each.warnings)]
