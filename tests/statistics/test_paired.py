@@ -133,6 +133,9 @@ def test_one_hospital_speaks_only_for_itself():
     assert pair.patient_variance == pytest.approx(4 / 100**2)
     assert np.isfinite(pair.fixed()).all()
     assert pair.notes()[0].startswith("one hospital")
+    equal = paired([[0.7], [0.8]], [[0.7], [0.8]], [[50], [50]], patients=[0.0])
+    assert (equal.equal, equal.fixed()) == (True, (0, 0))
+    assert np.isnan([*equal.population(), *equal.population(0.01), equal.p, equal.visible]).all()
 
 
 def test_without_patients_there_is_no_interval_for_these_hospitals():

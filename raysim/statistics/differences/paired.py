@@ -92,8 +92,8 @@ class Paired:
 
     @property
     def p(self) -> float:
-        """Of no difference for hospitals like these, two-sided; 1 for equal models, NaN without an interval."""
-        if self.equal or self.difference == 0:
+        """Of no difference for hospitals like these, two-sided; 1 for equal models, NaN for one hospital."""
+        if self.hospitals > 1 and self.difference == 0:
             return 1.0
         if not self.variance > 0:
             return NAN
@@ -105,7 +105,7 @@ class Paired:
 
     def population(self, alpha: float = ALPHA) -> Limits:
         """The interval for hospitals like these; NaN for one hospital, or where nothing varies."""
-        if self.equal:
+        if self.equal and self.hospitals > 1:
             return Limits(0.0, 0.0)
         reach = self._reach(alpha) if self.variance > 0 else NAN
         return Limits(self.difference - reach, self.difference + reach)
@@ -119,8 +119,9 @@ class Paired:
 
     @property
     def visible(self) -> float:
-        """The smallest difference that would be shown in 80 % of such comparisons; 0 for equal models."""
-        if self.equal:
+        """The smallest difference that would be shown in 80 % of such comparisons; 0 for equal models, NaN for one
+        hospital."""
+        if self.equal and self.hospitals > 1:
             return 0.0
         return self._reach(ALPHA) + self._reach(2 * (1 - POWER)) if self.variance > 0 else NAN
 
