@@ -25,6 +25,9 @@ INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 figure and for a rough one. Epsilon is larger with them, never smaller: by about 1/5000, and by 1/100 of what thousands
 of rounds cost."""
 
+LARGE = 50.0
+"""Steps of privacy loss grow in proportion to an epsilon beyond this one: it then is larger by less than 1/100,000."""
+
 MOST_DISTRIBUTIONS = 6
 """Above this many different events, Rényi divergences bound epsilon: each distribution takes up to a second."""
 
@@ -97,16 +100,38 @@ def rough(event: Repeated, delta: float, beside: tuple[Event, ...] = ()) -> floa
 
 
 def by_distributions(events: Sequence[Event], delta: float, interval: float | None = None) -> float:
-    """Epsilon by privacy loss distributions with steps of ``interval``; None: fine ones."""
+    """Epsilon by privacy loss distributions with steps of ``interval``; None: fine ones.
+
+    Steps grow with an epsilon beyond ``LARGE``: the same relative error takes the same time.
+    """
     library()
     from dp_accounting.pld.privacy_loss_distribution import identity
 
     if interval is None:
         interval = COARSE_INTERVAL if any(isinstance(event, Repeated) for event in events) else INTERVAL
+    interval = max(interval, INTERVAL * _large(events, delta) / LARGE)
     together = identity(interval)
     for event in events:
         together = together.compose(_distribution(event, interval))
     return float(together.get_epsilon_for_delta(delta))
+
+
+def _large(events: Sequence[Event], delta: float) -> float:
+    """About how large the epsilon of ``events`` is where there is little noise; too large where there is much.
+
+    A unit is taken to be in as many releases as it is at most but for a chance of ``delta / 2``, and to be seen there.
+    """
+    from scipy.stats import binom
+
+    normal, pure = 0.0, 0.0
+    for event in events:
+        if isinstance(event, Laplace):
+            pure += event.count / event.multiplier
+            continue
+        places = event.places if isinstance(event, Repeated) else 1
+        normal += places * float(binom.isf(delta / 2, places * event.count, event.rate)) / event.multiplier**2
+    # The epsilon of normal noise is at most normal / 2 + sqrt(2 normal log(1 / delta)).
+    return pure + normal / 2 + math.sqrt(2 * normal * math.log(1 / delta))
 
 
 def _distribution(event: Event, interval: float) -> Any:

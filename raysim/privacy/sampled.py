@@ -32,7 +32,7 @@ def distribution(multiplier: float, rate: float, interval: float) -> Any:
         mechanism = GaussianPrivacyLoss(multiplier, sampling_prob=rate, adjacency_type=change)
 
         def deltas(losses: Floats) -> Floats:
-            beyond = np.zeros(len(losses)) if added else -np.expm1(losses)
+            beyond = np.zeros(len(losses)) if added else -np.expm1(np.minimum(losses, 0.0))
             reached = losses < -math.log1p(-rate) if added else losses > math.log1p(-rate)
             at = outputs(losses[reached], multiplier, rate, added)
             beyond[reached] = mechanism.mu_upper_cdf(at) - np.exp(losses[reached] + mechanism.mu_lower_log_cdf(at))

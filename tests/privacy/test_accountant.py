@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from raysim.core.errors import ConfigError
-from raysim.privacy import accountant, quick
+from raysim.privacy import accountant, quick, sampled
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 SAMPLED = [
@@ -47,6 +48,34 @@ def test_kinds_of_noise_compose_to_less_than_the_sum_of_their_epsilons():
 @pytest.mark.parametrize(("places", "epsilon"), [(1, 1.5154), (2, 3.2942), (3, 5.2450)])
 def test_a_patient_at_several_places_costs_more_than_each_alone(places, epsilon):
     assert accountant.epsilon([Repeated(1.1, 0.01, places, 1000)], 1e-5) == pytest.approx(epsilon, abs=1e-3)
+
+
+@pytest.mark.parametrize("event", [Gaussian(0.13534, 0.05, 50), Gaussian(0.6, 0.5, 200), Repeated(0.1, 0.05, 2, 20)])
+def test_steps_of_a_large_epsilon_are_wide_and_change_it_by_less_than_one_in_a_hundred_thousand(event, monkeypatch):
+    wide = accountant.epsilon([event], 1e-5)
+    assert wide > accountant.LARGE
+    monkeypatch.setattr(accountant, "LARGE", math.inf)
+    fine = accountant.by_distributions([event], 1e-5)
+    assert wide != fine
+    assert wide == pytest.approx(fine, rel=1e-5)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("target", [2.0, 1e3, 1e6])
+def test_the_noise_of_a_large_epsilon_is_found_with_as_few_numbers_as_that_of_a_small_one(target, monkeypatch):
+    """The time is that of the losses of one release and of all of them: a million or two for any epsilon."""
+    held: list[int] = []
+
+    def recorded(mechanism: Any, interval: float, deltas: Any) -> Any:
+        made = sampled_discretised(mechanism, interval, deltas)
+        held.append(made.size)
+        return made
+
+    sampled_discretised = sampled.discretised
+    monkeypatch.setattr(sampled, "discretised", recorded)
+    multiplier = accountant.calibrated(lambda each: [Gaussian(each, 0.05, 50)], target, 1e-5)
+    assert accountant.epsilon([Gaussian(multiplier, 0.05, 50)], 1e-5) == pytest.approx(target, rel=1e-4)
+    assert 1000 < max(held) < 1_000_000
 
 
 @pytest.mark.parametrize(("multiplier", "rate", "rounds"), [(1.1, 0.01, 1000), (2.0, 0.05, 200)])
