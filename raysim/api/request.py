@@ -6,6 +6,8 @@ import contextlib
 import io
 import logging
 import os
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
 from raysim.config.written import is_importable
 from raysim.core import host
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, ResourceError
 from raysim.data.sources.frame import data_section
 from raysim.strategies.base import Strategy
 
@@ -130,6 +132,32 @@ class _Warnings(io.StringIO):
             if line.startswith(WARNS):
                 logging.getLogger("raysim").warning(line.removeprefix(WARNS))
         return len(text)
+
+
+_connecting = threading.RLock()
+"""Is held by the thread whose call connects this process to Ray, until the call has ended."""
+
+
+@contextlib.contextmanager
+def alone_on_ray(in_process: bool) -> Iterator[None]:
+    """Let one thread at a time connect this process to Ray, which knows one connection for all threads.
+
+    Calls without Ray, and those on a Ray to which the caller has connected the process, may run side by side. Raises
+    ``ResourceError`` where another thread's call has connected.
+    """
+    if in_process:
+        yield
+        return
+    if not _connecting.acquire(blocking=False):
+        raise ResourceError(
+            "resources: another call in this process has connected to Ray, and ends the connection when it returns; "
+            "wait for it, pass in_process=True, or call ray.init before both"
+        )
+    with contextlib.ExitStack() as held:
+        held.callback(_connecting.release)
+        if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+            held.close()
+        yield
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from raysim.api.request import (
     Overrides,
     Strategies,
     StrategyLike,
+    alone_on_ray,
     configuration,
     console_or_warnings,
     importable,
@@ -114,7 +115,7 @@ def curve(
     from raysim.experiment.curve import begin
 
     tree = tree_of(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
-    with search_path_restored():
+    with search_path_restored(), alone_on_ray(in_process):
         shown = console_or_warnings(console, verbose)
         folder = begin(tree, (), path_of(out), shown, of=path_of(of), in_process=in_process, verbose=verbose)
     return CurveResult(folder)
@@ -143,7 +144,7 @@ def sweep(
     tree = tree_of(config, strategy=strategy, data=data, seed=seed, overrides=overrides)
     if not isinstance(tree.get("strategy", ""), str | Mapping):
         tree["strategy"] = importable(tree["strategy"])
-    with search_path_restored():
+    with search_path_restored(), alone_on_ray(in_process=False):
         folder = choose_folder(path_of(out), reading.checked({k: v for k, v in tree.items() if k != "sweep"}).name)
         begin(tree, (), folder, console_or_warnings(console, verbose), verbose=verbose)
     return SweepResult(folder)
@@ -153,7 +154,7 @@ def play_run(
     config: Config, out: Path | None, console: Console, *, in_process: bool, verbose: bool, again: bool = False
 ) -> RunResult:
     """Run a configuration; with ``again``, resume the run in folder ``out``."""
-    with search_path_restored():
+    with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
             from raysim.experiment.runs import Experiment
 
@@ -175,7 +176,7 @@ def play_comparison(
 
         comparison.write_comparison(out, config, results, beside=beside)
 
-    with search_path_restored():
+    with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
             from raysim.experiment.noise_beside import NoiseBeside
             from raysim.experiment.runs import Experiment
@@ -221,7 +222,12 @@ def resume_with(
 
     shown, working = console_or_warnings(console, verbose), Path(ticket.working)
     # Relative paths mean what they meant when the run was started; modules are still found in this working directory.
-    with search_path_restored(), standing_here((working, path)), contextlib.chdir(working if working.is_dir() else "."):
+    with (
+        alone_on_ray(in_process),
+        search_path_restored(),
+        standing_here((working, path)),
+        contextlib.chdir(working if working.is_dir() else "."),
+    ):
         config = reading.resolve(path / "config.yaml", reads=())
         if ticket.finished:
             message = f"{path}: finished, {send_kept(path, config.tracking) or 'nothing to resume'}"
@@ -250,6 +256,6 @@ def resume_sweep(
     from raysim.api.sweep_result import SweepResult
     from raysim.tune.sweep import go_on
 
-    with search_path_restored():
+    with search_path_restored(), alone_on_ray(in_process=False):
         go_on(Path(folder), console_or_warnings(console, verbose), failed=failed, verbose=verbose)
     return SweepResult(folder)

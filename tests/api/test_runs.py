@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import ray
 import yaml
 from rich.console import Console
 
 import raysim
-from raysim.api.request import console_or_warnings
+from raysim.api.request import alone_on_ray, console_or_warnings
 from raysim.api.results import ComparisonResult, RunResult
 from raysim.cli.commands import compare_all, run_one
 from raysim.config import reading
@@ -375,6 +378,44 @@ def test_nothing_is_printed_unless_it_is_asked_for(tmp_path: Path, capfd: pytest
     raysim.run(SMALL, out=tmp_path / "c", in_process=True, console=Console(file=shown, width=160))
     assert "5 hospitals, 1,000 rows" in shown.getvalue()
     assert capfd.readouterr() == ("", "")
+
+
+def in_another_thread(act: Callable[[], Any]) -> Any:
+    """What ``act`` returns on a thread of its own, or the error that it raises."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(act).result()
+
+
+def test_one_thread_at_a_time_connects_the_process_to_ray(compared: ComparisonResult, tmp_path: Path, monkeypatch):
+    """As Ray knows one connection for all threads; what needs none, and what goes on by itself, is not kept."""
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    refused = r"^resources: another call in this process has connected to Ray.*; wait for it, pass in_process=True, or"
+    with alone_on_ray(in_process=False):
+        with alone_on_ray(in_process=False):  # a call within its own
+            pass
+        for call in (
+            lambda: raysim.run(SMALL, out=tmp_path / "a"),
+            lambda: raysim.compare(SMALL, out=tmp_path / "a"),
+            lambda: raysim.sweep(SMALL | {"sweep": {}}, out=tmp_path / "a"),
+            lambda: raysim.curve(SMALL | {"curve": {}}, out=tmp_path / "a"),
+            lambda: raysim.resume(compared.folder),
+        ):
+            with pytest.raises(raysim.RaysimError, match=refused):
+                in_another_thread(call)
+        assert in_another_thread(lambda: raysim.run(SMALL, out=tmp_path / "b", in_process=True)).metrics is not None
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)  # by the call that is at work
+        with pytest.raises(raysim.RaysimError, match=refused):
+            in_another_thread(lambda: raysim.run(SMALL, out=tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
+
+    def enter() -> bool:
+        with alone_on_ray(in_process=False):
+            return True
+
+    with alone_on_ray(in_process=False):  # on a Ray that is the caller's
+        assert in_another_thread(enter)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    assert in_another_thread(enter)
 
 
 def test_a_warning_is_logged_where_nothing_is_shown(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
