@@ -17,6 +17,7 @@ from raysim.config import plugins
 from raysim.config.reading import Source, read_tree
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, ResourceError
+from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.services import STARTING
@@ -200,7 +201,7 @@ class SweepRun:
         seeds = len(self._plan.seeds)
         self._console.print(
             f"{size_in_words(federation, self._config)}; {places.where}; "
-            f"{self._left} trials of {seeds} seed{'s' * (seeds > 1)}, "
+            f"{counted(self._left, 'trial')} of {counted(seeds, 'seed')}, "
             f"searcher {self._plan.sweep.searcher}, scheduler {self._plan.sweep.scheduler.name}",
             highlight=False,
             markup=False,

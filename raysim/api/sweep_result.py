@@ -13,6 +13,7 @@ import pandas as pd
 from raysim.api import html
 from raysim.api.results import Predictions, Results, RunResult, stacked
 from raysim.core.errors import ConfigError
+from raysim.core.words import counted
 from raysim.storage.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -122,4 +123,4 @@ class SweepResult(Results):
 
     def _repr_html_(self) -> str:
         shown = self.pareto.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)
-        return html.page(f"{self.summary['trials']} trials", shown, self.answer.splitlines(), self.folder)
+        return html.page(counted(self.summary["trials"], "trial"), shown, self.answer.splitlines(), self.folder)

@@ -27,6 +27,7 @@ def predict(
     """
     greet()
     from raysim.core.errors import ConfigError
+    from raysim.core.words import counted
     from raysim.serving.predictor import Predictor
     from raysim.storage.tables import check_place, write_table
 
@@ -37,5 +38,5 @@ def predict(
     write_table(scored, out, "--out")
     by = scored["scored_by"].value_counts()
     ungreet()
-    print(f"{len(scored):,} rows scored by {len(by)} models" if len(by) > 1 else f"{len(scored):,} rows scored")
+    print(f"{counted(len(scored), 'row')} scored" + (f" by {len(by)} models" if len(by) > 1 else ""))
     print(f"files: {out}")

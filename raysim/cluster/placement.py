@@ -15,6 +15,7 @@ import numpy as np
 from raysim.config.nodes import Node, amount, inventory
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError, nearest
+from raysim.core.words import counted
 from raysim.strategies.base import Ids
 
 UNIT = 10_000
@@ -123,7 +124,8 @@ def describe(sizes: Sequence[int], nodes: int = 1) -> str:
     """A short text such as ``2 actors, 104 hospitals each`` for progress lines."""
     low, high = min(sizes), max(sizes)
     where = f" on {nodes} nodes" if nodes > 1 else ""
-    return f"{len(sizes)} actors{where}, {low if low == high else f'{low} to {high}'} hospitals each"
+    served = counted(high, "hospital") if low == high else f"{low:,} to {counted(high, 'hospital')}"
+    return f"{counted(len(sizes), 'actor')}{where}, {served}{' each' if len(sizes) > 1 else ''}"
 
 
 class _FreeMachine:
@@ -232,7 +234,7 @@ def _too_much(
     for name, (share, what) in each.items():
         if count * share > total[name] + 1e-9:
             return ResourceError(
-                f"resources.{name}: {count} actors x {share:g} need {count * share:g} {what}, and there are "
+                f"resources.{name}: {counted(count, 'actor')} x {share:g} need {count * share:g} {what}, and there are "
                 f"{total[name]:g}; lower it or serve more hospitals per actor"
             )
     # Alone, which of the two can the machines not hold? Together they may be too much for each machine as well.
@@ -240,9 +242,9 @@ def _too_much(
     few_gpus = sum(machine.slots(0, gpus) for machine in machines) < count
     name = "gpus_per_actor" if gpus and few_gpus else "cpus_per_actor"
     return ResourceError(
-        f"resources.{name}: {fits} of {count} actors fit with {amount(cpus / UNIT, gpus / UNIT)} each, for an actor "
-        f"lies on one node and its fraction of a GPU on one device (nodes: {inventory(nodes)}); lower it or serve more "
-        "hospitals per actor"
+        f"resources.{name}: {fits} of {counted(count, 'actor')} fit with {amount(cpus / UNIT, gpus / UNIT)} each, "
+        f"for an actor lies on one node and its fraction of a GPU on one device (nodes: {inventory(nodes)}); lower it "
+        "or serve more hospitals per actor"
     )
 
 

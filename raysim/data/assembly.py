@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
+from raysim.core.words import counted
 from raysim.data.columns import columns_of, warnings_of
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded
@@ -146,8 +147,8 @@ def _check_parts(counts: NDArray[np.int64]) -> None:
     for k, missing in ((0, "train"), (2, "test")):
         if not counts[:, k].any():
             raise DataError(
-                f"data.split: no hospital has a row to {missing} on (largest hospital: {counts.sum(1).max()} rows); "
-                "use other fractions, or larger hospitals"
+                f"data.split: no hospital has a row to {missing} on (largest hospital: "
+                f"{counted(counts.sum(1).max(), 'row')}); use other fractions, or larger hospitals"
             )
 
 
@@ -221,15 +222,16 @@ def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
             f"data.minimum: {minimum} rows are more than any hospital has (the largest: {sizes.max()}); lower it"
         )
     if largest is not None and largest > len(enough):
-        those = f"{len(enough)} hospitals" + (f" with at least {minimum} rows" if minimum else "")
+        those = counted(len(enough), "hospital") + (f" with at least {counted(minimum, 'row')}" if minimum else "")
         raise DataError(f"data.largest: {largest}, but there are {those}; lower it")
     keep = np.zeros(len(names), np.bool_)
     keep[enough[np.argsort(-sizes[enough], kind="stable")[:largest]]] = True
     kept = np.flatnonzero(keep[home])
     renumbered = np.cumsum(keep) - 1
     remaining = tuple(name for name, stays in zip(names, keep, strict=True) if stays)
-    gone = [f"{len(names) - len(enough):,} hospitals with fewer than {minimum} rows"] if minimum else []
-    gone += [f"{len(enough) - largest:,} hospitals that are not among the {largest} largest"] if largest else []
+    small, others = len(names) - len(enough), len(enough) - (largest or 0)
+    gone = [f"{counted(small, 'hospital')} with fewer than {counted(minimum, 'row')}"] if minimum else []
+    gone += [f"{counted(others, 'hospital')} not among the {largest:,} largest"] if largest else []
     return _Rows(rows.kept[kept], renumbered[home[kept]], remaining), f"left out: {', '.join(gone)}"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.words import counted
 from raysim.data.columns import Column
 from raysim.data.federation import PARTS, Federation
 
@@ -145,8 +146,9 @@ def _blocks(s: Summary) -> list[RenderableType]:
     from rich.text import Text
 
     head = Text()
-    head.append(f"{len(s.hospitals):,} hospitals, {s.rows:,} rows, {len(s.values)} value columns", style="bold")
-    head.append(f" and {s.flags} flags of missing values" if s.flags else "")
+    counts = ((len(s.hospitals), "hospital"), (s.rows, "row"), (len(s.values), "value column"))
+    head.append(", ".join(counted(count, noun) for count, noun in counts), style="bold")
+    head.append(f" and {counted(s.flags, 'flag')} of missing values" if s.flags else "")
     blocks: list[RenderableType] = [head, _sizes(s), _labels(s), _columns(s)]
     if len(s.classes) == 2:
         blocks.append(_tested(s))
@@ -196,7 +198,7 @@ def _columns(s: Summary) -> RenderableType:
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     shown = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
     missing = sum(column.missing for column in s.columns) / max(1, len(s.columns))
-    title = f"{len(s.columns):,} features, {missing:.1%} missing"
+    title = f"{counted(len(s.columns), 'feature')}, {missing:.1%} missing"
     table = _table(title, "column", "kind", "range", "missing", "remark")
     for column in shown:
         share = f"{column.missing:.1%}" if column.missing else ""
@@ -232,7 +234,9 @@ def _undefined(s: Summary) -> Text:
             between = "; " if any("," in name for name in names) else ", "
             lines.append(f"{what}: {len(names):,} ({between.join(names[:_NAMED])}{more})")
     undefined, figure = len(s.one_class) + len(s.untested), "AUROC" if s.labels is None else "MAE"
-    lines.append(f"{undefined:,} of {len(s.hospitals):,} hospitals are left out of means of {figure}, and counted")
+    of = counted(len(s.hospitals), "hospital")
+    verb = "is" if undefined == 1 else "are"
+    lines.append(f"{undefined:,} of {of} {verb} left out of means of {figure}, and counted")
     return _lines(f"hospitals whose {figure} is undefined", lines)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
+from raysim.core.words import counted
 from raysim.data.declared import Declared, SumNoise, declared_alone, ranges_of, with_noise
 from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
@@ -181,7 +182,8 @@ def _prepared(
         fitted = replace(fitted, columns=tuple(replace(column, flagged=False) for column in fitted.columns))
     X, observed = fitted.transform(table, order, into)
     D, count = len(fitted.values), len(fitted.flags)
-    note = f"preprocessing: {fitted.method}, {len(table.order)} features as {D} value columns and {count} flags"
+    made = f"{counted(D, 'value column')} and {counted(count, 'flag')}"
+    note = f"preprocessing: {fitted.method}, {counted(len(table.order), 'feature')} as {made}"
     return Prepared(X, observed, fitted, scalars, note)
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.config.nodes import inventory
+from raysim.core.words import counted
 from raysim.experiment.plan import Plan, PlannedActor
 from raysim.report.terminal.tables import titled
 
@@ -40,7 +41,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 def _actors(plan: Plan, *, narrow: bool) -> Table:
     actors = plan.actors()
-    title = f"{len(actors)} actors; memory is about what each needs"
+    title = f"{counted(len(actors), 'actor')}; memory is about what each needs"
     if len(actors) > SHOWN:
         actors = [_summed([actor for actor in actors if actor.node == node]) for node in set(plan.placement.nodes)]
     table = titled(title)

@@ -22,6 +22,7 @@ from raysim.config.schema import Config
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.training import TrainingSection, TuneSection
 from raysim.core.errors import ConfigError
+from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 
@@ -154,8 +155,8 @@ def sentence(tried: pd.DataFrame) -> str:
     moved = (tried["bytes_down"].sum() + tried["bytes_up"].sum()) / 1e6
     each = len(tried) // tried["strategy"].nunique()
     return (
-        f"Tuned on validation rows, {each} trials a strategy: {taken}. Tuning exchanged {moved:.3g} MB besides, which "
-        "are not in the bytes of the strategies."
+        f"Tuned on validation rows, {counted(each, 'trial')} a strategy: {taken}. Tuning exchanged {moved:.3g} MB "
+        "besides, which are not in the bytes of the strategies."
     )
 
 

@@ -1,7 +1,7 @@
 """Adaptive clipping: the clip follows the noisy share of hospitals whose update was short enough.
 
-G. Andrew, O. Thakkar, B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive Clipping*, NeurIPS 2021,
-Algorithm 1.
+G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive Clipping*, NeurIPS
+2021.
 
 The noise of a round is in units of the clip that the round's updates were clipped to, never of the next one.
 """

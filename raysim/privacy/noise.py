@@ -34,7 +34,7 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
 class StepNormals:
     """Standard normal numbers for each of so many ``steps`` of a visit, from the same origins.
 
-    Seeded ones are in float32, by the polar form of G. E. P. Box, M. E. Muller: *A Note on the Generation of Random
+    Seeded ones are in float32, by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of Random
     Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of them is a point whose direction is uniform and whose
     squared distance from 0 is twice an exponential number, and many points at once take numpy a third of the time that
     as many ``standard_normal`` take.

@@ -94,14 +94,16 @@ def epsilon_of(events: Sequence[Gaussian | Laplace], delta: float) -> float:
 
 
 def of_laplace(multiplier: float) -> Floats:
-    """The Rényi divergence of one release with Laplace noise, at each of ``ORDERS`` (Mironov 2017, table II)."""
+    """The Rényi divergence of one release with Laplace noise, at each of ``ORDERS`` (Mironov 2017, proposition 6)."""
     left, right = np.log(ORDERS / (2 * ORDERS - 1)), np.log((ORDERS - 1) / (2 * ORDERS - 1))
     each: Floats = np.logaddexp(left + (ORDERS - 1) / multiplier, right - ORDERS / multiplier) / (ORDERS - 1)
     return each
 
 
 def _converted(whole: Floats, delta: float) -> float:
-    """Epsilon at ``delta`` from divergences at each of ``ORDERS`` (Canonne, Kamath, Steinke 2020, proposition 12)."""
+    """Epsilon at ``delta`` from divergences at each of ``ORDERS`` (Canonne, Kamath, Steinke 2020, arXiv:2004.00010v4,
+    proposition 12).
+    """
     bounds = whole + np.log1p(-1.0 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
     return float(max(bounds.min(), 0.0))
 

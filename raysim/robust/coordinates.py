@@ -1,7 +1,7 @@
 """Rules for each coordinate by itself: median and trimmed mean, of equal or weighted hospitals.
 
 D. Yin, Y. Chen, K. Ramchandran, P. Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical
-Rates*, ICML 2018, Algorithm 1, where hospitals count alike.
+Rates*, ICML 2018, where hospitals count alike.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from raysim.config import plugins, reading
 from raysim.core.errors import ConfigError, DataError, nearest
+from raysim.core.words import counted
 from raysim.data.fitted import Preprocessing
 from raysim.data.new_rows import FIELD, read_new_rows
 from raysim.data.raw_columns import slices
@@ -144,9 +145,10 @@ class Predictor:
                 owners[rows] = np.array(theirs, dtype=object)[self._groups(X[rows], observed[rows], name)]
         if strangers:
             by = self.served.others
+            verb = "is" if n == 1 else "are"
             _log.warning(
-                f"{FIELD}: {n:,} rows are of hospitals that the run did not know ({some(strangers)}); they are scored "
-                f"by {by if isinstance(by, str) else 'the models of their groups of patients'}"
+                f"{FIELD}: {counted(n, 'row')} of hospitals that the run did not know ({some(strangers)}) {verb} "
+                f"scored by {by if isinstance(by, str) else 'the models of their groups of patients'}"
             )
         return owners
 

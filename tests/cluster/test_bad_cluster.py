@@ -191,7 +191,7 @@ def test_nodes_are_started_only_where_those_that_stand_cannot():
     assert placement.bundles() == [{"CPU": 2.0, "GPU": 1.0}] * 2
     placement, nodes = place_live(rows, ResourcesSection(autoscale="2x4cpu+1gpu"), (), stands)
     assert nodes == stands
-    with pytest.raises(ResourceError, match=r"gpus_per_actor: 0 of 1 actors fit"):
+    with pytest.raises(ResourceError, match=r"gpus_per_actor: 0 of 1 actor fit"):
         place_live(rows, ResourcesSection(autoscale="2x4cpu+1gpu", gpus_per_actor=2), (), stands)
 
 

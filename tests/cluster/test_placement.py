@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.cluster.placement import Placement, balance, place
+from raysim.cluster.placement import Placement, balance, describe, place
 from raysim.config.nodes import Node, inventory, parse_nodes, standing_nodes
 from raysim.config.sections.resources import OwnActor, ResourcesSection
 from raysim.core.errors import ResourceError
@@ -149,7 +149,7 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
         (
             ResourcesSection(cpus_per_actor=3),
             "3x2cpu",
-            r"resources.cpus_per_actor: 0 of 1 actors fit with 3 CPUs each, .* \(nodes: 3 x 2 CPUs\); lower it",
+            r"resources.cpus_per_actor: 0 of 1 actor fit with 3 CPUs each, .* \(nodes: 3 x 2 CPUs\); lower it",
         ),
         (
             ResourcesSection(hospitals_per_actor=4, cpus_per_actor=3),
@@ -180,7 +180,7 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
         (
             ResourcesSection(gpus_per_actor=0.5),
             "4cpu",
-            r"resources.gpus_per_actor: 1 actors x 0.5 need 0.5 GPUs, and .* 0;",
+            r"resources.gpus_per_actor: 1 actor x 0.5 need 0.5 GPUs, and .* 0;",
         ),
         (
             ResourcesSection(gpus_per_actor=1.5),
@@ -229,3 +229,14 @@ def test_nodes_of_a_cluster_begin_with_ones_own_and_leave_out_the_dead():
     nodes = standing_nodes(described, "a")
     assert nodes == (Node("10.0.0.3", 8, 1), Node("10.0.0.1", 0, 0))
     assert inventory(nodes) == "1 x 8 CPUs + 1 GPU, 1 x 0 CPUs"
+
+
+def test_actors_and_hospitals_are_counted_in_words():
+    texts = [describe(sizes, nodes) for sizes, nodes in (([1], 1), ([6], 1), ([2, 2], 1), ([1, 1], 2), ([2, 1], 1))]
+    assert texts == [
+        "1 actor, 1 hospital",
+        "1 actor, 6 hospitals",
+        "2 actors, 2 hospitals each",
+        "2 actors on 2 nodes, 1 hospital each",
+        "2 actors, 1 to 2 hospitals each",
+    ]

@@ -115,7 +115,7 @@ def test_small_hospitals_can_be_left_out() -> None:
     federation = build(source, Split(), "none", 0, minimum=5)
     assert federation.hospitals == ("a", "c")
     assert set(federation.X[:, 0].astype(int)) == {*range(6), *range(7, 12)}
-    assert "left out: 1 hospitals with fewer than 5 rows" in federation.notes
+    assert "left out: 1 hospital with fewer than 5 rows" in federation.notes
     with pytest.raises(DataError, match=r"data.minimum: 7 rows are more than any hospital has .the largest: 6.; lower"):
         build(source, Split(), "none", 0, minimum=7)
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_federated() -> None:
     with pytest.raises(DataError, match=r"all 4 rows are of one class \('yes'\); check the label"):
         build(one_class, Split(), "standard", 0)
     tiny = fixed(records({"x": range(4)}, [0, 1] * 2, list("abcd")), "tiny")
-    with pytest.raises(DataError, match=r"data.split: no hospital has a row to test on \(largest hospital: 1 rows\)"):
+    with pytest.raises(DataError, match=r"data.split: no hospital has a row to test on \(largest hospital: 1 row\)"):
         build(tiny, Split(), "standard", 0)
     empty = fixed(records({"x": []}, [], []), "empty")
     with pytest.raises(DataError, match=r"data.source: fixed gives no rows"):

@@ -65,7 +65,7 @@ def test_counts() -> None:
 def test_text() -> None:
     text = printed(by_hand())
     for words in (
-        "3 hospitals, 21 rows, 2 value columns and 1 flags",
+        "3 hospitals, 21 rows, 2 value columns and 1 flag",
         "test rows of one class only: 1 (b)",
         "no test row: 1 (c)",
         "2 of 3 hospitals are left out",

@@ -216,12 +216,12 @@ def test_the_largest_hospitals(uneven: Any) -> None:
         federation = build(uneven, Split(), "none", 0, largest=largest)
         assert federation.hospitals == tuple(names)
         assert federation.totals.tolist() == [SIZES[name] for name in names]
-        assert f"left out: {5 - largest} hospitals that are not among the {largest} largest" in federation.notes
+        assert f"left out: {5 - largest} hospitals not among the {largest} largest" in federation.notes
     whole = build(uneven, Split(), "none", 0)
     np.testing.assert_array_equal(build(uneven, Split(), "none", 0, largest=2).X[:8], whole.X[3:11])
     both = build(uneven, Split(), "none", 0, minimum=3, largest=2)
     assert both.hospitals == ("b", "d")
-    gone = "left out: 1 hospitals with fewer than 3 rows, 2 hospitals that are not among the 2 largest"
+    gone = "left out: 1 hospital with fewer than 3 rows, 2 hospitals not among the 2 largest"
     assert gone in both.notes
 
 

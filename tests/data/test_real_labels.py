@@ -56,7 +56,7 @@ def test_a_table_gives_its_numbers_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cost", "message"),
     [
-        ([1.5, None, 2, 3], r"data.label: column 'cost' has no value in 1 rows \(first: row 2\); fill them"),
+        ([1.5, None, 2, 3], r"data.label: column 'cost' has no value in 1 row \(first: row 2\); fill them"),
         ([1.5, "much", 2, 3], r"data.label: column 'cost' holds 'much' in row 2, not a number"),
         ([1.5, 2, 3, "inf"], r"data.label: column 'cost' holds inf in row 4, not a finite"),
     ],

@@ -53,6 +53,7 @@ def test_the_default_strategies_are_compared(hospitals):
         f"hierarchical, clustered, chip: clusters: {hospitals} in place of 5, one for each hospital with training rows"
     )
     assert said.count(line) == 1
+    assert f"{hospitals} hospital{'s' * (hospitals > 1)}, {60 * hospitals} rows, 2 features; " in said
     answer = json.loads(Path("out/answer.json").read_text())
     assert answer["difference_shown"] is False
     clusters = pd.read_csv("out/hospitals.csv").query("strategy == 'clustered'")["cluster"]

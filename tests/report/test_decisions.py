@@ -99,13 +99,13 @@ def test_gains_are_counted_by_hand() -> None:
         "Of 5 judged hospitals, 2 gain over training alone, 2 lose (1 by more than 0.05), and 1 stay as they are."
     )
     assert second.startswith(
-        "The 95 % interval over patients and 3 training seeds shows a gain at 1 hospitals and a loss at 1."
+        "The 95 % interval over patients and 3 training seeds shows a gain at 1 hospital and a loss at 1."
     )
     once = dataclasses.replace(over_local, seeds=np.array([1, 3, 3, 3, 2, 0]))
     assert (once.gaining().sum(), once.losing().sum()) == (0, 1), "one of three seeds claims nothing"
     alone = dataclasses.replace(over_local, seeds=np.array([1, 1, 1, 1, 1, 0]), trained=1)
     assert (alone.gaining().sum(), alone.losing().sum()) == (1, 1)
-    assert "of these trained models (one training seed) shows a gain at 1 hospitals" in alone.sentences()[1]
+    assert "of these trained models (one training seed) shows a gain at 1 hospital" in alone.sentences()[1]
     chart = gains.caterpillar(over_local)
     assert chart is not None
     numbers = re.findall(r'class="c-?\d+ filled" data-h="(\d)"|data-h="(\d)"', str(chart.markup()))
@@ -129,7 +129,7 @@ def test_the_evidence_says_how_few_events_there_are() -> None:
     )
     (figure,) = events_figure(with_events, "test")
     assert (
-        "0 events: 2 hospitals; 1 events: 3 hospitals; 2 events: 1 hospitals; 3–4 events: 1"
+        "0 events: 2 hospitals; 1 event: 3 hospitals; 2 events: 1 hospital; 3–4 events: 1"
         in figure.charts[0].description
     )
     assert events_figure(hospitals, "test") == []
@@ -155,7 +155,7 @@ def test_the_evidence_is_of_all_seeds() -> None:
         "fewer than ten, and a figure of one such hospital says little."
     )
     (figure,) = events_figure(both, "test")
-    assert "1 events: 1 hospitals; 2 events: 0 hospitals; 3–4 events: 1 hospitals" in figure.charts[0].description
+    assert "1 event: 1 hospital; 2 events: 0 hospitals; 3–4 events: 1 hospital" in figure.charts[0].description
     assert figure.caption.endswith("Events are the mean of 2 seeds, rounded.")
     alike = both.assign(events_test=[4, 0, 12] * 4, n_test=30)
     assert "with 16 events (seeds differ" in sentence(alike, "test")

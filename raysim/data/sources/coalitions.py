@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from raysim.core.errors import DataError
 from raysim.core.section import Seed
 from raysim.core.streams import stream
+from raysim.core.words import counted
 from raysim.data.records import Records
 from raysim.data.sources.coalition_sets import Covariance, coalition_sets
 
@@ -89,8 +90,8 @@ class Coalitions(BaseModel):
             part=np.concatenate([np.full(sum(counts), 2 if k else 0, np.int8) for k, counts in enumerate(sizes)]),
             attributes={name: {"group": f"group_{g + 1}"} for name, g in zip(names, drawn.groups, strict=True)},
             notes=(
-                f"coalitions: {self.task}, {self.hospitals} hospitals in {self.groups} groups, {self.features} "
-                f"features, {self.covariance} covariances, {self.tests} test sets of {self.test_rows} rows, "
-                f"seed {self.seed}",
+                f"coalitions: {self.task}, {counted(self.hospitals, 'hospital')} in {counted(self.groups, 'group')}, "
+                f"{counted(self.features, 'feature')}, {self.covariance} covariances, "
+                f"{counted(self.tests, 'test set')} of {counted(self.test_rows, 'row')}, seed {self.seed}",
             ),
         )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
+from raysim.core.words import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +67,7 @@ def texts(
         empty = np.array([value is None or value != value for value in values])
         if unknown is None:
             raise DataError(
-                f"{field}: column '{name}' has no value in {column.null_count:,} rows (first: row "
+                f"{field}: column '{name}' has no value in {counted(column.null_count, 'row')} (first: row "
                 f"{int(empty.argmax()) + 1}); {remedy}"
             )
         values[empty] = unknown

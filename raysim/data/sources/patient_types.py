@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from raysim.core.section import Seed
 from raysim.core.streams import stream
+from raysim.core.words import counted
 from raysim.data.records import Records
 
 
@@ -72,8 +73,9 @@ class PatientTypes(BaseModel):
             classes=("no", "yes"),
             silo=np.repeat(names, sizes),
             notes=(
-                f"patient_types: {len(kinds):,} rows of {self.hospitals} hospitals, {self.types} types of patients, "
-                f"{F} features and {self.flags} flags, seed {self.seed}",
+                f"patient_types: {counted(len(kinds), 'row')} of {counted(self.hospitals, 'hospital')}, "
+                f"{counted(self.types, 'type')} of patients, {counted(F, 'feature')} and "
+                f"{counted(self.flags, 'flag')}, seed {self.seed}",
             ),
         )
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from raysim.core.errors import DataError
 from raysim.core.section import Seed
+from raysim.core.words import counted
 from raysim.data.records import Records
 from raysim.data.sources.partition import dirichlet, holdout, similarity
 
@@ -112,14 +113,17 @@ class Pooled(BaseModel):
         shown = self.partition.model_dump(include={"name", "alpha" if self.partition.name == "dirichlet" else "share"})
         # Only dirichlet leaves clients without a row, and only where min_size: 0 allows it.
         without = self.clients - len(np.unique(home))
-        left_out = f"; left out: {without:,} clients that got no row" if without else ""
+        left_out = f"; left out: {counted(without, 'client')} that got no row" if without else ""
         return Records(
             features=features,
             y=y,
             classes=classes,
             silo=names[home],
             part=holdout(y, home, self.seed),
-            notes=(note, f"{len(y):,} rows to {self.clients} clients by {shown}, seed {self.seed}{left_out}"),
+            notes=(
+                note,
+                f"{counted(len(y), 'row')} to {counted(self.clients, 'client')} by {shown}, seed {self.seed}{left_out}",
+            ),
         )
 
     def sample(self, y: NDArray[np.int64], classes: tuple[str, ...]) -> NDArray[np.int64]:
@@ -176,8 +180,8 @@ class Homed(Pooled, Alternatives):
             part=holdout(y[kept], codes, self.seed),
             notes=(
                 note,
-                f"{len(kept):,} rows by {self.silo}; left out: {int((~large).sum()):,} of {len(names):,} with fewer "
-                f"than {self.smallest:,} rows",
+                f"{counted(len(kept), 'row')} by {self.silo}; left out: {int((~large).sum()):,} of {len(names):,} with "
+                f"fewer than {counted(self.smallest, 'row')}",
             ),
         )
 
@@ -223,8 +227,8 @@ def check_homes(names: pd.Series, silo: str, what: str) -> None:
     empty = np.flatnonzero(names.str.strip().fillna("") == "")
     if len(empty):
         raise DataError(
-            f"data.silo: {silo}, but {what} has {len(empty):,} rows without one, the first row {empty[0] + 1:,}; "
-            "remove such rows"
+            f"data.silo: {silo}, but {what} has {counted(len(empty), 'row')} without one, the first row "
+            f"{empty[0] + 1:,}; remove such rows"
         )
 
 

@@ -31,6 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from raysim.core import memory
 from raysim.core.section import Seed
 from raysim.core.streams import Streams, stream
+from raysim.core.words import counted
 from raysim.data.sources.synthetic_features import descriptions, feature_names
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ class Synthetic(BaseModel):
         if not 0 < low <= high < 1:
             raise ValueError(f"prevalence: [{low}, {high}] is not a range inside (0, 1), smaller first")
         if self.rows_per_hospital is None and self.rows < self.hospitals:
-            raise ValueError(f"rows: {self.rows} is fewer than the {self.hospitals} hospitals; give each at least one")
+            raise ValueError(
+                f"rows: {self.rows} is fewer than the {self.hospitals:,} hospitals; give each at least one"
+            )
         return self
 
     def files(self) -> Iterator[Path]:
@@ -121,8 +124,8 @@ class Synthetic(BaseModel):
             patients=patients,
             attributes=dict(zip(hospitals, site.attributes(), strict=True)),
             notes=(
-                f"synthetic: {n:,} rows of {self.hospitals:,} hospitals in {self.groups} practice groups, "
-                f"{self.features} features, seed {self.seed}",
+                f"synthetic: {counted(n, 'row')} of {counted(self.hospitals, 'hospital')} in "
+                f"{counted(self.groups, 'practice group')}, {counted(self.features, 'feature')}, seed {self.seed}",
             ),
         )
 

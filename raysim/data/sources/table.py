@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from raysim.core.errors import DataError, nearest
-from raysim.core.words import as_yaml
+from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
 from raysim.data.records import natural
 from raysim.data.sources.columns import is_number, is_text, numbers, plain_text, texts
@@ -132,7 +132,8 @@ class Table(BaseModel):
             label_column=self.label,
             patients=patients,
             notes=(
-                f"table: {table.num_rows:,} rows of {path}{chosen}, {features.shape[1]} feature columns; "
+                f"table: {counted(table.num_rows, 'row')} of {path}{chosen}, "
+                f"{counted(features.shape[1], 'feature column')}; "
                 f"label '{self.label}': {label}",
             ),
         )
@@ -196,8 +197,8 @@ class Table(BaseModel):
         if column.null_count:
             row = pc.index(pc.is_null(column, nan_is_null=True), True).as_py() + 1
             raise DataError(
-                f"data.label: column '{self.label}' has no value in {column.null_count:,} rows (first: row {row}); "
-                "fill them or remove the rows"
+                f"data.label: column '{self.label}' has no value in {counted(column.null_count, 'row')} (first: row "
+                f"{row}); fill them or remove the rows"
             )
 
     def _labels(self, table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...], str]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from raysim.core.errors import DataError
+from raysim.core.words import counted
 from raysim.data.records import Records
 from raysim.data.sources.columns import is_number, is_text
 from raysim.data.sources.eicu.features import TABLES
@@ -150,14 +151,16 @@ class Yaib(BaseModel):
         (uneven,) = counts(connection, "SELECT count(*) FROM dyn WHERE time % getvariable('step') <> 0")
         if uneven:
             raise DataError(
-                f"data.path: {self._file('dyn')} has {uneven:,} rows between its hours (column time); export the "
-                "cohort by the hour"
+                f"data.path: {self._file('dyn')} has {counted(uneven, 'row')} between its hours (column time); export "
+                "the cohort by the hour"
             )
 
     def _refuse_twice(self, connection: duckdb.DuckDBPyConnection, table: str, file: str) -> None:
         (more,) = counts(connection, f"SELECT count(*) - count(DISTINCT stay_id) FROM {table}")
         if more:
-            raise DataError(f"data.path: {self._file(file)} has {more:,} rows too many for its stays; keep one of each")
+            raise DataError(
+                f"data.path: {self._file(file)} has {counted(more, 'row')} too many for its stays; keep one of each"
+            )
 
     def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
         """Columns of ``sta``: numbers as float32, texts as categories, ``[N]`` each in the order of the cohort."""

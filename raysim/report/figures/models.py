@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 import pandas as pd
 
+from raysim.core.words import counted
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report import svg
 from raysim.report.naming import Key, number
@@ -92,9 +93,8 @@ def _of_sizes(here: pd.DataFrame, row: Mapping[Hashable, object], kind: TaskKind
     digits = kind.decimals(values)
     low, high = (number(float(value), digits) for value in (values.min(), values.max()))
     slope = number(float(str(row.get("size_bias", "nan"))), digits + 1, sign=True)
-    return (
-        f"Scatter plot of {kind.title} against stays: {len(values)} hospitals from {low} to {high}, size bias {slope}."
-    )
+    hospitals = counted(len(values), "hospital")
+    return f"Scatter plot of {kind.title} against stays: {hospitals} from {low} to {high}, size bias {slope}."
 
 
 def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.words import counted
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind
 from raysim.report import svg
@@ -103,7 +104,7 @@ class Gains:
         )
         return [
             first,
-            f"The 95 % interval {of} shows a gain at {int(self.gaining().sum())} hospitals and a loss at "
+            f"The 95 % interval {of} shows a gain at {counted(int(self.gaining().sum()), 'hospital')} and a loss at "
             f"{int(self.losing().sum())}. Each interval holds by itself: were all truly alike, up to about "
             f"{max(1, round(0.025 * judged))} would seem to gain by chance, and as many to lose.",
         ]
@@ -213,7 +214,10 @@ def standing(figures: HospitalFigures, kind: TaskKind, model: str) -> list[svg.F
         svg.linear("hospitals, from the worst to the best", rank, margin=0.01, whole=True),
         svg.linear(f"{kind.title} at the hospital", np.concatenate([value, low, high])),
         name="caterpillar",
-        description=f"{len(order)} hospitals from {number(value[0], digits)} to {number(value[-1], digits)}, in order.",
+        description=(
+            f"{counted(len(order), 'hospital')} from {number(value[0], digits)} to {number(value[-1], digits)}, "
+            "in order."
+        ),
         height=300.0,
         gridlines="y",
     )

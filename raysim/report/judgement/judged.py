@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from raysim.core.words import counted
 from raysim.metrics.labels import reporting
 from raysim.report import svg
 
@@ -102,7 +103,10 @@ def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
     bins = [(low, high) for low, high in BINS if low <= np.nanmax(events, initial=0.0)]
     counts = [int(((events >= low) & (events <= high)).sum()) for low, high in bins]
     texts = [str(low) if low == high else f"{low}+" if high > 10**9 else f"{low}–{high}" for low, high in bins]
-    description = "; ".join(f"{text} events: {count} hospitals" for text, count in zip(texts, counts, strict=True))
+    description = "; ".join(
+        f"{text} {'event' if text == '1' else 'events'}: {counted(count, 'hospital')}"
+        for text, count in zip(texts, counts, strict=True)
+    )
     chart = svg.Chart(
         svg.names(f"events among a hospital's {part} rows", texts),
         svg.linear("hospitals", counts, include=(0.0,), within=(0.0, np.inf), count=4, whole=True, margin=0.12),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from raysim.core.words import counted
 from raysim.report import svg
 from raysim.report.naming import minus
 from raysim.report.pages.rendering import Provenance, render
@@ -95,7 +96,7 @@ def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.F
     charts = []
     for attack in attacks:
         rows, figures = shown[shown["attack"] == attack], summary[attack]
-        description = f"{by_size(attack, figures)} {len(rows)} hospitals."
+        description = f"{by_size(attack, figures)} {counted(len(rows), 'hospital')}."
         chart = svg.Chart(
             x,
             y,

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from raysim.core.words import counted
 from raysim.metrics.equity import size_slope
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.naming import signed
@@ -131,7 +132,7 @@ def _panel(ax: Axes, panel: pd.DataFrame, kind: TaskKind) -> None:
     ax.plot(x[worst:], y[worst:], "o", ms=4, color=PALETTE[0], alpha=0.5, mec="none")
     ax.plot(x[:worst], y[:worst], "^", ms=5, color=WORST, alpha=0.9, mec="none")
     slope = size_slope(y, x)
-    note = "size bias undefined" if len(y) >= FEW_HOSPITALS else f"{len(y)} hospitals"
+    note = "size bias undefined" if len(y) >= FEW_HOSPITALS else counted(len(y), "hospital")
     if np.isfinite(slope) and len(y) >= FEW_HOSPITALS:
         ends = np.array([x.min(), x.max()])
         ax.plot(ends, y.mean() + slope * (np.log(ends) - np.log(x).mean()), color=INK, lw=1.6)

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
+from raysim.core.words import counted
+
 if TYPE_CHECKING:
     from raysim.config.schema import Config
     from raysim.data.federation import Federation
@@ -183,8 +185,8 @@ class RunProgress:
 
 def size_in_words(federation: Federation, config: Config) -> str:
     """How large a federation is, in words; rows are counted where that is public."""
-    rows = "" if config.hides_sizes else f"{int(federation.totals.sum()):,} rows, "
-    return f"{len(federation.hospitals)} hospitals, {rows}{federation.X.shape[1]} features"
+    rows = [] if config.hides_sizes else [counted(int(federation.totals.sum()), "row")]
+    return ", ".join([counted(len(federation.hospitals), "hospital"), *rows, counted(federation.X.shape[1], "feature")])
 
 
 def data_warnings(federations: Iterable[Federation]) -> list[str]:

@@ -13,6 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from raysim.core.words import counted
 from raysim.metrics.labels import REGRESSION, TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 from raysim.strategies.shared.psi import EPSILON, Smoothing
@@ -80,7 +81,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
     kind = reporting(rows)
     columns = ranking(kind, rows[kind.headline], few=few(rows))
     digits = kind.decimals(rows[kind.headline]) + 1
-    table = _table(f"{len(set(rows['strategy']))} strategies: {spread}", columns)
+    table = _table(f"{counted(len(set(rows['strategy'])), 'strategy', 'strategies')}: {spread}", columns)
     beside = " " if width >= ROOM_FOR_SPREADS else "\n"
     if width >= ROOM_FOR_DIFFERENCES:
         table.add_column(f"{kind.title} against {reference} [95 %]", justify="right")

@@ -236,7 +236,7 @@ def test_a_tweet_of_no_user_where_users_are_hospitals(user, capsys, monkeypatch)
     Path(TRAINING).write_text(Path(TRAINING).read_text().replace("user1", user))
     data = {"data.source": "sent140", "data.path": ".", "data.preprocessing": "none", "data.silo": "user"}
     said = refused(["run", *settings(data)], capsys, monkeypatch)
-    assert said == f"data.silo: user, but {TRAINING} has 1 rows without one, the first row 2; remove such rows"
+    assert said == f"data.silo: user, but {TRAINING} has 1 row without one, the first row 2; remove such rows"
 
 
 def test_a_review_of_nobody_where_reviewers_are_hospitals(capsys, monkeypatch):
@@ -244,7 +244,7 @@ def test_a_review_of_nobody_where_reviewers_are_hospitals(capsys, monkeypatch):
         Path(name).write_text("userId,Text,Cat1\nA,fine,beauty\n,bad,beauty\n")
     data = {"data.source": "amazon_reviews", "data.path": ".", "data.preprocessing": "none", "data.silo": "user"}
     said = refused(["run", *settings(data)], capsys, monkeypatch)
-    assert said == "data.silo: user, but train_40k.csv has 1 rows without one, the first row 2; remove such rows"
+    assert said == "data.silo: user, but train_40k.csv has 1 row without one, the first row 2; remove such rows"
     said = refused(["run", *settings(data | {"data.silo": "partition"})], capsys, monkeypatch)
     assert said.startswith("data.source: the pool has no row of class 'baby products'")
 

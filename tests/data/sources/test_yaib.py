@@ -166,12 +166,12 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, eicu: Path) -> None:
     )
     assert "outc.parquet has 5 rows too many" in message(path=cohort(tmp_path / "t", pd.concat([per_stay()] * 2)))
     twice = pd.DataFrame({"stay_id": [1, 1], "age": [1.0, 2.0]})
-    assert "sta.parquet has 1 rows too many" in message(path=cohort(tmp_path / "s", per_stay(), sta=twice))
+    assert "sta.parquet has 1 row too many" in message(path=cohort(tmp_path / "s", per_stay(), sta=twice))
     assert "label holds more than 0 and 1" in message(path=cohort(tmp_path / "m", per_stay([0, 1, 2, 0, 0])))
     assert "label holds more than 0 and 1" in message(path=cohort(tmp_path / "x", per_stay(list("abcde"))))
     uneven = pd.DataFrame(HOURS, columns=["stay_id", "time", "hr", "crea"])
     uneven["time"] = [0, 2, 3, 4, 2, 4, 6, 0]
-    assert "has 1 rows between its hours" in message(path=cohort(tmp_path / "u", per_stay(), dyn=uneven))
+    assert "has 1 row between its hours" in message(path=cohort(tmp_path / "u", per_stay(), dyn=uneven))
     for k, (kind, times) in enumerate(
         {"string": ["0"], "timestamp": pd.to_datetime(["2150-01-01"]), "bool": [True]}.items()
     ):

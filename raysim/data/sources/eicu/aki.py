@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
+from raysim.core.words import counted
 from raysim.data.sources.eicu.features import DOMAINS, FLAGS
 from raysim.data.sources.eicu.rows import counts
 from raysim.data.sources.eicu.tables import sql
@@ -75,9 +76,13 @@ def _notes(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> li
     )
     notes = [
         f"AKI within {AHEAD} hours: {creatinine:,} by creatinine, {urine:,} by urine, {both:,} of them by both",
-        f"ended within these {AHEAD} hours, and were followed until then: {ended:,} stays",
+        f"ended within these {AHEAD} hours, and were followed until then: {counted(ended, 'stay')}",
     ]
-    return [*notes, f"urine not judged, without a weight: {weightless:,} stays"] if "intakeOutput" in tables else notes
+    return (
+        [*notes, f"urine not judged, without a weight: {counted(weightless, 'stay')}"]
+        if "intakeOutput" in tables
+        else notes
+    )
 
 
 def _missed(tables: Collection[str]) -> list[str]:

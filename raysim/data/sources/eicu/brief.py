@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from raysim.core.errors import DataError
+from raysim.core.words import counted
 from raysim.data.records import Records, natural
 from raysim.data.sources.eicu.features import TABLES
 from raysim.data.sources.eicu.tables import database, find_tables, sql
@@ -69,7 +70,8 @@ class EicuBrief(BaseModel):
         lacking = len(stays) - len(complete)
         share = kept["label"].mean()
         notes = (
-            f"eicu_brief: {len(stays):,} stays beyond {self.hours:g} hours, {lacking:,} without APACHE score or rate",
+            f"eicu_brief: {counted(len(stays), 'stay')} beyond {self.hours:g} hours, {lacking:,} without APACHE score "
+            "or rate",
             f"kept: {len(kept):,} stays of the {self.hospitals} largest hospitals, {share:.1%} of them over a day",
         )
         return Records(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from raysim.core.errors import DataError
+from raysim.core.words import counted
 from raysim.data.records import Records
 from raysim.data.sources.eicu import aki as eicu_aki
 from raysim.data.sources.eicu.features import AT_24_HOURS, DOMAINS, FLAGS, TABLES, available, missing_tables
@@ -157,12 +158,12 @@ class Eicu(BaseModel):
             "FROM stays",
         )
         if distinct < total:
-            rows = "1 row" if total - distinct == 1 else f"{total - distinct:,} rows"
+            rows = counted(total - distinct, "row")
             raise DataError(
                 f"data.path: {patient} lists stays more than once ({rows} too many by patientunitstayid): "
                 "keep one row of each"
             )
-        notes = [f"patient: {total:,} stays of {patients:,} patients"]
+        notes = [f"patient: {counted(total, 'stay')} of {counted(patients, 'patient')}"]
         reasons = connection.execute(
             "SELECT left_out, count(*) FROM stays WHERE left_out IS NOT NULL GROUP BY ALL ORDER BY ALL"
         ).fetchall()
@@ -185,7 +186,7 @@ class Eicu(BaseModel):
             notes.append(f"{self.task}: {hours / 24:.1f} days in the mean of {kept:,} stays")
         notes.append(
             f"prediction time: {self._window_hours:g} hours after unit admission"
-            + (f"; the minute before their end for {early:,} stays that ended sooner" if early else "")
+            + (f"; the minute before their end for {counted(early, 'stay')} that ended sooner" if early else "")
         )
         return notes
 
@@ -205,5 +206,7 @@ def _aggregate(
     for table in TABLES:
         if f"rows_{table}" in result:
             rows = np.ma.filled(result[f"rows_{table}"], 0)
-            notes[table] = f"{table}: {int(rows.sum()):,} rows known in time, of {int((rows > 0).sum()):,} stays"
+            notes[table] = (
+                f"{table}: {counted(int(rows.sum()), 'row')} known in time, of {counted(int((rows > 0).sum()), 'stay')}"
+            )
     return columns, notes
