@@ -43,7 +43,7 @@ def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Con
     rank[np.argsort(first)] = np.arange(len(first))
     patient = rank[code]
     by_patient = order[np.argsort(patient[order], kind="stable")]
-    starts = np.concatenate([[0], np.cumsum(np.bincount(patient, minlength=len(first)))[:-1]]) if len(first) else first
+    starts = np.concatenate([[0], np.cumsum(np.bincount(patient, minlength=len(first)))[:-1]])
     place = np.arange(len(by_patient)) - starts[patient[by_patient]]
     rows = np.sort(by_patient[place < most])
     rows = rows[np.argsort(patient[rows], kind="stable")]

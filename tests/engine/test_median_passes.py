@@ -59,6 +59,16 @@ def test_three_passes_by_sums_are_those_of_the_server(monkeypatch):
     assert point == pytest.approx([0.9865328924, 2.0537732707], abs=1e-10)
 
 
+def test_a_hospital_weighs_its_update_by_its_distance_from_the_point_of_its_own_sum():
+    """3, 4 from its centre are a distance of 5; an update on its centre pulls with 0.01 / nu."""
+    message = Weiszfeld(np.array([[0.0, 0.0], [1.0, 1.0], [7.0, 7.0]]))
+    vector, numbers = message.made(np.array([4.0, 5.0]), 1, 0.0)
+    assert numbers == pytest.approx([0, 0.01 / 5, 0])
+    assert vector == pytest.approx([0.01 / 5 * 4, 0.01 / 5 * 5])
+    assert message.made(np.array([7.0, 7.0]), 2, 0.0)[1] == pytest.approx([0, 0, 0.01 / 1e-6])
+    assert message.numbers == 3
+
+
 def deltas_of(federation, strategy, **settings):
     """The first round's updates, ``[h, P]``, and their ids."""
     received = {}
