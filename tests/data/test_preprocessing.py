@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from raysim.core.errors import DataError
-from raysim.data.fitted import scaled
+from raysim.data.fitted import RawColumns, scaled
 from raysim.data.preprocessing import Prepared, Scaler, prepare, sums
 
 NAN = np.nan
@@ -189,3 +189,11 @@ def test_medians_cost_every_observed_value_shared_among_hospitals(hospitals: int
 def test_infinite_values_are_refused(train: list[bool]) -> None:
     with pytest.raises(DataError, match=r"feature 'b' holds an infinite value.*correct it or leave it empty"):
         prepared(frame(a=[1, 2, 3], b=[1, np.inf, -np.inf]), train)
+
+
+def test_floats_of_one_type_are_taken_as_they_are_and_others_in_float64() -> None:
+    single = pd.DataFrame({"a": np.array([1.5, 2.5], np.float32), "b": np.array([3.5, 4.5], np.float32)})
+    assert RawColumns.of(single).values.dtype == np.float32
+    assert RawColumns.of(single.astype({"b": np.float64})).values.dtype == np.float64
+    assert RawColumns.of(single.astype({"b": np.int8})).values.dtype == np.float64
+    assert RawColumns.of(single.astype(np.int32)).values.dtype == np.float64

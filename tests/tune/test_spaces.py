@@ -90,6 +90,11 @@ def test_a_grid_has_every_combination_once():
         parse(KINDS).grid()
 
 
+def test_a_grid_takes_every_step_of_a_range():
+    space = {"a": {"quniform": [0.05, 0.52, 0.2]}, "b": {"quniform": [0.5, 1.4, 1]}, "c": {"randint": [3, 5]}}
+    assert parse(space).grid() == [{"a": a, "b": 1, "c": c} for a in (0.2, 0.4) for c in (3, 4)]
+
+
 @pytest.mark.parametrize(
     "space",
     [

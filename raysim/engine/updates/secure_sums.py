@@ -203,7 +203,9 @@ class SecureSums:
             if secure is None:
                 continue
             at = np.flatnonzero(weights[:, g])
-            p = self._size if beside is None or not first <= g < len(masking.sums) - varies else beside.numbers
+            p = self._size
+            if beside is not None and first <= g < len(masking.sums) - varies:
+                p = min(p, beside.numbers - (g - first) * p)
             of_sum = _bytes_of(secure, ids[at], p)
             sent[at] += of_sum[0]
             down += of_sum[1]
