@@ -17,9 +17,10 @@ from raysim.data.canaries import with_hospitals, with_patients
 from raysim.data.federation import Federation
 from raysim.engine.reception.canaries import Canaries
 from raysim.experiment.audits.audit import audit
-from raysim.strategies.base import Update
+from raysim.strategies.base import LocalProblem, State, Update, Upload
 from raysim.training.kernels.clipped import Traceable, clipped_sum
 from raysim.training.models import build_model
+from raysim.virtual_time.scheduling import ScheduledCohort
 from tests.audit.test_command import federation
 from tests.commands import in_a_process
 
@@ -169,6 +170,17 @@ def test_an_audit_catches_what_breaks_a_promise_and_passes_what_keeps_it(tmp_pat
     assert figures["against"] == ("server" if "each" in promise else "outsider")
     assert (figures["epsilon_at_least"] > figures["epsilon_claimed"]) is (sabotage != "none")
     assert figures["epsilon_at_least"] <= figures["ceiling"]
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_single_updates_are_asked_for_where_something_is_sent(single):
+    canaries = Canaries(np.zeros(1, np.int64), np.ones(1, bool), np.zeros((1, 1), np.int64), 1.0, single)
+    start, state = np.zeros(2, np.int64), State(np.zeros((1, 3)))
+    for problem in (None, LocalProblem(start)):
+        cohort = ScheduledCohort(np.arange(2), problem, state)
+        assert canaries.fitted(cohort) is cohort
+    sent = canaries.fitted(ScheduledCohort(np.arange(2), LocalProblem(start, Upload(np.ones(2))), state)).problem.sent
+    assert sent.single == single
 
 
 def test_patients_clipped_row_by_row_are_caught(tmp_path):

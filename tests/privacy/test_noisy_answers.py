@@ -240,6 +240,14 @@ def test_a_row_that_is_counted_once_is_bounded_by_one(question, expected):
     assert question.bounds(without_rows(rows_of(5, 4))) == expected
 
 
+def test_a_hospital_without_rows_has_the_widths_of_one_with_rows():
+    rows = replace(rows_of(5, 4, classes=3), losses=np.ones((2, 5)), outputs=[np.ones(5), np.ones((5, 3))])
+    nobody = without_rows(rows)
+    assert (nobody.X.shape, nobody.y.shape, nobody.observed.shape) == ((0, 4), (0,), (0, 4))
+    assert (nobody.losses.shape, [output.shape for output in nobody.outputs]) == ((2, 0), [(0,), (0, 3)])
+    assert nobody.classes == 3
+
+
 def test_a_class_is_there_where_its_noisy_count_is_half_or_more():
     nobody = without_rows(rows_of(5, 4))
     assert LabelPresence().from_sums(np.array([0.49, 0.5, -3.0, 7.0]), nobody).tolist() == [0, 1, 0, 1]
