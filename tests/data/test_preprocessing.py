@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from raysim.core.errors import DataError
-from raysim.data.fitted import RawColumns, scaled
+from raysim.data.fitted import scaled
 from raysim.data.preprocessing import Prepared, Scaler, prepare, sums
+from raysim.data.raw_columns import RawColumns
 
 NAN = np.nan
 

@@ -46,9 +46,7 @@ def test_they_send_one_vector_in_each_sum_and_the_others_what_they_have(federati
 def furthest(honest: np.ndarray, others: np.ndarray, liars: int) -> np.ndarray:
     """Of the attacks tried, the one that moves the median of ``others`` and so many liars furthest from the mean."""
     tried = [alie(honest, 0, 0, a) for a in STEPS] + [ipm(honest, a) for a in STEPS]
-    moved = [
-        np.linalg.norm(np.median([*others, *[lie] * liars], axis=0) - honest.mean(axis=0)) for lie in tried
-    ]
+    moved = [np.linalg.norm(np.median([*others, *[lie] * liars], axis=0) - honest.mean(axis=0)) for lie in tried]
     return tried[int(np.argmax(moved))]
 
 

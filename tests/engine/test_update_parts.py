@@ -91,7 +91,9 @@ def test_under_a_bound_all_in_a_sum_have_one_weight(federation: Federation, uplo
     pipeline = UpdatePipeline(replace(job, secure=SecureSection()), federation, None, 4)
     cohort = ScheduledCohort(np.arange(3), LocalProblem(START, upload), State(np.zeros((1, 4))))
     fitted = pipeline.fitted(1, cohort).problem
-    assert fitted is not None and fitted.sent is not None and fitted.sent.weight is not None
+    assert fitted is not None
+    assert fitted.sent is not None
+    assert fitted.sent.weight is not None
     np.testing.assert_allclose(fitted.sent.weight, even, rtol=1e-15)
 
 

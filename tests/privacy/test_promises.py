@@ -100,7 +100,8 @@ def test_each_hospital_spends_by_its_own_steps_and_one_without_patients_nothing(
 
 def test_the_least_epsilon_is_of_hospitals_that_have_patients(federation: Federation) -> None:
     outcome = run(federation, promised(federation, FedAvg(), unit="patient", mode="local"), 1)
-    assert outcome.privacy is not None and outcome.privacy.by_hospital is not None
+    assert outcome.privacy is not None
+    assert outcome.privacy.by_hospital is not None
     epsilon, noise = outcome.privacy.by_hospital["least"]
     assert epsilon == quick.epsilon(2.0, 4 / 13, 3 * 4, 1e-3, 0.0)
     assert noise == 2.0
