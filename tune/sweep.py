@@ -253,7 +253,9 @@ class SweepRun:
             self._line(f"{len(failed)} of {self._total} trials failed; each with its error in trials.csv")
         stated = ", ".join(f"{n} {v:g}" for n, v in zip(choice.sweep.names, choice.reference, strict=True))
         on = int(choice.front.sum())
-        say(self._console, f"{on} trials not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})")
+        say(
+            self._console, f"{counted(on, 'trial')} not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})"
+        )
         self._warn()
         for line in reason(choice):
             say(self._console, line)

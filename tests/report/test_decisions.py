@@ -242,3 +242,8 @@ def test_the_card_says_no_difference_of_aurocs_beyond_one() -> None:
     assert shown.between(0, 1)[1].high > 1
     card = decision.card(shown, answer_from(shown, "AUROC"), frame, tables.differences(frame, "fedavg", hospitals))
     assert "(-1.000 to +1.000)" in naming.minus(card.lines[0].text).replace("\N{MINUS SIGN}", "-")
+
+
+def test_what_is_one_is_told_of_as_one():
+    alone = pd.DataFrame({"hospital": ["a"], "auroc": [0.7], "n_test": [1], "events_test": [1]})
+    assert in_short(alone, "test") == "1 of 1 hospital is judged, on 1 event: 1 at the median hospital"

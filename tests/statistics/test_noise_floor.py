@@ -279,7 +279,9 @@ def test_fewer_than_three_hospitals_have_no_floor():
     floor = noise_floor(sums(rng, [5, 9, 0], [30, 40, 9], 0.8), [40, 50, 9], rng)
     assert (floor.hospitals, floor.figures, floor.shown) == (2, {}, False)
     assert np.isnan([floor.q, floor.p, *floor.tau, floor.visible]).all()
-    assert "nothing can be said" in floor.sentence()
+    assert floor.sentence().startswith("With 2 judged hospitals nothing can be said")
+    alone = noise_floor(sums(rng, [5, 0, 0], [30, 40, 9], 0.8), [40, 50, 9], rng)
+    assert alone.sentence().startswith("With 1 judged hospital nothing can be said")
 
 
 def test_the_range_of_true_aurocs():

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from raysim.core import words
 from raysim.report import svg
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import render
@@ -135,7 +136,7 @@ def gives_up(choice: Choice) -> list[str]:
 def counted(choice: Choice, counts: Mapping[str, int]) -> str:
     """How many trials there were, and how they ended."""
     ended = sum(counts[state] for state in ("completed", "stopped", "failed"))
-    text = f"{counts['completed']} trials ran all their rounds"
+    text = f"{words.counted(counts['completed'], 'trial')} ran all rounds"
     text += f", {counts['stopped']} were stopped early" if counts["stopped"] else ""
     text += f", {counts['failed']} failed" if counts["failed"] else ""
     left = counts["total"] - ended

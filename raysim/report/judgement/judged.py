@@ -46,6 +46,11 @@ def _range(counts: Sequence[float]) -> str:
     return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
 
+def _judged(judged: Sequence[int], hospitals: int) -> str:
+    """How many of the ``hospitals`` are ``judged``, by seed."""
+    return f"{_range(judged)} of {counted(hospitals, 'hospital')} {'is' if max(judged) == 1 else 'are'} judged"
+
+
 def sentence(hospitals: pd.DataFrame, part: str) -> str:
     """How many hospitals are judged, with how many rows and events; of several seeds, from the least to the most, and
     of a hospital the mean.
@@ -53,7 +58,7 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
     tables, kind = _of_seeds(hospitals), reporting(hospitals)
     judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
     rows = [float(table["n_test"].sum()) for table in tables]
-    start = f"{_range(judged)} of {len(tables[0]):,} hospitals are judged, on {_range(rows)} {part} rows"
+    start = f"{_judged(judged, len(tables[0]))}, on {_range(rows)} {part} rows"
     by_seed = " (seeds differ in which rows these are)" if min(judged) < max(judged) or min(rows) < max(rows) else ""
     if not _has_events(hospitals):
         middle = np.median(_means(tables, "n_test"))
@@ -62,7 +67,7 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
     few = int((events < 10).sum())
     of_seeds = "" if _alike(tables, "events_test") else f" in the mean of {len(tables)} seeds"
     return (
-        f"{start} with {_events(tables)} events{by_seed}. The median hospital has {number_of(np.nanmedian(events))} "
+        f"{start} with {_events(tables)}{by_seed}. The median hospital has {number_of(np.nanmedian(events))} "
         f"{'event' if np.nanmedian(events) == 1 else 'events'}{of_seeds}, and none has more than "
         f"{number_of(np.nanmax(events))}; {few:,} have fewer than ten, and a figure of one such hospital says little."
     )
@@ -72,16 +77,17 @@ def in_short(hospitals: pd.DataFrame, part: str) -> str:
     """A short form of :func:`sentence`, for the card."""
     tables, kind = _of_seeds(hospitals), reporting(hospitals)
     judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
-    start = f"{_range(judged)} of {len(tables[0]):,} hospitals are judged"
+    start = _judged(judged, len(tables[0]))
     if not _has_events(hospitals):
         return f"{start}, on {_range([float(table['n_test'].sum()) for table in tables])} {part} rows"
     middle = np.nanmedian(_means(tables, "events_test"))
-    return f"{start}, on {_events(tables)} events: {number_of(middle)} at the median hospital"
+    return f"{start}, on {_events(tables)}: {number_of(middle)} at the median hospital"
 
 
 def _events(tables: Sequence[pd.DataFrame]) -> str:
-    """Events of all hospitals, by seed."""
-    return _range([float(np.nansum(table["events_test"].to_numpy(float))) for table in tables])
+    """Events of all hospitals, by seed, such as ``15 to 16 events``."""
+    counts = [float(np.nansum(table["events_test"].to_numpy(float))) for table in tables]
+    return f"{_range(counts)} {'event' if max(counts) == 1 else 'events'}"
 
 
 def number_of(events: float) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from raysim.core.words import counted
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report import tables
 from raysim.report.judgement.answer import listed, plus_minus
@@ -40,7 +41,8 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
     of = tested["hospital"].nunique()
     if "seed" not in tested or tested["seed"].nunique() == 1:
         why += ", and they are left out of every figure"
-        return f"{len(names)} of {of} hospitals with {part} rows are undefined: {why}. These are {shown}."
+        verb, those = ("is", "This is") if len(names) == 1 else ("are", "These are")
+        return f"{len(names)} of {counted(of, 'hospital')} with {part} rows {verb} undefined: {why}. {those} {shown}."
     never = int((~tested.assign(defined=~undefined).groupby("hospital")["defined"].any()).sum())
     none = f" {never} of them are undefined under all seeds and in no figure." if never else ""
     return (

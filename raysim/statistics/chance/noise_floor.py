@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from raysim.core.words import counted
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.drawn import Chance, DrawnFederations, centres, errors, federations, shares
 from raysim.statistics.chance.floor_figures import FigureBesideFloor, beside_floor, noise_free_figure, share_as_extreme
@@ -69,7 +70,8 @@ class NoiseFloor:
     def sentence(self) -> str:
         """What may be said of the spread between hospitals."""
         if self.hospitals < FEWEST:
-            return f"With {self.hospitals} judged hospitals nothing can be said of differences between hospitals."
+            judged = counted(self.hospitals, "judged hospital")
+            return f"With {judged} nothing can be said of differences between hospitals."
         if self.shown:
             low, high = self._range(self.tau.estimate)
             least, most = self._range(self.tau.low)
