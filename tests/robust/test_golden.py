@@ -38,6 +38,14 @@ def test_krum_and_what_is_made_of_it():
     close(selecting.bulyan(ROWS, 1).update, [1.1, 2.0333333333333333])
 
 
+def test_a_weighted_median_does_not_depend_on_the_unit_of_weights():
+    """The first two values weigh as much as the third: the middle lies between the second and the third."""
+    values, weights = np.array([[1.0], [2.0], [4.0]]), np.array([1.0, 2.0, 3.0])
+    assert coordinates.median(values, weights).update.tolist() == [3.0]
+    assert coordinates.median(values, weights + np.array([0, 0.01, 0])).update.tolist() == [2.0]
+    assert coordinates.median(values, 1e-9 * (weights + np.array([0, 0.01, 0]))).update.tolist() == [2.0]
+
+
 def test_a_geometric_median_without_passes_is_the_weighted_mean():
     weights = np.arange(1.0, len(ROWS) + 1)
     begun = centres.geometric_median(ROWS, weights, passes=0)

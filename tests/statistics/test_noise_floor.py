@@ -423,6 +423,13 @@ def test_two_hospitals_have_a_spread_and_one_has_none():
     assert dispersion.figures(np.array([0.75])) == {}
 
 
+def test_scores_that_are_equal_are_not_below_each_other():
+    scores = np.array([[-0.1, 0.2, 0.2, 0.2 + 1e-9, 0.9]])
+    sought = np.array([[0.2, 0.2 + 1e-9, 0.9, 1.0, 0.2 - 1e-9]])
+    below = Ranks(scores, np.array([0, 5]), np.zeros(1)).below(sought, np.zeros(5, np.int64), 0)
+    assert below.tolist() == [[1, 3, 4, 5, 1]]
+
+
 def test_ranks_are_counted_hospital_by_hospital_however_far_scores_lie():
     random, first, home = np.random.default_rng(3), np.array([0, 7, 8, 20]), np.array([0.0, 1e3, 2e3])
     of_column = np.repeat(np.arange(3), np.diff(first))
