@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ def serve(*options: str) -> None:
         assert (python, option) == (sys.executable, "-m")
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
+    warnings.simplefilter("ignore")  # it is no program of raysim's
     server._exec_cmd = become
     cli(["server", *options])
 
