@@ -18,7 +18,7 @@ from raysim.engine.reception.grid_checks import check_grid
 from raysim.engine.reception.noisy_statistics import figure_noise, left_out
 from raysim.engine.reception.privacy_ledger import statement
 from raysim.engine.reception.promises import Beside, Terms, bit_noise, by_hospital, largest_clip, spent
-from raysim.engine.updates.release import check_patient_problem
+from raysim.engine.updates.release import check_patient_problem, check_sent
 from raysim.privacy import quick
 from raysim.privacy.events import Gaussian, Laplace
 from raysim.strategies.base import LocalProblem, Objective, Pull, Upload, Visit
@@ -192,3 +192,23 @@ def test_problems_whose_steps_cannot_be_made_noisy(problem, pooled, contrasts, w
         return
     with pytest.raises(ConfigError, match=f"for strategy 'x' {why}"):
         check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts)
+
+
+@pytest.mark.parametrize(
+    ("upload", "why"),
+    [
+        (None, None),
+        (Upload(np.ones(2)), None),
+        (Upload(), None),
+        (Upload(single=True), "sends each update by itself"),
+        (Upload(np.ones(2), losses=True), "tells hospitals' losses"),
+        (Upload(np.ones(2), what="parameters"), "sends whole models"),
+        (Upload(np.ones((2, 2)), sums=2), "puts an update into several sums"),
+    ],
+)
+def test_uploads_that_clipped_sums_are_not_enough_for(upload, why) -> None:
+    if why is None:
+        check_sent(LocalProblem(IDS, upload), "x")
+        return
+    with pytest.raises(ConfigError, match=f"^privacy.unit: strategy 'x' {why}"):
+        check_sent(LocalProblem(IDS, upload), "x")
