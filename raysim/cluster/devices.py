@@ -19,6 +19,23 @@ def resolve_device(device: str) -> tuple[str, str]:
     return "cuda" if torch.cuda.is_available() else "cpu", seen
 
 
+def settle_device(device: str, gpus: float) -> None:
+    """Have this process compute on ``device``, of which it holds ``gpus``, a fraction or a number of cards.
+
+    A fraction of a card is that part of its memory: a process that would take more runs out of memory itself, and
+    leaves its neighbours theirs. Convolutions are computed in float32, not in TF32 with its ten bits, and by algorithms
+    that give the same bits each time.
+    """
+    if device != "cuda":
+        return
+    import torch
+
+    from raysim.training.kernels.gpu_memory import claim
+
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = False, True
+    claim(gpus)
+
+
 def check_device(wanted: str, resolved: str, seen: str) -> str | None:
     """A warning where a GPU was reserved and torch sees none, or None. Raises ``ResourceError`` for ``cuda`` without
     one.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
-from raysim.cluster.devices import resolve_device
+from raysim.cluster.devices import resolve_device, settle_device
 from raysim.cluster.lines import Number, Switchboard
 from raysim.cluster.shipping import Receiver, Shipment
 from raysim.cluster.software import software
@@ -40,15 +40,23 @@ class HospitalActor:
     """
 
     def __init__(
-        self, folders: Sequence[str], code: str | None, pools: bool, device: str, threads: int, *served: Ids
+        self,
+        folders: Sequence[str],
+        code: str | None,
+        pools: bool,
+        device: str,
+        gpus: float,
+        threads: int,
+        *served: Ids,
     ) -> None:
         """``folders`` may hold modules of the user's; ``code``: see :func:`raysim.core.compute.settle`.
 
-        ``served`` are the ids of its hospitals, see :data:`PIECE`.
+        ``gpus`` is what it holds of them, ``served`` are the ids of its hospitals, see :data:`PIECE`.
         """
         search_only(folders)
         settle(threads, code)
         self._resolved, self._seen = resolve_device(device)
+        settle_device(self._resolved, gpus)
         self._receiver = Receiver()
         self._group = HospitalGroup(
             np.concatenate(served), pools=pools, device=self._resolved, open=self._receiver.open

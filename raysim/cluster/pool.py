@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
 from raysim.cluster.answers import fetch, first_answers, first_line, has_died
-from raysim.cluster.devices import check_device, resolve_device
+from raysim.cluster.devices import check_device, resolve_device, settle_device
 from raysim.cluster.hospital_actor import HospitalActor
 from raysim.cluster.lines import DIAL_SECONDS, Lines, packed
 from raysim.cluster.placement import Placement
@@ -49,6 +49,7 @@ class LocalPool:
     def __init__(self, placement: Placement, device: str) -> None:
         resolved, seen = resolve_device(device)
         self.warning = check_device(device, resolved, seen)
+        settle_device(resolved, 1.0)  # groups of one process share its memory
         self.served = placement.served
         opened = lru_cache(maxsize=16)(mapped)  # once for all groups
         self._groups = [
@@ -107,7 +108,7 @@ class RayPool:
                 options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement.bundle(i))
             threads = max(1, int(cpus)) if i in placement.overrides else 1
             pieces = np.array_split(ids, -(-len(ids) // PIECE) or 1)
-            self.actors.append(actor.options(**options).remote(folders, code, i == 0, device, threads, *pieces))
+            self.actors.append(actor.options(**options).remote(folders, code, i == 0, device, gpus, threads, *pieces))
 
     def __getstate__(self) -> dict[str, Any]:
         # A coordinator that this object travels to makes its own calls.

@@ -36,7 +36,7 @@ from raysim.engine.visits.starts import Parameters, parameters
 from raysim.engine.visits.tasks import Tasks
 from raysim.privacy.clip import clipped
 from raysim.strategies.base import LocalProblem
-from raysim.training.base import Model, Moments, Optimizer, Task
+from raysim.training.base import DeviceFull, Model, Moments, Optimizer, Task
 
 
 class LocalTraining:
@@ -140,16 +140,25 @@ class LocalTraining:
             if release.patients.pooled:  # hospitals stay at their starts
                 return np.stack([task.start for task in tasks])
             tasks = [self._private(release.patients, task, j) for task, j in zip(tasks, some, strict=True)]
+        return self._train_named(tasks, optimizer, some)
+
+    def _train_named(self, tasks: Sequence[Task], optimizer: Optimizer, some: Sequence[int]) -> NDArray[Any]:
+        """What the kernel makes of ``tasks``, the entries ``some``; an error names the hospital that it comes from."""
         try:
             return self._model.train(tasks, optimizer)
         except RaysimError:
             raise
+        except DeviceFull as error:
+            with self._named(some[error.task]):
+                raise
         except Exception:
-            # Train them one by one, so that the error names the hospital that it comes from.
             for task, j in zip(tasks, some, strict=True):
-                with named(self._open(False), int(self._plan.ids[j]), f"training in round {self._plan.round}"):
+                with self._named(j):
                     self._model.train([task], optimizer)
             raise
+
+    def _named(self, j: int) -> named:
+        return named(self._open(False), int(self._plan.ids[j]), f"training in round {self._plan.round}")
 
     def _private(self, release: PatientRelease, task: Task, j: int) -> Task:
         """Entry ``j``'s task under a guarantee for its patients."""
@@ -172,7 +181,7 @@ class LocalTraining:
         if variates.renew == "gradient":
             whole = [replace(task, pulls=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
             decay = self._plan.work.optimizer.weight_decay
-            trained = self._model.train(whole, Optimizer("sgd", 1.0, 0, decay))
+            trained = self._train_named(whole, Optimizer("sgd", 1.0, 0, decay), some)
         batch, renewed = self._tasks.optimizer(phase.visit).batch_size, []
         for task, end, j in zip(tasks, trained, some, strict=True):
             variate = self._tasks.variate(int(self._plan.ids[j])).copy()

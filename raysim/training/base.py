@@ -169,6 +169,14 @@ class ContrastTerm:
     """Parameters ``[P]`` of the hospital's last local model, whose representations repel."""
 
 
+class DeviceFull(Exception):
+    """The device has too little memory to train the task ``task`` of a call, even by itself."""
+
+    def __init__(self, task: int, text: str) -> None:
+        super().__init__(text)
+        self.task = task
+
+
 class Model(Protocol):
     """A model family bound to ``F`` features, to ``C`` classes or a real label, and to a device and precision.
 
@@ -196,7 +204,10 @@ class Model(Protocol):
         ...
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """LocalSGD for each task: the parameters after training, ``[len(tasks), P]`` in the run's precision."""
+        """LocalSGD for each task: the parameters after training, ``[len(tasks), P]`` in the run's precision.
+
+        A model on a device of its own may raise :class:`DeviceFull`.
+        """
         ...
 
 

@@ -205,6 +205,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "training/test_class_weights",
         "training/test_clipped",
         "training/test_dense",
+        "training/test_gpu_memory",
         "training/test_kernels",
         "training/test_objective",
         "training/test_private_steps",

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from raysim.core.streams import stream
 from raysim.training.base import Model, Optimizer, Task
-from raysim.training.kernels import batched, linear
+from raysim.training.kernels import batch_schedule, linear
 from raysim.training.kernels.batched import Cohort, Dense
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.kernels.modules.vmapped import Vmapped
+from raysim.training.kernels.resident import Resident
 from raysim.training.models import build_model
 
 HIDDEN = (5, 4)
@@ -195,13 +196,13 @@ def test_groups_of_a_cohort_change_nothing(monkeypatch: pytest.MonkeyPatch, batc
     tasks = make_tasks([9, 0, 4, 20, 1, 6], 3, 2, model.layout.size, pulls=1)
     tasks[2] = replace(tasks[2], epochs=5)
     whole = model.train(tasks, Optimizer("adam", 0.1, batch_size))
-    monkeypatch.setattr(batched, limit, 3 * 2 * (batch_size or 20))
-    assert len(list(batched.groups(tasks, batch_size))) > 1
+    monkeypatch.setattr(batch_schedule, limit, 3 * 2 * (batch_size or 20))
+    assert len(list(batch_schedule.groups(tasks, batch_size))) > 1
     close(model.train(tasks, Optimizer("adam", 0.1, batch_size)), whole, 1e-10)
 
 
 def test_resident_copies_are_made_once_and_live_as_long_as_the_rows(tmp_path: Path) -> None:
-    resident, int64 = batched.Resident(torch.device("cpu")), np.dtype(np.int64)
+    resident, int64 = Resident(torch.device("cpu")), np.dtype(np.int64)
     np.save(tmp_path / "X.npy", np.arange(12))
     for rows in (np.arange(12), np.load(tmp_path / "X.npy", mmap_mode="r")):
         first = resident(rows[3:6], int64)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from raysim.core.errors import HospitalFailed, RaysimError
+from raysim.core.errors import HospitalFailed, RaysimError, ResourceError
 from raysim.data.federation import Federation
 from raysim.strategies.base import POOLED
 from raysim.strategies.shared import exits
+from raysim.training.base import DeviceFull
 
 
 class named:
-    """Context that turns an error into a :class:`HospitalFailed` with the hospital's name and what it was ``doing``."""
+    """Context that turns an error into a :class:`HospitalFailed` with the hospital's name and what it was ``doing``.
+
+    Where a GPU's memory is full, it is a :class:`ResourceError`.
+    """
 
     def __init__(self, federation: Federation, hospital: int, doing: str) -> None:
         self._name = "pooled rows" if hospital == POOLED else federation.hospitals[hospital]
@@ -26,6 +31,17 @@ class named:
                 f"hospital '{self._name}' failed while {self._doing}: what it ran {exits.said(error)}; raise an error "
                 "instead"
             ) from None
+        if isinstance(error, Exception) and _of_full_memory(error):
+            raise ResourceError(
+                f"hospital '{self._name}' found too little memory on the GPU while {self._doing} "
+                f"({str(error).splitlines()[0]}); lower training.batch_size, raise resources.gpus_per_actor or set "
+                "resources.device: cpu"
+            ) from error
         if isinstance(error, Exception) and not isinstance(error, RaysimError):
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             raise HospitalFailed(f"hospital '{self._name}' failed while {self._doing}: {text}") from error
+
+
+def _of_full_memory(error: Exception) -> bool:
+    torch = sys.modules.get("torch")  # a process that has not imported it has no GPU
+    return isinstance(error, DeviceFull) or (torch is not None and isinstance(error, torch.OutOfMemoryError))

@@ -2,30 +2,36 @@
 
 Every step is one product for all hospitals that still have a batch to go. On a CPU the numpy kernels are faster for any
 number and size of hospitals measured (``benchmarks/kernels.py``), so there only tests use this module.
-A hospital's result agrees with those kernels up to rounding; it is not reproducible bit for bit, since a GPU library
-chooses the order of summation by the size of a product.
+A hospital's result agrees with those kernels up to rounding. The shapes of its products do not depend on the other
+hospitals of a call. How many of these there are may still change its last bits: a GPU's library chooses the order of
+summation by the size of the whole product.
+
+As many hospitals train in a call as fit into the memory of the GPU that the process may take (``gpu_memory.py``). What
+one takes is measured on its first step. A call that runs out of memory all the same is repeated with fewer hospitals.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raysim.training.base import Layout, Model, Moments, Optimizer, Task
+from raysim.training.base import DeviceFull, Layout, Model, Moments, Optimizer, Task
+from raysim.training.kernels.batch_schedule import example, groups, padded, schedule, steps_of
 from raysim.training.kernels.clipped import Clippable
-from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM, combined_pull, rows_per_batch
+from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM, combined_pull
+from raysim.training.kernels.gpu_memory import USED, Memory, fitting, gibibytes, memory_of
+from raysim.training.kernels.resident import Resident
 from raysim.training.losses import LOG_LOSS
 
-CELLS = 2**27  # the most cells (hospitals * rows of a batch * features) that one step may gather: half a GB in float32
-SCHEDULED = 2**25  # the most rows (steps * hospitals * rows of a batch) that one schedule may number: 128 MiB
+T = TypeVar("T")
 
 
 class Gradient(Protocol):
@@ -96,12 +102,16 @@ class Cohort:
         self._one_by_one = host.train
         self._gradient, self._dtype = gradient, np.dtype(precision)
         self._device = torch.device(device)
-        self._resident = Resident(self._device)
+        self._memory = memory_of(self._device)
+        self._resident = Resident(self._device, math.inf if self._memory is None else self._memory.free() / 2)
+        self._one_step: dict[Hashable, int] = {}  # bytes of a hospital's step, by what it needs
+        self._most = math.inf  # bytes of a call, by the plan; less after a call that ran out of memory
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """LocalSGD for all tasks, ``[len(tasks), P]``.
 
-        If any task has a contrastive term or private steps, ``host`` trains all of them.
+        If any task has a contrastive term or private steps, ``host`` trains all of them. Raises ``DeviceFull`` for a
+        task that the device has too little memory for.
         """
         if any(task.contrast is not None or task.private is not None for task in tasks):
             return self._one_by_one(tasks, optimizer)
@@ -109,10 +119,62 @@ class Cohort:
         for task, theta in zip(tasks, thetas, strict=True):
             theta[:] = task.start
         for group in groups(tasks, optimizer.batch_size):
-            thetas[group] = self._together([tasks[h] for h in group], optimizer).cpu().numpy()
+            members = [tasks[h] for h in group]
+            if self._memory is None:
+                thetas[group] = self._together(members, optimizer)
+            else:
+                self._in_calls(self._memory, group, members, optimizer, thetas)
         return thetas
 
-    def _together(self, tasks: Sequence[Task], optimizer: Optimizer) -> Tensor:
+    def _in_calls(
+        self, memory: Memory, group: list[int], tasks: list[Task], optimizer: Optimizer, thetas: NDArray[Any]
+    ) -> None:
+        """Train the ``tasks`` of a group into their rows of ``thetas``, as many in a call as fit into ``memory``."""
+        needs = self._needs(memory, tasks, optimizer)
+        emptied = False  # since the last call that succeeded
+        while group:
+            free = memory.free()
+            count = fitting(needs, min(USED * free, self._most))
+            trained = self._unless_full(memory, partial(self._together, tasks[:count], optimizer))
+            if trained is not None:
+                thetas[group[:count]] = trained
+                group, tasks, needs, emptied = group[count:], tasks[count:], needs[count:], False
+                continue
+            if count > 1:
+                self._most = sum(needs[:count]) / 2
+            elif emptied:
+                text = f"it needs {gibibytes(max(needs[0], free))} or more of the GPU, and {gibibytes(free)} are free"
+                raise DeviceFull(group[0], text)
+            emptied = True
+
+    def _needs(self, memory: Memory, tasks: Sequence[Task], optimizer: Optimizer) -> list[int]:
+        """Bytes that each task of a group takes in a call."""
+        size, item = optimizer.batch_size, self._dtype.itemsize
+        width, distinct = padded(size, len(tasks[0].y)), steps_of(tasks[0], size) if size else 1
+        like = example(tasks, width)
+        extras = (optimizer.weight_decay == 0, like.linear is None, like.frozen is None, like.weights is None)
+        key = (optimizer.name, width, *extras)
+        if key not in self._one_step:
+            measure = partial(memory.peak, partial(self._together, [like], optimizer))
+            self._unless_full(memory, measure)  # what libraries allocate once, at their first call, is not of a step
+            measured = self._unless_full(memory, measure)
+            self._one_step[key] = memory.free() + 1 if measured is None else measured
+        # Rows lie there twice, kept and put together with the others'; a label takes 8 bytes at most.
+        row = 2 * (tasks[0].X.shape[1] * item + 8) + item
+        scheduled = 4 * distinct * (width + 1)
+        return [self._one_step[key] + len(task.y) * row + scheduled for task in tasks]
+
+    def _unless_full(self, memory: Memory, run: Callable[[], T]) -> T | None:
+        """What ``run`` returns; None where memory runs out, and then nothing is kept on the device for later."""
+        try:
+            return run()
+        except torch.OutOfMemoryError:
+            pass  # the error holds the tensors of the call until it is left
+        self._resident.clear()
+        memory.release()
+        return None
+
+    def _together(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """``[H, P]`` for tasks that are sorted by their number of steps, the most first."""
         plan = schedule(tasks, optimizer.batch_size)
         X = torch.cat([self._resident(task.X, self._dtype) for task in tasks])
@@ -128,7 +190,8 @@ class Cohort:
             share = (column < count).to(X.dtype) / count
             step(active, X[picked], y[picked], share if weights is None else share * weights[picked])
         step.end(tasks)
-        return theta
+        trained: NDArray[Any] = theta.cpu().numpy()
+        return trained
 
     def _weights(self, tasks: Sequence[Task]) -> Tensor | None:
         """The weights of the rows of all tasks, one after another; None where no task has any."""
@@ -223,84 +286,3 @@ class _Step:
         count = self._count[:active, None]
         scale = (second / (1 - BETA2**count).to(theta.dtype)).sqrt_().add_(EPSILON)
         theta -= first / scale * (rate / (1 - BETA1**count).to(theta.dtype))
-
-
-@dataclass(frozen=True)
-class BatchSchedule:
-    """All batches of some hospitals, those with the most steps first.
-
-    ``rows [T, H, B]`` are indices into the concatenated rows of all hospitals: of each hospital's ``B`` the first
-    ``counts [T, H]`` are the batch, the others padding (the hospital's first row). ``active``: how many hospitals have
-    a batch at each step. ``T`` is the number of steps, or 1 for full batches, whose steps are all alike.
-    """
-
-    rows: NDArray[np.int32]
-    counts: NDArray[np.int32]
-    active: list[int]
-
-
-def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
-    """The batches of ``tasks``, which are sorted by their number of steps (epochs times batches), the most first."""
-    sizes = [len(task.y) for task in tasks]
-    widths = [rows_per_batch(batch_size, n) for n in sizes]
-    batches = [-(-n // width) for n, width in zip(sizes, widths, strict=True)]
-    steps = [task.epochs * count for task, count in zip(tasks, batches, strict=True)]
-    distinct = steps[0] if batch_size else 1
-    rows = np.zeros((distinct, len(tasks), max(widths)), np.int32)
-    counts = np.ones((distinct, len(tasks)), np.int32)
-    first = 0
-    for h, (task, n, width, count) in enumerate(zip(tasks, sizes, widths, batches, strict=True)):
-        rows[:, h] = first
-        for epoch in range(task.epochs if batch_size else 1):
-            order = np.arange(n) if width == n else task.batches(epoch).permutation(n)
-            padded = np.full(count * width, first)
-            padded[:n] += order
-            part = slice(epoch * count, (epoch + 1) * count)
-            rows[part, h, :width] = padded.reshape(count, width)
-            counts[part, h] = width
-            counts[part.stop - 1, h] = n - (count - 1) * width
-        first += n
-    return BatchSchedule(rows, counts, [sum(s > t for s in steps) for t in range(steps[0])])
-
-
-def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
-    """Indices of tasks with work to do, the most steps first, in groups that fit ``CELLS`` and ``SCHEDULED``."""
-    shapes = {}  # steps and rows of a batch
-    for h, task in enumerate(tasks):
-        n = len(task.y)
-        if n and task.epochs:
-            width = rows_per_batch(batch_size, n)
-            shapes[h] = task.epochs * -(-n // width), width
-    group: list[int] = []
-    widest = 0
-    for h in sorted(shapes, key=shapes.__getitem__, reverse=True):
-        widest = max(widest, shapes[h][1])
-        rows = (len(group) + 1) * widest
-        steps = shapes[group[0]][0] if group and batch_size else 1
-        if group and (rows * tasks[h].X.shape[1] > CELLS or rows * steps > SCHEDULED):
-            yield group
-            group, widest = [], shapes[h][1]
-        group.append(h)
-    if group:
-        yield group
-
-
-class Resident:
-    """Copies of hospitals' constant rows on the device, kept for as long as the original memory exists."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._held: dict[Hashable, tuple[weakref.ref[Any], Tensor]] = {}
-
-    def __call__(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
-        """``array`` on the device as ``dtype``; sent only the first time that this part of memory is asked for."""
-        owner = array
-        while isinstance(owner.base, np.ndarray):  # each round may bring a new view of the federation's rows
-            owner = owner.base
-        key = (array.ctypes.data, array.shape, array.strides, array.dtype.str)
-        held = self._held.get(key)
-        if held is None or held[0]() is not owner:
-            copy = torch.from_numpy(np.array(array, dtype)).to(self._device)
-            held = weakref.ref(owner, lambda _: self._held.pop(key, None)), copy
-            self._held[key] = held
-        return held[1]

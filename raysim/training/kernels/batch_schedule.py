@@ -1,0 +1,111 @@
+"""Which hospitals train in one call of the batched kernels, and the batches of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.training.base import Task
+from raysim.training.kernels.descent import rows_per_batch
+
+CELLS = 2**27  # the most cells (hospitals * rows of a batch * features) that one step may gather: half a GB in float32
+SCHEDULED = 2**25  # the most rows (steps * hospitals * rows of a batch) that one schedule may number: 128 MiB
+
+
+@dataclass(frozen=True)
+class BatchSchedule:
+    """All batches of some hospitals, those with the most steps first.
+
+    ``rows [T, H, B]`` are indices into the concatenated rows of all hospitals: of each hospital's ``B`` the first
+    ``counts [T, H]`` are the batch, the others padding (the hospital's first row). ``active``: how many hospitals have
+    a batch at each step. ``T`` is the number of steps, or 1 for full batches, whose steps are all alike.
+    """
+
+    rows: NDArray[np.int32]
+    counts: NDArray[np.int32]
+    active: list[int]
+
+
+def padded(batch_size: int, n: int) -> int:
+    """How many rows the batches of a hospital with ``n`` rows are padded to, B: by less than a half.
+
+    A hospital's products then have shapes of its own, whoever else is in the call, and few hospitals need a call of
+    their own: the widths are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``.
+    """
+    width = rows_per_batch(batch_size, n)
+    grain = 1 << max(0, width.bit_length() - 2)
+    wide = -(-width // grain) * grain
+    return min(wide, batch_size) if batch_size else wide
+
+
+def steps_of(task: Task, batch_size: int) -> int:
+    """The steps of a visit: epochs times batches."""
+    n = len(task.y)
+    return task.epochs * -(-n // rows_per_batch(batch_size, n))
+
+
+def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
+    """The batches of ``tasks``, which are sorted by their number of steps, the most first."""
+    sizes = [len(task.y) for task in tasks]
+    widths = [rows_per_batch(batch_size, n) for n in sizes]
+    steps = [steps_of(task, batch_size) for task in tasks]
+    distinct = steps[0] if batch_size else 1
+    rows = np.zeros((distinct, len(tasks), max(padded(batch_size, n) for n in sizes)), np.int32)
+    counts = np.ones((distinct, len(tasks)), np.int32)
+    first = 0
+    for h, (task, n, width) in enumerate(zip(tasks, sizes, widths, strict=True)):
+        count = -(-n // width)
+        rows[:, h] = first
+        for epoch in range(task.epochs if batch_size else 1):
+            order = np.arange(n) if width == n else task.batches(epoch).permutation(n)
+            filled = np.full(count * width, first)
+            filled[:n] += order
+            part = slice(epoch * count, (epoch + 1) * count)
+            rows[part, h, :width] = filled.reshape(count, width)
+            counts[part, h] = width
+            counts[part.stop - 1, h] = n - (count - 1) * width
+        first += n
+    return BatchSchedule(rows, counts, [sum(s > t for s in steps) for t in range(steps[0])])
+
+
+def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
+    """Indices of tasks with work to do, in groups of one width that fit ``CELLS`` and ``SCHEDULED``.
+
+    In a group, those with the most steps come first.
+    """
+    shapes = {
+        h: (padded(batch_size, len(task.y)), steps_of(task, batch_size))
+        for h, task in enumerate(tasks)
+        if len(task.y) and task.epochs
+    }
+    group: list[int] = []
+    for h in sorted(shapes, key=shapes.__getitem__, reverse=True):
+        width, steps = shapes[group[0] if group else h]
+        rows = (len(group) + 1) * width
+        scheduled = rows * (steps if batch_size else 1)
+        if group and (shapes[h][0] < width or rows * tasks[h].X.shape[1] > CELLS or scheduled > SCHEDULED):
+            yield group
+            group = []
+        group.append(h)
+    if group:
+        yield group
+
+
+def example(tasks: Sequence[Task], width: int) -> Task:
+    """A visit of one batch of ``width`` rows, all zero, with every kind of array that any of ``tasks`` has."""
+    like, P = tasks[0], len(tasks[0].start)
+    return Task(
+        X=np.zeros((width, like.X.shape[1]), like.X.dtype),
+        y=np.zeros(width, like.y.dtype),
+        start=like.start,
+        pulls=(),
+        epochs=1,
+        learning_rate=0.0,
+        batches=like.batches,
+        linear=np.zeros(P) if any(task.pulls or task.linear is not None for task in tasks) else None,
+        frozen=np.zeros(P, np.bool_) if any(task.frozen is not None for task in tasks) else None,
+        weights=np.ones(width) if any(task.weights is not None for task in tasks) else None,
+    )

@@ -1,0 +1,90 @@
+"""The memory of a GPU: what this process may take of it, and how many hospitals go into one call of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+USED = 0.8
+"""The part of a process's free memory that is planned with; the rest is lost between pieces and to CUDA itself."""
+
+_shares: dict[int, float] = {}
+"""The part of each device that this process may take, where it is not all of it."""
+
+
+class Memory(Protocol):
+    """A device's memory, in bytes."""
+
+    def free(self) -> int:
+        """What this process may still take."""
+        ...
+
+    def peak(self, run: Callable[[], object]) -> int:
+        """The most that ``run`` held at once."""
+        ...
+
+    def release(self) -> None:
+        """Give back to the device what is kept for later use."""
+        ...
+
+
+class CudaMemory:
+    """The memory of a CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = torch.cuda.current_device() if device.index is None else device.index
+
+    def free(self) -> int:
+        """See :class:`Memory`."""
+        free, total = torch.cuda.mem_get_info(self._device)
+        reserved, held = torch.cuda.memory_reserved(self._device), torch.cuda.memory_allocated(self._device)
+        return room(free, total, reserved, held, _shares.get(self._device, 1.0))
+
+    def peak(self, run: Callable[[], object]) -> int:
+        """See :class:`Memory`."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before = torch.cuda.memory_allocated(self._device)
+        run()
+        return torch.cuda.max_memory_allocated(self._device) - before
+
+    def release(self) -> None:
+        """See :class:`Memory`."""
+        torch.cuda.empty_cache()
+
+
+def memory_of(device: torch.device) -> Memory | None:
+    """The memory of a GPU; None for devices whose memory is not planned."""
+    return CudaMemory(device) if device.type == "cuda" else None
+
+
+def claim(share: float) -> None:
+    """Let this process take the part ``share`` of its GPU's memory, and no more; from 1 on it may take all."""
+    if share < 1:
+        device = torch.cuda.current_device()
+        torch.cuda.set_per_process_memory_fraction(share, device)
+        _shares[device] = share
+
+
+def room(free: int, total: int, reserved: int, held: int, share: float) -> int:
+    """Bytes that a process may still take of a card with ``total`` bytes, of which ``free`` are nobody's.
+
+    The process has ``reserved`` bytes, of which tensors hold ``held``, and may have the part ``share`` of the card.
+    """
+    return max(0, min(free + reserved, int(share * total)) - held)
+
+
+def fitting(needs: Sequence[int], free: float) -> int:
+    """How many hospitals go into a call: the first whose ``needs`` fit into ``free`` bytes together, at least one."""
+    return max(1, int(np.searchsorted(np.cumsum(needs), free, side="right")))
+
+
+def gibibytes(size: float) -> str:
+    """``size`` bytes for a reader.
+
+    >>> gibibytes(3.1 * 2**30)
+    '3.1 GiB'
+    """
+    return f"{size / 2**30:.3g} GiB"

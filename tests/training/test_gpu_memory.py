@@ -1,0 +1,287 @@
+"""How many hospitals go into a call on a GPU, with a memory of a set size in the place of a card's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from raysim.cluster.devices import settle_device
+from raysim.core.errors import ResourceError
+from raysim.engine.visits.naming import named
+from raysim.strategies.base import Strategy
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.scaffold import Scaffold
+from raysim.training.base import DeviceFull, Moments, Optimizer, Task
+from raysim.training.kernels import batched, gpu_memory
+from raysim.training.kernels.batch_schedule import groups, padded
+from raysim.training.kernels.batched import Cohort, Dense
+from raysim.training.kernels.gpu_memory import CudaMemory, claim, fitting, room
+from raysim.training.kernels.logistic import LogisticModel
+from raysim.training.kernels.modules.vmapped import Vmapped
+from raysim.training.kernels.resident import Resident
+from tests.conftest import MakeFederation, play
+from tests.training.test_kernels import make_tasks, plain_loop
+
+F, C, HIDDEN = 16, 16, (32, 16)  # the vectors of all hospitals begin at multiples of 64 bytes
+STEP = 1000
+
+
+class Card:
+    """``size`` bytes of memory, of which the step of a hospital takes ``STEP``."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.measured = size, 0
+
+    def free(self) -> int:
+        return self.size
+
+    def peak(self, run: Callable[[], object]) -> int:
+        run()
+        self.measured += 1
+        return STEP
+
+    def release(self) -> None:
+        pass
+
+
+class Crowded:
+    """A gradient for at most ``most`` hospitals; ``calls`` are the numbers of hospitals whose calls began."""
+
+    def __init__(self, inner: Any, most: int) -> None:
+        self._inner, self.most, self.calls = inner, most, list[int]()
+
+    def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
+        self.calls.append(len(theta))
+        if len(theta) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        self._inner.accumulate(theta, X, y, weight, into)
+
+
+def cohort(
+    monkeypatch: pytest.MonkeyPatch, kind: str = "dense", *, most: int = 10**9, card: Card | None = None
+) -> tuple[Cohort, Crowded]:
+    monkeypatch.setattr(batched, "memory_of", lambda device: card)
+    monkeypatch.setattr("tests.training.test_kernels.HIDDEN", HIDDEN)
+    host = plain_loop("mlp", F, C, "float32")
+    gradient = Crowded(
+        Dense((F, *HIDDEN, C)) if kind == "dense" else Vmapped(host.module, host.layout),
+        most,
+    )
+    return Cohort(host, gradient, device="cpu", precision="float32"), gradient
+
+
+def visits(P: int, sizes: tuple[int, ...] = (70, 64, 33, 48, 40, 90)) -> list[Task]:
+    tasks = make_tasks(sizes, F, C, P, pulls=1, rate=0.01, dtype=np.float32)
+    frozen = np.arange(P) % 5 == 0
+    return [replace(t, moments=Moments(), weights=np.linspace(0.5, 2, len(t.y)), frozen=frozen) for t in tasks]
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "reserved", "held", "share", "expected"),
+    [
+        (600, 1000, 0, 0, 1.0, 600),  # others have 400
+        (600, 1000, 100, 0, 1.0, 700),  # and what this process keeps is its own
+        (600, 1000, 100, 30, 1.0, 670),  # but for what it uses
+        (1000, 1000, 0, 0, 0.25, 250),  # the first of four actors
+        (250, 1000, 0, 0, 0.25, 250),  # the last of them
+        (100, 1000, 0, 0, 0.25, 100),  # a stranger has taken some
+        (700, 1000, 200, 150, 0.25, 100),
+        (0, 1000, 250, 250, 0.25, 0),
+        (500, 1000, 300, 300, 0.25, 0),  # it has more than its share already
+    ],
+)
+def test_room(free: int, total: int, reserved: int, held: int, share: float, expected: int) -> None:
+    assert room(free, total, reserved, held, share) == expected
+
+
+@pytest.mark.parametrize(
+    ("needs", "free", "expected"),
+    [([10, 10, 10], 30, 3), ([10, 10, 10], 29, 2), ([30, 1, 1], 31, 2), ([31, 1], 30, 1), ([5], 0, 1)],
+)
+def test_those_that_fit(needs: list[int], free: int, expected: int) -> None:
+    assert fitting(needs, free) == expected
+
+
+def test_a_card_s_figures_and_a_share_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(gpu_memory, "_shares", {})
+    for name, value in (("mem_get_info", (700, 1000)), ("memory_reserved", 200), ("memory_allocated", 150)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: asked.append(given))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", asked.append)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 190)
+    memory = CudaMemory(torch.device("cuda"))
+    claim(1.0)
+    assert memory.free() == 750
+    claim(0.25)
+    assert memory.free() == 100
+    assert memory.peak(lambda: asked.append("run")) == 40
+    assert asked == [(0.25, 0), 0, "run"]
+
+
+def test_a_process_on_a_gpu_has_its_share_and_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    cudnn, claimed = SimpleNamespace(allow_tf32=True, deterministic=False), list[float]()
+    monkeypatch.setattr(torch.backends, "cudnn", cudnn)
+    monkeypatch.setattr(gpu_memory, "claim", claimed.append)
+    settle_device("cpu", 0.5)
+    assert cudnn.allow_tf32
+    assert not claimed
+    settle_device("cuda", 0.5)
+    assert (cudnn.allow_tf32, cudnn.deterministic, claimed) == (False, True, [0.5])
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "widths"),
+    [
+        (0, {1: 1, 2: 2, 3: 3, 5: 6, 6: 6, 7: 8, 9: 12, 13: 16, 17: 24, 33: 48, 100: 128}),
+        (10, {1: 1, 5: 6, 7: 8, 9: 10, 10: 10, 11: 10, 500: 10}),
+    ],
+)
+def test_widths(batch_size: int, widths: dict[int, int]) -> None:
+    assert {n: padded(batch_size, n) for n in widths} == widths
+
+
+def test_a_group_has_one_width_and_the_most_steps_first() -> None:
+    tasks = make_tasks([3, 40, 9, 0, 17, 100], 2, 2, 4, epochs=1)
+    assert list(groups(tasks, 8)) == [[5, 1, 4, 2], [0]]
+    assert list(groups(tasks, 0)) == [[5], [1], [4], [2], [0]]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("kind", ["dense", "vmap"])
+@pytest.mark.parametrize("batch_size", [0, 16])
+def test_running_out_of_memory_changes_no_bit(
+    kind: str, optimizer: str, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms = Optimizer(optimizer, 0.01, batch_size, weight_decay=0.1)
+    model, _ = cohort(monkeypatch, kind)
+    tasks = visits(model.layout.size, (70, 64, 66, 71, 80, 90))
+    whole = model.train(tasks, terms)
+    for most in (1, 2, 4):
+        model, gradient = cohort(monkeypatch, kind, most=most, card=Card(10**9))
+        again = [replace(task, moments=Moments()) for task in tasks]
+        assert model.train(again, terms).tobytes() == whole.tobytes()
+        assert max(gradient.calls) > most
+        for task, other in zip(tasks, again, strict=True):
+            assert task.moments is not None
+            assert other.moments is not None
+            assert other.moments.steps == task.moments.steps
+            np.testing.assert_array_equal(other.moments.first, task.moments.first)
+            np.testing.assert_array_equal(other.moments.second, task.moments.second)
+
+
+def test_a_call_has_the_hospitals_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of each 64 rows: twice 16 features of 4 bytes and a label of 8; 4 steps of 16 rows and a count, of 4 bytes each.
+    needed = STEP + 64 * 2 * (16 * 4 + 8) + 64 * 4 + 4 * (16 + 1) * 4
+    for size, calls in ((3, [3, 3, 1]), (4, [4, 3]), (7, [7]), (0.5, [1] * 7)):
+        card = Card(int(size * needed / gpu_memory.USED) + 1)
+        model, gradient = cohort(monkeypatch, card=card)
+        tasks = make_tasks([64] * 7, F, C, model.layout.size, epochs=1, rate=0.01, dtype=np.float32)
+        trained = model.train(tasks, Optimizer("sgd", 0.01, 16))
+        assert gradient.calls[:2] == [1, 1]  # measured
+        assert gradient.calls[2::4] == calls
+        whole, _ = cohort(monkeypatch)
+        assert trained.tobytes() == whole.train(tasks, Optimizer("sgd", 0.01, 16)).tobytes()
+
+
+def test_a_step_is_measured_once_for_each_kind_of_visit(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card(10**9)
+    model, _ = cohort(monkeypatch, card=card)
+    plain = make_tasks([40, 40], F, C, model.layout.size, dtype=np.float32)
+    for tasks, optimizer, expected in (
+        (plain, Optimizer("sgd", 0.01, 16), 2),
+        (plain, Optimizer("sgd", 0.01, 16), 2),
+        (plain, Optimizer("adam", 0.01, 16), 4),
+        (plain, Optimizer("adam", 0.01, 32), 6),
+        (plain, Optimizer("adam", 0.01, 32, weight_decay=0.1), 8),
+        (visits(model.layout.size, (40, 40)), Optimizer("adam", 0.01, 32), 10),
+    ):
+        model.train(tasks, optimizer)
+        assert card.measured == expected
+
+
+def test_the_next_round_begins_with_what_went_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, gradient = cohort(monkeypatch, most=3, card=Card(10**9))
+    tasks = make_tasks([64] * 8, F, C, model.layout.size, dtype=np.float32)
+    model.train(tasks, Optimizer("sgd", 0.01, 16))
+    assert {8, 4, 2} <= set(gradient.calls)
+    gradient.calls.clear()
+    model.train(tasks, Optimizer("sgd", 0.01, 16))
+    assert set(gradient.calls) == {2}
+
+
+def test_rows_that_are_kept_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, gradient = cohort(monkeypatch, card=Card(0))
+    tasks = make_tasks([64] * 2, F, C, model.layout.size, dtype=np.float32)
+    monkeypatch.setattr(model, "_resident", Resident(torch.device("cpu")))
+    inner, cleared = gradient.accumulate, list[int]()
+
+    def full_once(*given: Any) -> None:
+        if len(gradient.calls) >= 4 and not cleared:
+            cleared.append(len(model._resident._held))
+            raise torch.OutOfMemoryError("full")
+        inner(*given)
+
+    monkeypatch.setattr(gradient, "accumulate", full_once)
+    trained = model.train(tasks, Optimizer("sgd", 0.01, 0))
+    whole, _ = cohort(monkeypatch)
+    assert trained.tobytes() == whole.train(tasks, Optimizer("sgd", 0.01, 0)).tobytes()
+    assert cleared[0] > 0
+
+
+def test_copies_are_kept_up_to_a_limit() -> None:
+    resident, arrays = Resident(torch.device("cpu"), 16), [np.arange(2.0) + k for k in range(3)]
+    first, second = (resident(array, np.dtype(np.float32)) for array in arrays[:2])
+    third = resident(arrays[2], np.dtype(np.float32))
+    assert resident(arrays[0], np.dtype(np.float32)) is first
+    assert resident(arrays[1], np.dtype(np.float32)) is second
+    assert resident(arrays[2], np.dtype(np.float32)) is not third
+    arrays.pop(0)
+    assert resident(arrays[1], np.dtype(np.float32)) is resident(arrays[1], np.dtype(np.float32))
+    resident.clear()
+    assert resident(arrays[0], np.dtype(np.float32)) is not second
+
+
+def test_a_hospital_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, federate: MakeFederation) -> None:
+    model, _ = cohort(monkeypatch, most=0, card=Card(2**31))
+    tasks = make_tasks([0, 3, 64], F, C, model.layout.size, dtype=np.float32)
+    with pytest.raises(DeviceFull, match="it needs 2 GiB or more of the GPU, and 2 GiB are free") as caught:
+        model.train(tasks, Optimizer("sgd", 0.01, 16))
+    assert caught.value.task == 2  # of the widest batches, and so the first
+    federation = federate([3, 4])
+    for error in (caught.value, torch.OutOfMemoryError("CUDA out of memory.\nmore")):
+        with pytest.raises(ResourceError) as line, named(federation, 1, "training in round 2"):
+            raise error
+        assert str(line.value) == (
+            f"hospital '{federation.hospitals[1]}' found too little memory on the GPU while training in round 2 "
+            f"({str(error).splitlines()[0]}); lower training.batch_size, raise resources.gpus_per_actor or set "
+            "resources.device: cpu"
+        )
+
+
+@pytest.mark.parametrize(("strategy", "call"), [(FedAvg(), 1), (Scaffold(renew="gradient"), 2)])
+def test_the_run_ends_with_the_hospital_s_name(
+    strategy: Strategy, call: int, federate: MakeFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation, train, calls = federate([3, 4, 5]), LogisticModel.train, list[int]()
+
+    def full(self: LogisticModel, tasks: Sequence[Task], optimizer: Optimizer) -> Any:
+        calls.append(len(tasks))
+        if len(calls) == call:
+            raise DeviceFull(2, "full")
+        return train(self, tasks, optimizer)
+
+    monkeypatch.setattr(LogisticModel, "train", full)
+    with pytest.raises(
+        ResourceError, match=rf"'{federation.hospitals[2]}' found .* while training in round 1 \(full\)"
+    ):
+        play(federation, strategy)
+    assert calls == [3] * call
