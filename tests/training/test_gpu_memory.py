@@ -19,13 +19,14 @@ from raysim.strategies.base import Strategy
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold
 from raysim.training.base import DeviceFull, Moments, Optimizer, Task
-from raysim.training.kernels import batched, gpu_memory
-from raysim.training.kernels.batch_schedule import groups, padded
+from raysim.training.kernels import batch_schedule, batched, gpu_memory
+from raysim.training.kernels.batch_schedule import example, groups, padded
 from raysim.training.kernels.batched import Cohort, Dense
-from raysim.training.kernels.gpu_memory import CudaMemory, claim, fitting, room
+from raysim.training.kernels.gpu_memory import CudaMemory, claim, fitting, memory_of, room
 from raysim.training.kernels.logistic import LogisticModel
 from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.kernels.resident import Resident
+from raysim.training.models import build_model
 from tests.conftest import MakeFederation, play
 from tests.training.test_kernels import make_tasks, plain_loop
 
@@ -112,8 +113,12 @@ def test_those_that_fit(needs: list[int], free: int, expected: int) -> None:
 def test_a_card_s_figures_and_a_share_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(gpu_memory, "_shares", {})
-    for name, value in (("mem_get_info", (700, 1000)), ("memory_reserved", 200), ("memory_allocated", 150)):
-        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    for name, values in (
+        ("mem_get_info", [(700, 1000), (80, 100)]),
+        ("memory_reserved", [200, 0]),
+        ("memory_allocated", [150, 0]),
+    ):
+        monkeypatch.setattr(torch.cuda, name, lambda device, values=values: values[device])
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: asked.append(given))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", asked.append)
@@ -125,6 +130,10 @@ def test_a_card_s_figures_and_a_share_of_it(monkeypatch: pytest.MonkeyPatch) -> 
     assert memory.free() == 100
     assert memory.peak(lambda: asked.append("run")) == 40
     assert asked == [(0.25, 0), 0, "run"]
+    other = memory_of(torch.device("cuda", 1))
+    assert isinstance(other, CudaMemory)
+    assert other.free() == 80
+    assert memory_of(torch.device("cpu")) is None
 
 
 def test_a_process_on_a_gpu_has_its_share_and_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +162,27 @@ def test_a_group_has_one_width_and_the_most_steps_first() -> None:
     tasks = make_tasks([3, 40, 9, 0, 17, 100], 2, 2, 4, epochs=1)
     assert list(groups(tasks, 8)) == [[5, 1, 4, 2], [0]]
     assert list(groups(tasks, 0)) == [[5], [1], [4], [2], [0]]
+
+
+@pytest.mark.parametrize(
+    ("limit", "batch_size", "value", "sizes"),
+    [
+        ("CELLS", 8, 3 * 8 * 2, [3, 2]),  # of 5 hospitals of 20 rows of 2 features
+        ("CELLS", 8, 3 * 8 * 2 - 1, [2, 2, 1]),
+        ("CELLS", 0, 3 * 24 * 2, [3, 2]),
+        ("SCHEDULED", 8, 3 * 8 * 6, [3, 2]),  # in 2 epochs of 3 batches
+        ("SCHEDULED", 8, 3 * 8 * 6 - 1, [2, 2, 1]),
+        ("SCHEDULED", 0, 3 * 24, [3, 2]),
+        ("SCHEDULED", 0, 3 * 24 - 1, [2, 2, 1]),
+    ],
+)
+def test_a_group_is_bounded(
+    limit: str, batch_size: int, value: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_schedule, limit, value)
+    found = list(groups(make_tasks([20] * 5, 2, 2, 4), batch_size))
+    assert [len(group) for group in found] == sizes
+    assert [h for group in found for h in group] == list(range(5))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
@@ -208,6 +238,40 @@ def test_a_step_is_measured_once_for_each_kind_of_visit(monkeypatch: pytest.Monk
         assert card.measured == expected
 
 
+def test_what_is_measured_has_all_that_a_visit_has() -> None:
+    plain = make_tasks([3, 4], 2, 2, 6)
+    bare = example(plain, 5)
+    assert (bare.X.shape, bare.y.shape, bare.linear, bare.frozen, bare.weights) == ((5, 2), (5,), None, None, None)
+    for extra in ({"linear": np.ones(6)}, {"frozen": np.ones(6, bool)}, {"weights": np.ones(4)}):
+        like = example([plain[0], replace(plain[1], **extra)], 5)
+        assert {name for name in ("linear", "frozen", "weights") if getattr(like, name) is not None} == set(extra)
+    assert example(make_tasks([3], 2, 2, 6, pulls=1), 5).linear is not None
+
+
+@pytest.mark.parametrize("kind", ["dense", "vmap"])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_no_tensor_is_made_on_another_device(kind: str, optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch's device without memory takes the place of a GPU: operations with tensors of a CPU fail on it too.
+    name, options = ("mlp", {"hidden": HIDDEN}) if kind == "dense" else ("fashion_cnn", {"dense": 8})
+    features = F if kind == "dense" else 784
+    model = build_model(name, features, 10, options=options, device="meta")
+    assert isinstance(model, Cohort)
+    returned: list[torch.device] = []
+
+    def cpu(tensor: Tensor) -> Tensor:
+        returned.append(tensor.device)
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+    monkeypatch.setattr(Tensor, "cpu", cpu)
+    monkeypatch.setattr(Tensor, "__int__", lambda _: 1)
+    P = model.layout.size
+    tasks = make_tasks([20, 9], features, 10, P, pulls=1, dtype=np.float32)
+    full = {"weights": np.ones(20), "frozen": np.zeros(P, bool), "linear": np.ones(P), "moments": Moments()}
+    tasks[0] = replace(tasks[0], **full)
+    assert model.train(tasks, Optimizer(optimizer, 0.1, 8, weight_decay=0.1)).shape == (2, P)
+    assert set(returned) == {torch.device("meta")}
+
+
 def test_the_next_round_begins_with_what_went_well(monkeypatch: pytest.MonkeyPatch) -> None:
     model, gradient = cohort(monkeypatch, most=3, card=Card(10**9))
     tasks = make_tasks([64] * 8, F, C, model.layout.size, dtype=np.float32)
@@ -247,7 +311,9 @@ def test_copies_are_kept_up_to_a_limit() -> None:
     arrays.pop(0)
     assert resident(arrays[1], np.dtype(np.float32)) is resident(arrays[1], np.dtype(np.float32))
     resident.clear()
-    assert resident(arrays[0], np.dtype(np.float32)) is not second
+    again = [resident(array, np.dtype(np.float32)) for array in arrays]
+    assert again[0] is not second
+    assert all(resident(array, np.dtype(np.float32)) is copy for array, copy in zip(arrays, again, strict=True))
 
 
 def test_a_hospital_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, federate: MakeFederation) -> None:

@@ -48,12 +48,12 @@ def steps_of(task: Task, batch_size: int) -> int:
 
 
 def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
-    """The batches of ``tasks``, which are sorted by their number of steps, the most first."""
+    """The batches of ``tasks``, which are :func:`padded` to one width; those with the most steps come first."""
     sizes = [len(task.y) for task in tasks]
     widths = [rows_per_batch(batch_size, n) for n in sizes]
     steps = [steps_of(task, batch_size) for task in tasks]
     distinct = steps[0] if batch_size else 1
-    rows = np.zeros((distinct, len(tasks), max(padded(batch_size, n) for n in sizes)), np.int32)
+    rows = np.zeros((distinct, len(tasks), padded(batch_size, sizes[0])), np.int32)
     counts = np.ones((distinct, len(tasks)), np.int32)
     first = 0
     for h, (task, n, width) in enumerate(zip(tasks, sizes, widths, strict=True)):
