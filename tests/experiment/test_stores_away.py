@@ -86,6 +86,7 @@ class Server:
 
 def serve(*options: str) -> None:
     """``mlflow server``, which here becomes the program that it would start: that would import all anew."""
+    warnings.simplefilter("ignore")  # it is no program of raysim's
     from mlflow import server
     from mlflow.cli import cli
 
@@ -95,7 +96,6 @@ def serve(*options: str) -> None:
         assert (python, option) == (sys.executable, "-m")
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
-    warnings.simplefilter("ignore")  # it is no program of raysim's
     server._exec_cmd = become
     cli(["server", *options])
 
