@@ -103,8 +103,8 @@ def test_images_of_another_size_are_refused(name: str, F: int) -> None:
     assert build_model(name, F, 10, options={}).layout.size > 10**5
     with pytest.raises(ConfigError, match=f"^model.name: {name} takes images of .*, {F} features, not 785$"):
         build_model(name, 785, 10, options={})
-    for dense in (0, -3, 1.5, True):
-        with pytest.raises(ConfigError, match=f"^model.dense: {dense} is not a whole number of at least 1$"):
+    for dense, shown in ((0, "0"), (-3, "-3"), (1.5, "1.5"), (True, "true")):
+        with pytest.raises(ConfigError, match=f"^model.dense: {shown} is not a whole number of at least 1$"):
             build_model(name, F, 10, options={"dense": dense})
 
 
