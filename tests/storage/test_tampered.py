@@ -39,7 +39,7 @@ TICKET: dict[str, Any] = {
     [
         ({"settings": [1]}, r"resume.json.settings: \[1\] is not"),
         ({"checkpoints": 5}, "resume.json.checkpoints: 5 is not text"),
-        ({"working": None}, "resume.json.working: None is not text"),
+        ({"working": None}, "resume.json.working: null is not text"),
         ({"finished": [True]}, "resume.json.finished: "),
         ({"id": "x' or 1=1"}, "id \"x' or 1=1\" is none of raysim's"),
         ({"more": 1}, "unexpected keyword argument 'more'"),

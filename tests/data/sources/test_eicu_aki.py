@@ -325,7 +325,7 @@ def test_the_demo_with_creatinine(data_folder: Path, tmp_path: Path) -> None:
     assert records.notes[1:3] == (
         "left out: 4 of unknown age, 1,582 that ended within 48 hours, 4 under 18 years, 233 with AKI by the "
         "prediction time, 51 with eGFR below 15 at admission, 105 with fewer than two creatinine values",
-        "aki: 161 of 541 stay are AKI (29.8%)",
+        "aki: 161 of 541 stays are AKI (29.8%)",
     )
     assert "AKI within 48 hours: 57 by creatinine, 123 by urine, 19 of them by both" in records.notes
     assert build(source, Split(), "standard", 0).y.sum() == 161
