@@ -17,6 +17,8 @@ from pathlib import Path
 VARIABLE = "OPENBLAS_CORETYPE"
 AVX512 = "SkylakeX"
 """OpenBLAS's name of its code for AVX-512."""
+OF_AVX512 = frozenset((AVX512, "Cooperlake", "SapphireRapids"))
+"""The names of all its codes for AVX-512."""
 _NEEDED = frozenset(("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"))
 _UNKNOWN = frozenset(("Haswell", "Zen"))
 """What OpenBLAS takes for an AMD processor that it does not know: code for AVX2."""

@@ -79,7 +79,8 @@ class MlpModel(DenseLayers):
         names = [f"layers.{k}.{part}" for k in range(len(pairs)) for part in ("weight", "bias")]
         shapes = [shape for fan_in, fan_out in pairs for shape in ((fan_out, fan_in), (fan_out,))]
         self.layout = Layout(tuple(names), tuple(shapes))
-        self._pairs, self._init, self._dtype, self._loss = pairs, init, np.dtype(precision), loss
+        self._widths, self._pairs = tuple(widths), pairs
+        self._init, self._dtype, self._loss = init, np.dtype(precision), loss
         self._idle: list[Passes] = []
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -112,9 +113,8 @@ class MlpModel(DenseLayers):
         None for more than two classes, and where a product's bits depend on where a row stands, as those of OpenBLAS's
         code for AVX2 do in float32.
         """
-        widths = (self._pairs[0][0], *(fan_out for _, fan_out in self._pairs))
-        one_output = widths[-1] == (2 if self._loss == LOG_LOSS else 1)
-        return self._logits_in_blocks if one_output and rows_may_move(widths, self._dtype) else None
+        one_output = self._widths[-1] == (2 if self._loss == LOG_LOSS else 1)
+        return self._logits_in_blocks if one_output and rows_may_move(self._widths, self._dtype) else None
 
     def _logits_in_blocks(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """As ``logits``, ``BLOCK`` rows at a time; the last block is filled up with zeros."""
@@ -172,7 +172,7 @@ class MlpModel(DenseLayers):
         """LocalSGD for each task in turn, ``[len(tasks), P]``."""
         n, _ = largest(tasks, optimizer.batch_size)
         buffer = np.empty((filled(n), self._pairs[0][0]), self._dtype)
-        passes = self._idle.pop() if self._idle else Passes([out for _, out in self._pairs], self._dtype, self._loss)
+        passes = self._idle.pop() if self._idle else Passes(self._widths, self._dtype, self._loss)
 
         def descend(task: Task, theta: Vector) -> None:
             self._descend(task, optimizer, theta, buffer, passes)

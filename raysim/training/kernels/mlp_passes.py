@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core import blas
 from raysim.training.base import ContrastTerm
 from raysim.training.kernels.clipped import Traced
 from raysim.training.kernels.contrast import add_gradient
@@ -17,22 +20,65 @@ from raysim.training.losses import LOG_LOSS, residual
 Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out]) for each layer, the first one first
 
 
-class _Batch(NamedTuple):
-    """Memory for a batch of ``b`` rows: views ``[b, width]`` of each layer, whose columns are contiguous."""
+SMALL = 10**6
+"""Up to this many multiplications OpenBLAS's code for AVX-512 does not copy the factors of a product first.
 
-    outputs: list[NDArray[Any]]
-    residuals: list[NDArray[Any]]
-    zeros: list[NDArray[Any]]
-    masks: list[NDArray[Any]]
-    scratch: list[NDArray[Any]]
-    """Working memory for norms: that of the masks, which are no longer needed then."""
+A batch's product often needs a little more; cut into pieces it takes two thirds of the time.
+"""
+LEAST_PIECE = 16
+"""The least rows of a layer's matrix in a piece."""
+
+
+@lru_cache
+def has_small_products() -> bool:
+    """Whether products of up to ``SMALL`` multiplications are faster than others: with the code for AVX-512."""
+    return blas.code() in blas.OF_AVX512
+
+
+@lru_cache(maxsize=1024)
+def cut(rows: int, width: int, batch: int) -> tuple[int, int, int]:
+    """The shape ``[p, rows / p, batch]`` of the product of ``[rows, width]`` with a batch, in ``p`` equal pieces."""
+    most = rows // LEAST_PIECE if has_small_products() else 1
+    small = (p for p in range(1, most + 1) if rows % p == 0 and rows // p * width * batch <= SMALL)
+    p = next(small, 1)
+    return p, rows // p, batch
+
+
+class _Layer(NamedTuple):
+    """A layer's memory for a batch of ``b`` rows: views ``[b, width]``, whose columns are contiguous."""
+
+    received: NDArray[Any]
+    outputs: NDArray[Any]
+    pieces: NDArray[Any]
+    """``outputs`` in the pieces of their product, ``[p, width / p, b]``."""
+    residuals: NDArray[Any]
+
+
+class _Between(NamedTuple):
+    """Memory for ReLU between a layer and the one above it, and for the residuals that come down."""
+
+    zeros: NDArray[Any]
+    residual_pieces: NDArray[Any]
+    """The lower layer's residuals in the pieces of their product, ``[p, width / p, b]``."""
+    output_bits: NDArray[Any]
+    residual_bits: NDArray[Any]
+    mask: NDArray[Any]
+    scratch: NDArray[Any]
+    """The mask's memory, for norms: by then no mask is needed."""
+    by_rows: NDArray[Any]
+    """The mask's memory with contiguous rows, for a copy of the outputs."""
+
+
+class _Batch(NamedTuple):
+    layers: list[_Layer]
+    between: list[_Between]
     ones: NDArray[Any]
 
 
 class Passes:
     """Forward and backward over one batch, in memory that all batches of a call use in turn.
 
-    ``widths``: the outputs of each layer. Rows are the last axis in memory: the left factor of each product is then a
+    ``widths``: ``(F, hidden..., C)``. Rows are the last axis in memory: the left factor of each product is then a
     layer's matrix without a transposition, which OpenBLAS computes up to twice as fast with AVX-512.
     """
 
@@ -45,25 +91,48 @@ class Passes:
 
     def _allocate(self, batch: int) -> None:
         """Allocate memory for batches of up to ``batch`` rows."""
-        hidden = self._widths[:-1]
+        widths = self._widths
         self._most = batch
-        self._outputs, self._residuals = ([np.empty(batch * n, self._dtype) for n in self._widths] for _ in range(2))
-        self._zeros = [np.zeros(batch * n, self._dtype) for n in hidden]
-        self._masks = [np.empty(batch * n, self._bits) for n in hidden]
-        self._ones = np.ones(max(batch, *self._widths), self._dtype)
+        self._activations = [np.empty(batch * n, self._dtype) for n in widths]
+        self._residuals = [np.empty(batch * n, self._dtype) for n in widths[1:]]
+        self._zeros = [np.zeros(batch * n, self._dtype) for n in widths[1:-1]]
+        self._masks = [np.empty(batch * n, self._bits) for n in widths[1:-1]]
+        self._ones = np.ones(max(batch, *widths), self._dtype)
         self._batches: dict[int, _Batch] = {}
 
     def _batch(self, b: int) -> _Batch:
         if b > self._most:
             self._allocate(b)
         if b not in self._batches:
-            outputs, residuals, zeros, masks = (
-                [flat[: b * n].reshape(n, b).T for flat, n in zip(some, self._widths, strict=False)]
-                for some in (self._outputs, self._residuals, self._zeros, self._masks)
-            )
-            scratch = [mask.view(self._dtype) for mask in masks]
-            self._batches[b] = _Batch(outputs, residuals, zeros, masks, scratch, self._ones[:b])
+            self._batches[b] = self._views(b)
         return self._batches[b]
+
+    def _views(self, b: int) -> _Batch:
+        received, *outputs = (
+            flat[: b * n].reshape(n, b).T for flat, n in zip(self._activations, self._widths, strict=True)
+        )
+        residuals, zeros, masks = (
+            [flat[: b * n].reshape(n, b).T for flat, n in zip(some, self._widths[1:], strict=False)]
+            for some in (self._residuals, self._zeros, self._masks)
+        )
+        layers = []
+        for z, d in zip(outputs, residuals, strict=True):
+            pieces = z.T.reshape(cut(z.shape[1], received.shape[1], b))
+            layers.append(_Layer(received, z, pieces, d))
+            received = z
+        between = [
+            _Between(
+                zeros=zero,
+                residual_pieces=lower.residuals.T.reshape(cut(zero.shape[1], upper.outputs.shape[1], b)),
+                output_bits=lower.outputs.view(self._bits),
+                residual_bits=lower.residuals.view(self._bits),
+                mask=mask,
+                scratch=mask.view(self._dtype),
+                by_rows=mask.view(self._dtype).T.reshape(mask.shape),
+            )
+            for (lower, upper), zero, mask in zip(pairwise(layers), zeros, masks, strict=True)
+        ]
+        return _Batch(layers, between, self._ones[:b])
 
     def forward(
         self, layers: Layers, rows: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None
@@ -74,13 +143,17 @@ class Passes:
         only fill up the batch: their residuals are zeros.
         """
         a, memory = rows, self._batch(len(rows))
+        if has_small_products():
+            # The code for AVX2 multiplies by rows as they come, which are the transposed right factor, as fast.
+            a = memory.layers[0].received
+            np.copyto(a, rows)
         for k, (weight, bias) in enumerate(layers):
-            z = memory.outputs[k]
-            np.matmul(a, weight.T, z)
+            _, z, pieces, last = memory.layers[k]
+            p, width, _ = pieces.shape
+            np.matmul(weight.reshape(p, width, -1), a.T, pieces)
             self._blas.ger(1.0, memory.ones, bias, 1, 1, z, 1, 1, 1)
-            if k < len(memory.zeros):
-                a = np.maximum(z, memory.zeros[k], out=z)  # with a scalar zero numpy is three times slower
-        last = memory.residuals[-1]
+            if k < len(memory.between):
+                a = np.maximum(z, memory.between[k].zeros, out=z)  # with a scalar zero numpy is three times slower
         if len(labels) < len(rows):
             last[len(labels) :] = 0
             last, z = last[: len(labels)], z[: len(labels)]
@@ -107,50 +180,62 @@ class Passes:
         """
         memory = self._batch(b)
         for k in range(len(layers) - 1, 0, -1):
-            a, below, mask = memory.outputs[k - 1], memory.residuals[k - 1], memory.masks[k - 1]
-            np.matmul(memory.residuals[k], layers[k][0], below)
+            layer, below = memory.layers[k], memory.between[k - 1]
+            p, width, _ = below.residual_pieces.shape
+            np.matmul(layers[k][0].T.reshape(p, width, -1), layer.residuals.T, below.residual_pieces)
             if contrast is not None and k == len(layers) - 1:
                 term, v = contrast
-                add_gradient(a[: len(v)], v, term.weight, term.temperature, below[: len(v)])
-            # a >= 0 after ReLU, so the sign of -a as an integer is all ones where a > 0: a mask without booleans,
-            # which numpy would convert to floats at twice the price
-            np.negative(a.view(self._bits), mask)
+                received, residuals = layer.received[: len(v)], memory.layers[k - 1].residuals[: len(v)]
+                add_gradient(received, v, term.weight, term.temperature, residuals)
+            # Outputs are >= 0 after ReLU, so the sign of -outputs as an integer is all ones where they are > 0: a mask
+            # without booleans, which numpy would convert to floats at twice the price
+            mask, bits = below.mask, below.residual_bits
+            np.negative(below.output_bits, mask)
             np.right_shift(mask, self._sign_bit, mask)
-            bits = below.view(self._bits)
             np.bitwise_and(bits, mask, bits)
 
     def step(self, rows: NDArray[Any], targets: Layers, scale: float, keep: tuple[float, float]) -> None:
         """``target <- keep * target + scale * gradient`` of the summed loss; ``keep`` of weights, and of biases."""
-        b = len(rows)
-        memory = self._batch(b)
+        memory = self._batch(len(rows))
         for k in range(len(targets) - 1, -1, -1):
             weight, bias = targets[k]
-            if not b:
+            if not len(rows):
                 np.multiply(weight, keep[0], weight)
                 np.multiply(bias, keep[1], bias)
                 continue
-            residuals = memory.residuals[k]
-            a, transposed = (memory.outputs[k - 1], 1) if k else (rows.T, 0)
-            self._blas.gemm(scale, a, residuals, keep[0], weight.T, transposed, 0, 1)
+            layer = memory.layers[k]
+            residuals = layer.residuals
+            pieces, width, _ = layer.pieces.shape
+            if k and (keep[0] == 1 or pieces == 1):
+                self._blas.gemm(scale, layer.received, residuals, keep[0], weight.T, 1, 0, 1)
+            else:
+                # OpenBLAS multiplies a large target by another factor in a pass of its own, a small one in none.
+                a = rows
+                if k:
+                    a = memory.between[k - 1].by_rows
+                    np.copyto(a, layer.received)
+                for low in range(0, len(weight), width):
+                    part = slice(low, low + width)
+                    self._blas.gemm(scale, a.T, residuals[:, part], keep[0], weight[part].T, 0, 0, 1)
             self._blas.gemv(scale, residuals, memory.ones, keep[1], bias, 0, 1, 0, 1, 1, 1)
 
     def traces(self, rows: NDArray[Any]) -> list[Traced]:
         """What each layer received of the batch's ``rows``, and its residuals; the kernel's own memory."""
-        memory = self._batch(len(rows))
-        return [Traced(a, d) for a, d in zip([rows, *memory.outputs[:-1]], memory.residuals, strict=True)]
+        first, *others = self._batch(len(rows)).layers
+        return [Traced(rows, first.residuals), *(Traced(layer.received, layer.residuals) for layer in others)]
 
     def row_squares(self, of_rows: NDArray[Any]) -> NDArray[Any]:
         """The squared 2-norm of each row's gradient, where rows and the 1 that biases have come to ``of_rows [b]``."""
         memory = self._batch(len(of_rows))
         total: NDArray[Any] | None = None
         received = of_rows
-        for a, d, scratch in zip(memory.outputs, memory.residuals, memory.scratch, strict=False):
-            of_layer = self._column_squares(d, scratch)
+        for layer, between in zip(memory.layers, memory.between, strict=False):
+            of_layer = self._column_squares(layer.residuals, between.scratch)
             np.multiply(of_layer, received, of_layer)
             total = of_layer if total is None else np.add(total, of_layer, total)
-            received = self._column_squares(a, scratch)
+            received = self._column_squares(layer.outputs, between.scratch)
             np.add(received, 1, received)
-        last = memory.residuals[-1]
+        last = memory.layers[-1].residuals
         squares: NDArray[Any] = np.vecdot(last, last) * received
         if total is not None:
             np.add(total, squares, squares)
@@ -164,9 +249,8 @@ class Passes:
 
     def scale(self, rows: NDArray[Any], factors: NDArray[Any]) -> None:
         """Multiply the gradient of each of the batch's ``rows`` by its factor ``[b]``; 0 leaves the row out."""
-        memory = self._batch(len(rows))
-        for residuals in memory.residuals:
-            np.multiply(residuals.T, factors, residuals.T)
+        for layer in self._batch(len(rows)).layers:
+            np.multiply(layer.residuals.T, factors, layer.residuals.T)
         if np.count_nonzero(factors) < len(factors):  # zero times what is not finite is not zero
             lost = np.flatnonzero(factors == 0)
             for a, residuals in self.traces(rows):

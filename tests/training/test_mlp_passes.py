@@ -1,0 +1,60 @@
+"""A perceptron's products in pieces equal those of whole matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from raysim.training.base import Optimizer, Task
+from raysim.training.kernels import mlp_passes
+from raysim.training.kernels.mlp import MlpModel
+from raysim.training.kernels.mlp_passes import LEAST_PIECE, SMALL, cut
+
+WIDTHS = (7, 64, 48, 2)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_cuts() -> Iterator[None]:
+    cut.cache_clear()
+    yield
+    cut.cache_clear()
+
+
+def trained(optimizer: str, small: int, monkeypatch: pytest.MonkeyPatch, *, decay: float = 0.0) -> np.ndarray:
+    """The parameters after two epochs of batches of 5 on 13 rows, with products of up to ``small`` multiplications."""
+    monkeypatch.setattr(mlp_passes, "has_small_products", lambda: small > 0)
+    monkeypatch.setattr(mlp_passes, "SMALL", small)
+    cut.cache_clear()
+    rng = np.random.default_rng(3)
+    model = MlpModel(WIDTHS, "default", "float64")
+    X, y, start = rng.standard_normal((13, 7)), rng.integers(0, 2, 13), model.initial(rng)
+    task = Task(X, y, start, [], 2, 0.1, lambda epoch: np.random.default_rng(epoch))
+    return model.train([task], Optimizer(optimizer, 0.1, 5, decay))[0]
+
+
+@pytest.mark.parametrize(("optimizer", "decay"), [("sgd", 0.0), ("sgd", 0.1), ("momentum", 0.0), ("adam", 0.0)])
+def test_steps_in_pieces_are_those_of_whole_products(
+    optimizer: str, decay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained(optimizer, 0, monkeypatch, decay=decay)
+    assert cut(64, 48, 5) == (1, 64, 5)
+    in_pieces = trained(optimizer, 48 * LEAST_PIECE * 5, monkeypatch, decay=decay)
+    assert cut(64, 48, 5) == (4, 16, 5)
+    np.testing.assert_allclose(in_pieces, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_a_product_is_cut_where_its_pieces_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlp_passes, "has_small_products", lambda: True)
+    assert cut(256, 100, 32) == (1, 256, 32)
+    assert cut(128, 256, 32) == (2, 64, 32)  # 1,048,576 multiplications
+    assert cut(2048, 288, 32) == (32, 64, 32)
+    assert cut(250, 100, 64) == (2, 125, 64)
+    assert cut(127, 256, 32) == (1, 127, 32)  # a prime number
+    assert cut(64, 4096, 32) == (1, 64, 32)  # even the least piece would be large
+    assert cut(0, 5, 3) == (1, 0, 3)
+    p, rows, batch = cut(1024, 512, 32)
+    assert p > 1
+    assert rows >= LEAST_PIECE
+    assert rows * 512 * batch <= SMALL
