@@ -207,7 +207,9 @@ def choose(
             losses[theirs] = np.concatenate(view.ask(MeanLoss(), models=state.bank[row][None, :], ids=ids[theirs]))
         return losses
 
-    draw = Draw(candidates, view.sizes[candidates], view.rng(purpose, *key), view.memory, losses_of)
+    # Where all hospitals are candidates, as mostly, nothing of a million is copied.
+    sizes = view.sizes if len(candidates) == len(view.sizes) else view.sizes[candidates]
+    draw = Draw(candidates, sizes, view.rng(purpose, *key), view.memory, losses_of)
     picked = view.selection.pick(draw)
     if not (isinstance(picked, np.ndarray) and _among(picked, candidates) and (np.diff(picked) > 0).all()):
         selection = type(view.selection).__name__

@@ -117,11 +117,17 @@ class FederationView:
     (``Upload.message``, ``NEAREST``) instead of sending single answers."""
     least_members: int = 1
     """The fewest hospitals with training rows in a cluster; strategies merge smaller clusters."""
+    _found: list[Ids] = field(default_factory=list, repr=False)
+    """The last ``sizes`` and their trainable ids: views that differ in the round share it."""
 
     @property
     def trainable(self) -> Ids:
-        """Ids of the hospitals that have training rows, ascending."""
-        return np.flatnonzero(self.sizes > 0)
+        """Ids of the hospitals that have training rows, ascending; not to be written to."""
+        if not self._found or self._found[0] is not self.sizes:
+            ids = np.flatnonzero(self.sizes > 0)
+            ids.flags.writeable = False
+            self._found[:] = [self.sizes, ids]
+        return self._found[1]
 
     @property
     def present(self) -> Ids:

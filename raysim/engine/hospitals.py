@@ -63,7 +63,9 @@ class HospitalGroup:
         self.served = served
         self._pools = pools
         self._device = device
-        self._serves = set(served.tolist())
+        # By id: a set of a million ids is slow to look into.
+        self._serves = np.zeros(int(served.max(initial=-1)) + 1, np.bool_)
+        self._serves[served] = True
         self._models: dict[str, Model] = {}
         self._groups, self._contributions, self._answers = Groups(), Contributions(), AnswerCache()
         self._federation = lru_cache(maxsize=16)(open)
@@ -97,11 +99,8 @@ class HospitalGroup:
     def _answer(self, inquiry: Inquiry, kept: HospitalStates | None) -> list[Floats]:
         work, question, ids = inquiry.work, inquiry.question, inquiry.ids
         federation = self._federation(work.federation, False)
-        theirs = self._serves if ids is None else self._serves & set(ids.tolist())
         answers = []
-        for hospital in self.served.tolist():
-            if hospital not in theirs:
-                continue
+        for hospital in (self.served if ids is None else self.served[np.isin(self.served, ids)]).tolist():
             rows = federation.rows(hospital, "train")
             X, y, observed = federation.X[rows], federation.y[rows], federation.observed[rows]
             noise, contribution = inquiry.noise, None
@@ -141,7 +140,7 @@ class HospitalGroup:
         return self._models[key]
 
     def _train(self, plan: RoundPlan, kept: HospitalStates, result: PartialResult) -> HospitalStates:
-        mine = [j for j, hospital in enumerate(plan.ids.tolist()) if self._is_mine(hospital)]
+        mine = np.flatnonzero(self._are_mine(plan.ids)).tolist()
         if not mine:
             return kept
         chunk = len(mine)
@@ -167,8 +166,11 @@ class HospitalGroup:
         result.bits = sent.bits
         return remembered
 
-    def _is_mine(self, hospital: int) -> bool:
-        return self._pools if hospital == POOLED else hospital in self._serves
+    def _are_mine(self, ids: Ids) -> NDArray[np.bool_]:
+        """Which of the entries ``ids [H]`` of a cohort are trained here, ``[H]``."""
+        known = (ids >= 0) & (ids < len(self._serves))
+        known[known] = self._serves[ids[known]]
+        return known | (self._pools & (ids == POOLED))
 
     def _evaluate(self, plan: RoundPlan, kept: HospitalStates, result: PartialResult) -> None:
         work = plan.work
