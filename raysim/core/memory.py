@@ -1,8 +1,10 @@
-"""Refuses what is known to need more memory than this machine has, before it is allocated."""
+"""What this machine has of memory: refuses what is known to need more, and gives back what was freed."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from pathlib import Path
 
 from raysim.core.errors import ResourceError
@@ -29,3 +31,12 @@ def check(needed: int, what: str, remedy: str) -> None:
     available = of_this_machine()
     if needed > available:
         raise ResourceError(f"{what} needs {needed:,} bytes of memory, and this machine has {available:,}; {remedy}")
+
+
+def give_back() -> None:
+    """Return memory that this process has freed to the system; after long work, allocators keep a lot of it."""
+    arrow = sys.modules.get("pyarrow")  # has a pool of its own, where it was imported
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # glibc
+        libc.malloc_trim(0)

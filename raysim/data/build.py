@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.core import mapped
+from raysim.core import mapped, memory
 from raysim.core.errors import DataError, nearest
 from raysim.data import cache
 from raysim.data.assembly import Recipe, assemble
@@ -70,16 +70,22 @@ def build(
     folder = cache.find("federations", key)
     if folder is None:
         cache.check()
-        records = _records(source, read)
-
-        def make(making: Path) -> None:
-            recipe = Recipe(split, preprocessing, seed, minimum, largest, ranges, noise, missing_flags)
-            built = assemble(records, recipe, _name(source), making)
-            built["meta"]["fingerprint"] = fingerprint(built)
-            write(making, **built)
-
-        folder = cache.store("federations", key, make)
+        recipe = Recipe(split, preprocessing, seed, minimum, largest, ranges, noise, missing_flags)
+        folder = _stored(source, read, recipe, key)
+        memory.give_back()
     return Federation.open(folder)
+
+
+def _stored(source: Source, read: str, recipe: Recipe, key: str) -> Path:
+    """Where the cache keeps the federation ``key``, made of the records ``read`` by ``recipe``."""
+    records = _records(source, read)
+
+    def make(making: Path) -> None:
+        built = assemble(records, recipe, _name(source), making)
+        built["meta"]["fingerprint"] = fingerprint(built)
+        write(making, **built)
+
+    return cache.store("federations", key, make)
 
 
 def _reserved(source: Source, split: Split) -> Source:

@@ -168,9 +168,11 @@ class HospitalGroup:
 
     def _are_mine(self, ids: Ids) -> NDArray[np.bool_]:
         """Which of the entries ``ids [H]`` of a cohort are trained here, ``[H]``."""
-        known = (ids >= 0) & (ids < len(self._serves))
-        known[known] = self._serves[ids[known]]
-        return known | (self._pools & (ids == POOLED))
+        mine: NDArray[np.bool_] = (ids >= 0) & (ids < len(self._serves))
+        mine[mine] = self._serves[ids[mine]]
+        if self._pools:
+            mine |= ids == POOLED
+        return mine
 
     def _evaluate(self, plan: RoundPlan, kept: HospitalStates, result: PartialResult) -> None:
         work = plan.work

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from raysim.core import memory
 from raysim.core.errors import DataError
 from raysim.data import cache
 from raysim.data.assembly import _plain
@@ -393,3 +395,20 @@ def test_patients_that_are_not_all_texts_become_texts_as_they_always_did(values)
     texts = _plain(objects, np.arange(3))
     assert not isinstance(texts, Coded)
     assert texts.tolist() == objects.astype(str).tolist()
+
+
+def test_memory_is_given_back_once_the_records_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[object] = []
+
+    class Read(type(SMALL)):  # type: ignore[misc]
+        def read(self) -> Any:
+            made = super().read()
+            alive.append(weakref.ref(made))
+            return made
+
+    when: list[bool] = []
+    monkeypatch.setattr(memory, "give_back", lambda: when.append(alive[0]() is None))
+    build(Read(hospitals=3, rows=90, features=4, seed=77), Split())
+    assert when == [True]
+    build(Read(hospitals=3, rows=90, features=4, seed=77), Split())
+    assert when == [True]
