@@ -38,7 +38,11 @@ def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.
         losses = np.abs(z - y)
     elif z.ndim == 1:
         with np.errstate(invalid="ignore"):  # a model that has diverged
-            losses = np.logaddexp(0.0, z) - y * z
+            # logaddexp(0, z) - y z, but many rows at a time
+            losses = np.exp(-np.abs(z))
+            np.log1p(losses, losses)
+            losses += np.maximum(z, 0.0)
+            losses -= y * z
     else:
         with np.errstate(invalid="ignore"):
             losses = np.logaddexp.reduce(z, axis=1) - z[np.arange(len(y)), y]
