@@ -50,22 +50,28 @@ class Streams:
     """
 
     def __init__(self, seed: int, purpose: str, *key: int) -> None:
-        self._seed, self._purpose, self._key = seed, purpose, key
+        self._begun = _begun(seed, purpose, key, 16)
         self._generator = stream(seed, purpose, *key)
         self._fresh: Any = self._generator.bit_generator.state
 
     def at(self, *last: int) -> np.random.Generator:
         """The stream, at its beginning."""
-        words = np.frombuffer(_digest(self._seed, self._purpose, (*self._key, *last)), "<u8")
-        self._fresh["state"]["key"] = words
+        digest = self._begun.copy()
+        digest.update(struct.pack(f"<{len(last)}q", *last))
+        self._fresh["state"]["key"] = np.frombuffer(digest.digest(), "<u8")
         self._generator.bit_generator.state = self._fresh
         return self._generator
 
 
 def _digest(seed: int, purpose: str, key: tuple[int, ...], size: int = 16) -> bytes:
     """The key of a stream, ``size`` bytes."""
+    return _begun(seed, purpose, key, size).digest()
+
+
+def _begun(seed: int, purpose: str, key: tuple[int, ...], size: int) -> hashlib.blake2b:
+    """The digest that is a stream's key; more of ``key`` may be added at its end."""
     packed = struct.pack(f"<{len(key) + 1}q", seed, *key)
     keyed = purpose.encode()
     if len(keyed) > hashlib.blake2b.MAX_KEY_SIZE:
         keyed = hashlib.blake2b(keyed).digest()
-    return hashlib.blake2b(packed, digest_size=size, key=keyed).digest()
+    return hashlib.blake2b(packed, digest_size=size, key=keyed)

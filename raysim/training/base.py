@@ -111,7 +111,7 @@ class Moments:
     steps: int = 0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # not frozen: each visit makes one, and a frozen one takes three times as long to make
 class Task:
     """One hospital's local training in one round.
 
