@@ -7,13 +7,14 @@ and added as 64-bit integers, which is exact: any placement gives the same bits.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 FRACTION_BITS = 44
-ALL = slice(None)
 SHIFT = 1.5 * 2.0**52
 """Added to a float64 below 2^51 in magnitude, it leaves the nearest whole number in the last bits."""
 SHIFT_UNITS = np.array([SHIFT]).view(np.int64)
@@ -49,13 +50,12 @@ class ExactSum:
         groups: NDArray[np.int64],
         weights: NDArray[np.float64],
         vectors: NDArray[np.float64],
-        columns: slice = ALL,
         most: float = np.inf,
     ) -> None:
         """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, as :meth:`add` would one by one.
 
-        ``groups`` and ``weights`` are ``[n]``. ``vectors [n, p]`` hold the ``columns`` of the vectors that are added,
-        no entry above ``most`` in magnitude. They are overwritten.
+        ``groups`` and ``weights`` are ``[n]``. ``vectors [n, P]`` have no entry above ``most`` in magnitude. They are
+        overwritten.
         """
         vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
         if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:
@@ -71,7 +71,36 @@ class ExactSum:
             members = rounded if alike else rounded[groups == group]
             total = members.sum(axis=0)
             total -= shift * len(members)
-            self.units[group, columns] += total
+            self.units[group] += total
+
+    def add_pieces(
+        self,
+        groups: Iterable[int],
+        weights: Iterable[float],
+        pieces: Iterable[tuple[NDArray[np.float64], float]],
+        columns: slice,
+    ) -> None:
+        """Add the ``columns`` of ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, as :meth:`add`
+        would.
+
+        ``pieces`` hold these columns of each vector, and a magnitude that none of their entries is above. A piece is
+        overwritten before the next one is asked for, so that all may be in the same memory.
+        """
+        shifted = Counter[int]()
+        for group, weight, (piece, most) in zip(groups, weights, pieces, strict=True):
+            np.multiply(piece, weight * 2.0**FRACTION_BITS, out=piece)
+            if most * abs(weight) < LEAST_UNROUNDED:  # as in add_rows
+                np.add(piece, SHIFT, out=piece)
+                rounded = piece.view(np.int64)
+                shifted[group] += 1
+            else:
+                np.rint(piece, out=piece)
+                rounded = piece.astype(np.int64)
+            total = self.units[group, columns]
+            np.add(total, rounded, out=total)
+        for group, times in shifted.items():
+            total = self.units[group, columns]
+            np.subtract(total, SHIFT_UNITS * times, out=total)
 
 
 def exact_multiple(value: float) -> float:

@@ -14,7 +14,7 @@ from raysim.engine import local_training
 from raysim.engine.measuring.evaluation import existing
 from raysim.engine.messages import PartialResult
 from raysim.engine.reception.merging import in_precision, merged
-from raysim.engine.updates import sending
+from raysim.engine.updates import deltas
 from raysim.strategies.base import OWN, LocalProblem, Objective, RowGroups, Strategy, Upload, Variates, Visit
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -129,10 +129,16 @@ def test_deltas_added_up_together_are_those_added_up_one_by_one(
 ):
     federation = federate([30, 8, 21, 0, 14, 9])
     together = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(sending, "TOGETHER", 1)
+    monkeypatch.setattr(deltas, "TOGETHER", 1)
     in_parts = play(federation, strategy, rounds=3, batch_size=4)
+    monkeypatch.setattr(deltas, "LARGE", 1)
+    by_scalar = play(federation, strategy, rounds=3, batch_size=4)
+    monkeypatch.setattr(deltas, "TOGETHER", 5)
+    in_pieces = play(federation, strategy, rounds=3, batch_size=4)
     monkeypatch.setattr(local_training.LocalTraining, "_is_plain", lambda *_: False)
     alone = play(federation, strategy, rounds=3, batch_size=4)
     np.testing.assert_array_equal(together.bank, alone.bank)
     np.testing.assert_array_equal(in_parts.bank, alone.bank)
+    np.testing.assert_array_equal(by_scalar.bank, alone.bank)
+    np.testing.assert_array_equal(in_pieces.bank, alone.bank)
     assert np.ptp(together.bank) > 0

@@ -12,6 +12,7 @@ from raysim.core.errors import TrainingDiverged
 from raysim.core.exact import ExactSum, largest_entry
 from raysim.data.federation import Federation
 from raysim.engine.messages import VARIATE, HospitalStates, RoundPlan
+from raysim.engine.updates.deltas import add_deltas
 from raysim.engine.updates.release import Release
 from raysim.engine.updates.sums import heaviest, number_rows, sum_count
 from raysim.engine.visits.starts import Parameters
@@ -21,12 +22,6 @@ from raysim.training.base import Task
 
 if TYPE_CHECKING:
     from raysim.engine.updates.compressing import Compressing
-
-TOGETHER = 2**16
-"""Scalars of deltas that are added up at a time, so that they fit a core's caches."""
-
-LEAST_COLUMNS = 2**14
-"""The fewest columns of a large model that are added up at a time, for several hospitals."""
 
 
 class Sending:
@@ -72,37 +67,23 @@ class Sending:
     def send_together(
         self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
     ) -> None:
-        """Add the deltas of the entries ``some``, which are sent unchanged, to their sums: many small models at once,
-        and large ones in pieces. The bits are those of adding one after the other.
+        """Add the deltas of the entries ``some``, which are sent unchanged, to their sums.
 
         ``trained [len(some), P]`` are the models after their ``tasks``.
         """
-        upload = phase.upload
+        upload, masking, entries = phase.upload, self._plan.masking, list(some)
         if upload is None or upload.weight is None or self._sums is None:
             raise ValueError("nothing is added up")
-        size, starts = trained.shape[1], [task.start for task in tasks]
-        places = [id(start) for start in starts]  # one for all that start from one row of the bank
-        most = _most(trained) + max(_most(start) for start in dict(zip(places, starts, strict=True)).values())
-        if not most < self.limit:  # False for NaN
+        groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
+        weights = upload.weight[entries].astype(np.float64)
+        if masking is not None and not masking.everybody:
+            weights *= masking.admitted(groups, self._plan.ids[entries])
+
+        def check() -> None:
             for theta, j, task in zip(trained, some, tasks, strict=True):
-                delta = np.subtract(theta, task.start, dtype=np.float64)
-                self.check(delta, self.limit, j, task.learning_rate)
-            most = np.inf
-        together, masking = max(1, TOGETHER // min(size, LEAST_COLUMNS)), self._plan.masking
-        for first in range(0, len(some), together):
-            part = slice(first, first + together)
-            entries = list(some[part])
-            groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
-            weights = upload.weight[entries].astype(np.float64)
-            if masking is not None and not masking.everybody:
-                weights *= masking.admitted(groups, self._plan.ids[entries])
-            alike = starts[first].astype(np.float64) if len(set(places[part])) == 1 else None
-            width = max(1, TOGETHER // len(entries))
-            for low in range(0, size, width):
-                columns = slice(low, low + width)
-                deltas = trained[part, columns].astype(np.float64)
-                deltas -= np.stack([start[columns] for start in starts[part]]) if alike is None else alike[columns]
-                self._sums.add_rows(groups, weights, deltas, columns, most)
+                self.check(np.subtract(theta, task.start, dtype=np.float64), self.limit, j, task.learning_rate)
+
+        add_deltas(self._sums, groups, weights, [task.start for task in tasks], trained, self.limit, check)
 
     def send_made(self, upload: Upload, j: int, delta: Floats, loss: float, rate: float) -> None:
         """Add the message that entry ``j`` makes of its ``delta`` to the sums, with the numbers that go with it.
@@ -238,8 +219,3 @@ class Sending:
             self._sums.add(group, weight, vector)
         else:
             self._plan.masking.add(self._sums, group, weight, vector, int(self._plan.ids[j]))
-
-
-def _most(values: NDArray[Any]) -> float:
-    """The largest magnitude among ``values``; NaN where one is."""
-    return max(float(values.max(initial=0)), -float(values.min(initial=0)))

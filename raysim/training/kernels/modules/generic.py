@@ -46,6 +46,9 @@ from raysim.training.networks.joint import JointModule
 EVALUATED = 1024
 """Rows evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
 
+ALIGNED = 16
+"""Scalars of which vectors that are trained side by side are a multiple apart."""
+
 TOGETHER = 6
 """Hospitals that train a :class:`JointModule` side by side: more of them save little, and each takes memory."""
 
@@ -119,20 +122,27 @@ class ModuleModel:
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """LocalSGD for each task, ``[len(tasks), P]``."""
-        thetas = np.empty((len(tasks), self.layout.size), self._flat.dtype)
+        # Every row begins where memory of its own might: products may depend on that in their last bits.
+        thetas = np.empty((len(tasks), -(-self.layout.size // ALIGNED) * ALIGNED), self._flat.dtype)
+        thetas = thetas[:, : self.layout.size]
         visits = []
         for task, theta in zip(tasks, thetas, strict=True):
+            if task.works and task.private is None:
+                visits.append((task, theta))
+                continue
             theta[:] = task.start
-            if task.works and task.private is not None:
+            if task.works:
                 with np.errstate(all="ignore"):
                     descend(self, self.layout, task, optimizer, theta)
-            elif task.works:
-                visits.append((task, theta))
         if visits:
             flats = self._copies(len(visits))
             aside = len(flats) > 1
             with np.errstate(all="ignore"):
-                play(visits, flats, lambda flat, task: Visit(flat, task, optimizer, self._loss, self._halves, aside))
+
+                def begin(flat: FlatModule, task: Task, theta: Vector) -> Visit:
+                    return Visit(flat, task, theta, optimizer, self._loss, self._halves, aside)
+
+                play(visits, flats, begin)
         return thetas
 
     def _copies(self, wanted: int) -> list[FlatModule]:

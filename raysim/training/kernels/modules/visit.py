@@ -36,26 +36,29 @@ class Batch(NamedTuple):
     """The factors ``[b]`` of their losses in the objective: weights over b."""
 
 
-Begin = Callable[[FlatModule, Task], "Visit"]
+Begin = Callable[[FlatModule, Task, Vector], "Visit"]
 
 
 class Visit:
     """LocalSGD of ``task`` with the module of ``flat``, which nothing else may use until the visit is closed.
 
+    - ``into [P]`` gets what it has trained.
     - ``loss``: one of ``raysim.training.losses``.
     - ``halves``: whether products are taken in bfloat16.
     - ``aside``: whether other visits may draw from torch's generator between this one's steps; for CPUs only.
     """
 
     def __init__(
-        self, flat: FlatModule, task: Task, optimizer: Optimizer, loss: str, halves: bool, aside: bool
+        self, flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss: str, halves: bool, aside: bool
     ) -> None:
         small = condense(task, flat.layout, flat.lookup, optimizer) if flat.lookup else None
         self._entries = None if small is None else small.entries
         self._task, self._layout = (task, flat.layout) if small is None else (small.task, small.layout)
         self.flat, self._loss, self._halves, self._aside = flat, loss, halves, aside and flat.draws
         self._size = rows_per_batch(optimizer.batch_size, len(task.y))
-        self._theta = flat.send(self._task.start)
+        into[:] = task.start  # only now, so that the first step finds some of it in the cache
+        self._into, in_place = into, small is None and flat.device.type == "cpu"
+        self._theta = torch.from_numpy(into) if in_place else flat.send(self._task.start)
         self._contrast = self._contrasting()
         by_hand = flat.device.type == "cpu" and not halves and task.contrast is None
         self._written = flat.module if by_hand and isinstance(flat.module, WrittenModule) else None
@@ -126,15 +129,14 @@ class Visit:
         if self._frozen is not None and self._frozen_values is not None:
             self._theta[self._frozen] = self._frozen_values
 
-    def finish(self, into: Vector) -> None:
-        """Store the optimiser's moments in the task, and the moved parameters in its start ``into [P]``."""
+    def finish(self) -> None:
+        """Store the optimiser's moments in the task, and the moved parameters in ``into``."""
         if self._task.moments is not None:
             self._solver.leave(self._layout, self._task.moments)
-        trained = self._theta.cpu().numpy()
-        if self._entries is None:
-            into[:] = trained
-        else:
-            self._entries.put(trained, into)
+        if self._entries is not None:
+            self._entries.put(self._theta.cpu().numpy(), self._into)
+        elif self.flat.device.type != "cpu":
+            self._into[:] = self._theta.cpu().numpy()
 
     def _in_order(self) -> Iterator[Batch]:
         """The batches of all epochs; seeds torch's generator at the beginning of an epoch, if the module draws."""
@@ -180,29 +182,28 @@ class Visit:
 def play(tasks: Iterable[tuple[Task, Vector]], flats: Sequence[FlatModule], begin: Begin) -> None:
     """Train each task, as many side by side as there are ``flats``, which are copies of one module.
 
-    The vector beside a task holds its start ``[P]`` and is overwritten with the result. ``begin(flat, task)`` makes its
-    visit. Several flats are for a :class:`JointModule`; no bit depends on who else is in progress.
+    The vector ``[P]`` beside a task gets the result. ``begin(flat, task, vector)`` makes its visit. Several flats are
+    for a :class:`JointModule`; no bit depends on who else is in progress.
     """
     waiting, free = iter(tasks), list(flats)
-    active: dict[Visit, Vector] = {}
+    active: list[Visit] = []
     gpus = [flat.device for flat in flats[:1] if flat.device.type != "cpu"]
     with torch.random.fork_rng(devices=gpus, enabled=flats[0].draws):
         try:
             while True:
                 while free and (entry := next(waiting, None)) is not None:
-                    task, into = entry
-                    active[begin(free[-1], task)] = into
+                    active.append(begin(free[-1], *entry))
                     free.pop()
                 if not active:
                     return
                 batches: dict[Visit, Batch] = {}
-                for visit, into in list(active.items()):
+                for visit in list(active):
                     batch = visit.advance()
                     if batch is None:
-                        visit.finish(into)
+                        visit.finish()
                         visit.close()
                         free.append(visit.flat)
-                        del active[visit]
+                        active.remove(visit)
                     else:
                         batches[visit] = batch
                 _step(batches)
