@@ -39,8 +39,8 @@ from raysim.strategies.base import POOLED, Floats, Ids
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
 """Resident memory of an actor that serves nobody, and what torch adds where it is used; measured with Ray 2.60."""
 
-WORKING_COPIES = 3
-"""Parameters of the hospitals in training are held as they started, as they are, and as gradients."""
+WORKING_COPIES = 2
+"""Copies of a model beside those of the hospitals that a call trains: as it started, and its gradient."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic
     if pooled:
         rows += int(federation.sizes("train").sum() - federation.sizes("train")[served].sum())
     parameters = max((t.parameters for t in traffic), default=0) * 8
-    working = WORKING_COPIES * min(CHUNK_BYTES, len(served) * parameters)
+    working = min(max(CHUNK_BYTES, parameters), len(served) * parameters) + WORKING_COPIES * parameters
     plan = max((t.plan for t in traffic), default=0)
     return PROCESS_BYTES + TORCH_BYTES * torch + rows * row + working + plan
 
