@@ -221,6 +221,9 @@ def _among(picked: NDArray[Any], candidates: Ids) -> bool:
     """Whether all ``picked`` ids are among the ``candidates``, which are ascending and not empty."""
     if picked.dtype.kind not in "iu":
         return False
+    low, high = candidates[0], candidates[-1]
+    if high - low + 1 == len(candidates):  # no id between them is missing, and a million need not be searched
+        return bool(((picked >= low) & (picked <= high)).all())
     at = np.minimum(np.searchsorted(candidates, picked), len(candidates) - 1)
     return bool((candidates[at] == picked).all())
 

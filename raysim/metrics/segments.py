@@ -46,15 +46,18 @@ class Segments:
 
     def sums(self, values: Floats) -> Floats:
         """The sum of ``values [n]`` over each segment, ``[S]``; depends on that segment's values alone."""
-        out = np.zeros(self.count)
-        full = self.lengths > 0  # reduceat has no empty segments, and those between full ones hold no rows
-        if full.any():
-            out[full] = np.add.reduceat(values, self.offsets[:-1][full])
-        return out
+        return self._added(values, np.dtype(np.float64))
 
     def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
         """How many of ``flags [n]`` are set in each segment, ``[S]``."""
-        return np.diff(cumulative(flags)[self.offsets])
+        return self._added(flags.view(np.uint8), np.dtype(np.int64))
+
+    def _added(self, values: Rows, dtype: np.dtype[Any]) -> Rows:
+        out = np.zeros(self.count, dtype)
+        full = self.lengths > 0  # reduceat has no empty segments, and those between full ones hold no rows
+        if full.any():
+            out[full] = np.add.reduceat(values, self.offsets[:-1][full], dtype=dtype)
+        return out
 
     def holding(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The segments that are empty or hold a set flag, ``[S]``."""
