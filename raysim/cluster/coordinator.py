@@ -8,6 +8,7 @@ from typing import Any
 
 from raysim.core import blas
 from raysim.core.aside import Aside
+from raysim.core.compute import keep_memory
 from raysim.engine.cadence import Every
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Event, Job, RunState
@@ -27,6 +28,7 @@ class CoordinatorActor:
     def __init__(self, folders: Sequence[str], code: str | None, pool: Pool) -> None:
         search_only(folders)
         blas.follow(code)
+        keep_memory()
         self._coordinator = Coordinator(pool)
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:

@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge, wait
 from threading import Thread
 
+from raysim.cluster.parcels import Parcel, receive
 from raysim.engine.messages import PartialResult, RoundPlan
 
 MOST_BYTES = 2**22
@@ -71,8 +72,7 @@ class Switchboard:
                 deliver_challenge(caller, key)
                 answer_challenge(caller, key)
                 while True:
-                    plan = pickle.loads(caller.recv_bytes())
-                    caller.send_bytes(pickle.dumps(self._serve(plan), pickle.HIGHEST_PROTOCOL))
+                    Parcel.of(self._serve(receive(caller))).send(caller)
             except BaseException:  # an error is raised again, and told, where the call is made through Ray
                 return
 
@@ -107,30 +107,31 @@ class Lines:
         line.close()
         return True
 
-    def call(self, actors: Iterable[int], plan: bytes, seconds: float) -> tuple[dict[int, PartialResult], list[int]]:
+    def call(self, actors: Iterable[int], plan: Parcel, seconds: float) -> tuple[dict[int, PartialResult], list[int]]:
         """Let ``actors`` that have lines play a plan, all at once.
 
         Returns the answers by actor, and the actors that were late. A line that gave no answer is closed.
         """
         answers: dict[int, PartialResult] = {}
-        late: list[int] = []
-        called = []
+        called: dict[Connection, int] = {}
         try:
             for actor in actors:
                 try:
-                    self._lines[actor].send_bytes(plan)
-                    called.append(actor)
+                    plan.send(self._lines[actor])
+                    called[self._lines[actor]] = actor
                 except BROKEN:
                     self._hang_up(actor)
             until = time.monotonic() + seconds
-            for actor in called:
-                try:
-                    if self._lines[actor].poll(max(0.0, until - time.monotonic())):
-                        answers[actor] = pickle.loads(self._lines[actor].recv_bytes())
-                        continue
-                    late.append(actor)
-                except BROKEN:
-                    pass
+            # Answers are read as they come: those of others while the last actor still computes.
+            while called and (ready := wait(list(called), max(0.0, until - time.monotonic()))):
+                for line in called.keys() & ready:
+                    actor = called.pop(line)
+                    try:
+                        answers[actor] = receive(line)
+                    except BROKEN:
+                        self._hang_up(actor)
+            late = sorted(called.values())
+            for actor in late:
                 self._hang_up(actor)
         except BaseException:
             # A late answer would be taken for the answer to the next call.
@@ -143,12 +144,10 @@ class Lines:
         self._lines.pop(actor).close()
 
 
-def packed(plan: RoundPlan) -> bytes | None:
+def packed(plan: RoundPlan) -> Parcel | None:
     """A plan as bytes for sockets; None for one that is too large, or that only Ray can pickle."""
-    if plan.bank.nbytes > MOST_BYTES:
-        return None
     try:
-        text = pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)
+        parcel = Parcel.of(plan)
     except (pickle.PicklingError, AttributeError, TypeError):  # it holds an object of a class without an import path
         return None
-    return text if len(text) <= MOST_BYTES else None
+    return parcel if parcel.nbytes <= MOST_BYTES else None

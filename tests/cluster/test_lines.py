@@ -20,6 +20,7 @@ import ray
 from raysim.cluster import lines
 from raysim.cluster import pool as pools
 from raysim.cluster.lines import Lines, Number, Switchboard, packed
+from raysim.cluster.parcels import Parcel
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool, RayPool
 from raysim.core.errors import TrainingDiverged
@@ -150,7 +151,7 @@ class TestSockets:
     def test_what_is_answered_is_what_was_served(self):
         ours, _ = answering(lambda message: message * 2)
         for text in ("a", "b"):
-            answers, late = ours.call([3], pickle.dumps(text), 600)
+            answers, late = ours.call([3], Parcel.of(text), 600)
             assert (answers, late) == ({3: text * 2}, [])
 
     def test_nobody_is_answered_without_the_key(self):
@@ -161,7 +162,7 @@ class TestSockets:
         # One who says nothing keeps nobody waiting.
         silent = Client(number.address, "AF_UNIX")
         assert ours.dial(4, number)
-        assert ours.call([3, 4], pickle.dumps(1), 600) == ({3: 1, 4: 1}, [])
+        assert ours.call([3, 4], Parcel.of(1), 600) == ({3: 1, 4: 1}, [])
         silent.close()
 
     def test_an_address_of_another_host_is_nobody(self):
@@ -173,7 +174,7 @@ class TestSockets:
             raise SystemExit(message)
 
         ours, number = answering(fails)
-        assert ours.call([3], pickle.dumps("no"), 600) == ({}, [])
+        assert ours.call([3], Parcel.of("no"), 600) == ({}, [])
         assert ours.up == frozenset()
         assert ours.dial(3, number)
 
@@ -186,11 +187,31 @@ class TestSockets:
             return message
 
         ours, number = answering(serve)
-        assert ours.call([3], pickle.dumps("first"), 0.1) == ({}, [3])
+        assert ours.call([3], Parcel.of("first"), 0.1) == ({}, [3])
         assert ours.up == frozenset()
         gate.set()
         assert ours.dial(3, number)
-        assert ours.call([3], pickle.dumps("second"), 600) == ({3: "second"}, [])
+        assert ours.call([3], Parcel.of("second"), 600) == ({3: "second"}, [])
+
+    def test_an_answer_is_read_while_another_is_waited_for(self, monkeypatch: pytest.MonkeyPatch):
+        """A large one is not sent before somebody reads it."""
+        is_sent, send = threading.Event(), Parcel.send
+
+        def noting(parcel: Parcel, line: Any) -> None:
+            send(parcel, line)
+            if parcel.arrays:
+                is_sent.set()
+
+        def large(message: Any) -> Any:
+            return np.zeros(2**22)
+
+        monkeypatch.setattr(Parcel, "send", noting)
+        ours, _ = answering(lambda message: is_sent.wait(60))
+        other = Switchboard(large).number()
+        assert ours.dial(4, other)
+        answers, late = ours.call([3, 4], Parcel.of("x"), 600)
+        assert answers[3] is True
+        assert (len(answers), late) == (2, [])
 
     def test_an_interrupted_call_leaves_no_line_on_which_an_answer_is_due(self, monkeypatch: pytest.MonkeyPatch):
         ours, _ = answering(lambda message: message)
@@ -200,7 +221,7 @@ class TestSockets:
 
         monkeypatch.setattr(time, "monotonic", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            ours.call([3], pickle.dumps("x"), 600)
+            ours.call([3], Parcel.of("x"), 600)
         assert ours.up == frozenset()
 
 

@@ -1,0 +1,62 @@
+"""Messages through a socket: what arrives is what was sent, large arrays without a copy in the pickle."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from multiprocessing import Pipe
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raysim.cluster.parcels import LARGE, Parcel, receive
+
+
+def exchanged(*values: Any) -> list[Any]:
+    """The values after they have gone through one line."""
+    ours, theirs = Pipe()
+    with ours, theirs:
+        sender = Thread(target=lambda: [Parcel.of(value).send(theirs) for value in values])
+        sender.start()
+        received = [receive(ours) for _ in values]
+        sender.join()
+        assert not ours.poll(0)  # everything has been read
+    return received
+
+
+@pytest.mark.parametrize("size", [0, 1, LARGE // 8 - 1, LARGE // 8, 10 * LARGE])
+def test_arrays_of_any_size_arrive_one_after_the_other(size: int):
+    rng = np.random.default_rng(size)
+    whole = rng.integers(-(2**63), 2**63 - 1, 2 * size)
+    values = {"units": whole[:size], "every other": whole[::2], "columns": np.asfortranarray(whole.reshape(2, size))}
+    first, second = exchanged(values, [values, "text", values["units"]])
+    for received in (first, second[0]):
+        for name, array in values.items():
+            np.testing.assert_array_equal(received[name], array)
+            assert received[name].dtype == array.dtype
+    assert second[1] == "text"
+    assert second[2] is second[0]["units"]
+    first["units"] += 1  # who receives an array may write to it
+
+
+def test_large_arrays_are_not_in_the_pickle_and_small_ones_are():
+    large, small = np.zeros(LARGE // 8), np.zeros(LARGE // 8 - 1)
+    parcel = Parcel.of([large, small])
+    assert [array.nbytes for array in parcel.arrays] == [LARGE]
+    assert small.nbytes < len(parcel.text) < small.nbytes + 1000
+    assert parcel.nbytes == LARGE + len(parcel.text)
+    assert np.shares_memory(np.frombuffer(parcel.arrays[0]), large)
+
+
+@pytest.mark.parametrize("kept", [0, 1, LARGE])
+def test_an_array_that_breaks_off_is_no_message(kept: int):
+    ours, theirs = Pipe()
+    text, (array,) = Parcel.of(np.arange(LARGE))
+    with ours, theirs:
+        theirs.send_bytes(pickle.dumps((text, [array.nbytes])))
+        os.write(theirs.fileno(), array[:kept])
+        theirs.close()
+        with pytest.raises(EOFError):
+            receive(ours)
