@@ -224,7 +224,7 @@ def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> t
     seen = cumulative(ranked)
     edges = np.append(first, len(ranked))
     hits = np.diff(seen[edges])
-    groups = np.flatnonzero(hits)  # runs of equal scores without a positive row add nothing to either figure
+    groups = np.flatnonzero(hits > 0)  # runs of equal scores without a positive row add nothing to either figure
     hits, first, last = hits[groups], edges[groups], edges[groups + 1]
     segment = ids[first]
     begin, end = segments.offsets[segment], segments.offsets[segment + 1]
