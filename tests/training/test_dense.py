@@ -15,6 +15,7 @@ from raysim.training.kernels.modules import visit
 from raysim.training.models import build_model
 from raysim.training.networks import dense
 from raysim.training.networks.dense import Dense, Product, by_numpy
+from raysim.training.networks.images import CifarCnn
 
 
 def layers() -> tuple[Dense, nn.Linear, Tensor]:
@@ -68,6 +69,7 @@ def test_a_network_trains_as_with_torchs_products(optimizer: str, monkeypatch: p
     rng = np.random.default_rng(3)
     X, y, start = rng.random((9, 784)), rng.integers(0, 10, 9), model.initial(rng)
     task = Task(X, y, start, [(0.1, start + 1)], 2, 0.01, lambda epoch: stream(1, "batch", epoch))
+    monkeypatch.setattr(visit, "WrittenModule", CifarCnn)  # which the network is not, so that autograd derives
     calls = []
     product = Product.apply
     monkeypatch.setattr(dense.Product, "apply", lambda *given: calls.append(1) or product(*given))

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from raysim.training import products
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels import mlp_passes
 from raysim.training.kernels.mlp import MlpModel
-from raysim.training.kernels.mlp_passes import LEAST_PIECE, SMALL, cut
+from raysim.training.products import LEAST_PIECE, SMALL, cut
 
 WIDTHS = (7, 64, 48, 2)
 
@@ -24,8 +25,9 @@ def _fresh_cuts() -> Iterator[None]:
 
 def trained(optimizer: str, small: int, monkeypatch: pytest.MonkeyPatch, *, decay: float = 0.0) -> np.ndarray:
     """The parameters after two epochs of batches of 5 on 13 rows, with products of up to ``small`` multiplications."""
-    monkeypatch.setattr(mlp_passes, "has_small_products", lambda: small > 0)
-    monkeypatch.setattr(mlp_passes, "SMALL", small)
+    for module in (mlp_passes, products):
+        monkeypatch.setattr(module, "has_small_products", lambda: small > 0)
+    monkeypatch.setattr(products, "SMALL", small)
     cut.cache_clear()
     rng = np.random.default_rng(3)
     model = MlpModel(WIDTHS, "default", "float64")
@@ -46,7 +48,7 @@ def test_steps_in_pieces_are_those_of_whole_products(
 
 
 def test_a_product_is_cut_where_its_pieces_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mlp_passes, "has_small_products", lambda: True)
+    monkeypatch.setattr(products, "has_small_products", lambda: True)
     assert cut(256, 100, 32) == (1, 256, 32)
     assert cut(128, 256, 32) == (2, 64, 32)  # 1,048,576 multiplications
     assert cut(2048, 288, 32) == (32, 64, 32)
@@ -58,3 +60,13 @@ def test_a_product_is_cut_where_its_pieces_are_small(monkeypatch: pytest.MonkeyP
     assert p > 1
     assert rows >= LEAST_PIECE
     assert rows * 512 * batch <= SMALL
+
+
+def test_a_product_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "has_small_products", lambda: True)
+    monkeypatch.setattr(products, "SMALL", 16 * 5 * 3)
+    assert cut(48, 5, 3) == (3, 16, 3)
+    rng = np.random.default_rng(0)
+    matrix, columns, out = rng.integers(-9, 9, (48, 5)) * 1.0, rng.integers(-9, 9, (5, 3)) * 1.0, np.empty((48, 3))
+    products.multiply(matrix, columns, out)
+    np.testing.assert_array_equal(out, matrix @ columns)

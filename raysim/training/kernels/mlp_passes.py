@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core import blas
 from raysim.training.base import ContrastTerm
 from raysim.training.kernels.clipped import Traced
 from raysim.training.kernels.contrast import add_gradient
 from raysim.training.kernels.descent import BLAS, softmax_residual
 from raysim.training.losses import LOG_LOSS, residual
+from raysim.training.products import cut, has_small_products
 
 Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out]) for each layer, the first one first
-
-
-SMALL = 10**6
-"""Up to this many multiplications OpenBLAS's code for AVX-512 does not copy the factors of a product first.
-
-A batch's product often needs a little more; cut into pieces it takes two thirds of the time.
-"""
-LEAST_PIECE = 16
-"""The least rows of a layer's matrix in a piece."""
-
-
-@lru_cache
-def has_small_products() -> bool:
-    """Whether products of up to ``SMALL`` multiplications are faster than others: with the code for AVX-512."""
-    return blas.code() in blas.OF_AVX512
-
-
-@lru_cache(maxsize=1024)
-def cut(rows: int, width: int, batch: int) -> tuple[int, int, int]:
-    """The shape ``[p, rows / p, batch]`` of the product of ``[rows, width]`` with a batch, in ``p`` equal pieces."""
-    most = rows // LEAST_PIECE if has_small_products() else 1
-    small = (p for p in range(1, most + 1) if rows % p == 0 and rows // p * width * batch <= SMALL)
-    p = next(small, 1)
-    return p, rows // p, batch
 
 
 class _Layer(NamedTuple):

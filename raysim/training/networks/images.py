@@ -6,14 +6,21 @@ what it is given, which nothing else needs, so that there is one array less to g
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from raysim.training.base import whole
 from raysim.training.networks.dense import Dense
 from raysim.training.networks.dropout import Dropout
+from raysim.training.networks.fashion_steps import FashionSteps
+from raysim.training.networks.written import Array, Backward, WrittenModule
+
+SIZES = 2
+"""The sizes of batches whose memory is kept: whole ones, and what is left at the end of an epoch."""
 
 
-class FashionCnn(nn.Module):
+class FashionCnn(WrittenModule):
     """The Fashion-MNIST network of Clust-PSI-PFL: three convolutions (8, 16, 32 maps) with max pooling, dense 2048.
 
     Rows are images of 28 x 28 (``n_features`` 784). The paper gives neither the size of the kernels nor
@@ -25,11 +32,14 @@ class FashionCnn(nn.Module):
         if n_features != 28 * 28:
             raise ValueError(f"name: fashion_cnn takes images of 28 x 28, 784 features, not {n_features}")
         whole("dense", dense, 1)
+        self._padding, self._dense = padding, dense
+        self._kept: dict[tuple[int, Any], FashionSteps] = {}
         self.body = nn.Sequential(
             *(layer for a, b in ((1, 8), (8, 16), (16, 32)) for layer in _stage(a, b, padding)), nn.Flatten()
         )
         side = 3 if padding else 1
         self.head = nn.Sequential(Dense(32 * side * side, dense), _relu(), Dense(dense, n_outputs))
+        self._layers = [layer for layer in self.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``[n, n_outputs]`` of rows ``[n, 784]``."""
@@ -37,6 +47,18 @@ class FashionCnn(nn.Module):
         images = x.reshape(-1, 28, 28, 1).permute(0, 3, 1, 2)
         logits: Tensor = self.head(self.body(images))
         return logits
+
+    def written(self, x: Tensor) -> tuple[Array, Backward]:
+        """See :class:`WrittenModule`."""
+        both = [tensor for layer in self._layers for tensor in (layer.weight, layer.bias)]
+        parameters = [tensor.detach().numpy() for tensor in both if tensor is not None]
+        rows = x.numpy()
+        size = len(rows), rows.dtype
+        steps = self._kept.pop(size, None) or FashionSteps(len(rows), self._padding, self._dense, rows.dtype)
+        self._kept[size] = steps  # behind the others
+        if len(self._kept) > SIZES:
+            del self._kept[next(iter(self._kept))]
+        return steps.forward(rows, parameters), lambda by_output, into: steps.backward(by_output, parameters, into)
 
 
 class CifarCnn(nn.Module):

@@ -92,13 +92,15 @@ class TextDense(WrittenModule):
         entries = nn.functional.embedding(ids, table).flatten(1).numpy()
         hidden = np.maximum(entries @ first.T + first_bias, 0)
 
-        def backward(by_output: Array) -> list[Tensor]:
+        def backward(by_output: Array, into: Sequence[Array]) -> None:
+            by_table, by_first, by_first_bias, by_last, by_last_bias = into
             by_hidden = by_output @ last * (hidden > 0)
             by_entries = torch.from_numpy(by_hidden @ first).view(ids.numel(), -1)
-            by_table = torch.zeros_like(table).index_add_(0, ids.flatten(), by_entries)
-            by_table[PADDING].zero_()
-            others = by_hidden.T @ entries, by_hidden.sum(0), by_output.T @ hidden, by_output.sum(0)
-            return [by_table, *map(torch.from_numpy, others)]
+            torch.from_numpy(by_table).zero_().index_add_(0, ids.flatten(), by_entries)[PADDING].zero_()
+            np.matmul(by_hidden.T, entries, out=by_first)
+            by_hidden.sum(0, out=by_first_bias)
+            np.matmul(by_output.T, hidden, out=by_last)
+            by_output.sum(0, out=by_last_bias)
 
         return hidden @ last.T + last_bias, backward
 

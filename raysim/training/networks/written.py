@@ -11,13 +11,16 @@ from torch import Tensor, nn
 
 Array = NDArray[Any]
 
-Backward = Callable[[Array], Sequence[Tensor]]
-"""From the objective's gradient by the outputs ``[b, C]`` to that by each parameter, in their order."""
+Backward = Callable[[Array, Sequence[Array]], None]
+"""Store, for the objective's gradient by the outputs ``[b, C]``, that by each parameter, in their order."""
 
 
 class WrittenModule(nn.Module):
-    """A network whose steps on a CPU need no autograd. It draws no random numbers."""
+    """A network whose steps on a CPU need no autograd. It has no buffers and draws no random numbers."""
 
     @abstractmethod
     def written(self, x: Tensor) -> tuple[Array, Backward]:
-        """The outputs ``[b, C]`` of rows ``x [b, F]``, which may be overwritten, and their derivatives."""
+        """The outputs ``[b, C]`` of rows ``x [b, F]``, which may be overwritten, and their derivatives.
+
+        These are called before the next rows come.
+        """

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from raysim.training.base import Optimizer, Task, Vector
+from raysim.training.base import Layout, Optimizer, Task, Vector
 from raysim.training.kernels.descent import rows_per_batch
 from raysim.training.kernels.modules.batch_norms import running
 from raysim.training.kernels.modules.contrast import Contrasting
@@ -68,13 +68,16 @@ class Visit:
         frozen = self._task.frozen
         self._frozen = None if frozen is None else flat.indices(np.flatnonzero(frozen))
         self._frozen_values = None if self._frozen is None else self._theta[self._frozen]
-        self._solver = make_solver(optimizer.name, flat.parameters, task.learning_rate)
+        moved, self._moved = flat.parameters, self._layout
+        if self._written is not None:
+            moved, self._moved = self._as_one(), Layout(("parameters",), ((len(self._theta),),))
+        self._solver = make_solver(optimizer.name, moved, task.learning_rate)
         if task.moments is not None:
-            self._solver.resume(self._layout, task.moments)
+            self._solver.resume(self._moved, task.moments)
         self._generator_state: Tensor | None = None  # of torch's generator, after the visit's latest draw
         self._batches = self._in_order()
         self._open = ExitStack()
-        self._open.enter_context(by_numpy(flat.module, flat.device.type == "cpu"))
+        self._open.enter_context(by_numpy(flat.module, flat.device.type == "cpu" and self._written is None))
         if self._contrast is not None:
             self._open.enter_context(self._contrast)
 
@@ -86,8 +89,9 @@ class Visit:
         """The batch of the next step, with gradients cleared; None at the end."""
         with self._drawing():
             batch = next(self._batches, None)
-        for parameter in self.flat.parameters:
-            parameter.grad = None
+        if self._written is None:
+            for parameter in self.flat.parameters:
+                parameter.grad = None
         return batch
 
     @contextmanager
@@ -118,8 +122,7 @@ class Visit:
         outputs, backward = self._written.written(batch.X)
         derive(self._loss, outputs, batch.y.numpy())
         outputs *= batch.shares.numpy()[:, None]
-        for parameter, gradient in zip(self.flat.parameters, backward(outputs), strict=True):
-            parameter.grad = gradient
+        backward(outputs, self._gradients)
         return True
 
     def step(self) -> None:
@@ -132,7 +135,7 @@ class Visit:
     def finish(self) -> None:
         """Store the optimiser's moments in the task, and the moved parameters in ``into``."""
         if self._task.moments is not None:
-            self._solver.leave(self._layout, self._task.moments)
+            self._solver.leave(self._moved, self._task.moments)
         if self._entries is not None:
             self._entries.put(self._theta.cpu().numpy(), self._into)
         elif self.flat.device.type != "cpu":
@@ -170,6 +173,15 @@ class Visit:
         yield
         if self._aside:
             self._generator_state = torch.default_generator.get_state()
+
+    def _as_one(self) -> list[nn.Parameter]:
+        """All parameters as one, with a gradient that the module writes: the optimiser has a single call."""
+        whole, gradient = nn.Parameter(self._theta, requires_grad=False), torch.empty_like(self._theta)
+        whole.grad, views = gradient, self._layout.split(gradient)
+        for parameter, view in zip(self.flat.parameters, views.values(), strict=True):
+            parameter.grad = view
+        self._gradients = [view.numpy() for view in views.values()]
+        return [whole]
 
     def _contrasting(self) -> Contrasting | None:
         term, flat = self._task.contrast, self.flat
