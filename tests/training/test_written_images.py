@@ -17,6 +17,7 @@ from raysim.training.base import Moments, Optimizer, Task
 from raysim.training.kernels.modules import visit
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.models import build_model
+from raysim.training.networks import images
 from raysim.training.networks.images import SIZES, CifarCnn, FashionCnn
 from raysim.training.networks.pooled import Stage, bordered
 
@@ -38,7 +39,7 @@ def task(model: ModuleModel, n: int, hospital: int = 0) -> Task:
 @pytest.mark.parametrize(("channels", "maps", "b"), [(1, 2, 3), (3, 2, 1), (2, 5, 4)])
 def test_a_stage_is_its_layers(high: int, wide: int, border: int, channels: int, maps: int, b: int, drawn: str) -> None:
     rng = np.random.default_rng(5)
-    whole, images = bordered((high, channels, wide, b), border, np.float64)
+    whole, given = bordered((high, channels, wide, b), border, np.float64)
     stage = Stage(whole, maps, border, padded=border > 0)
     layers = nn.Sequential(nn.Conv2d(channels, maps, 3, padding=border), nn.MaxPool2d(2), nn.ReLU()).double()
     weight, bias = layers[0].weight, layers[0].bias
@@ -50,11 +51,9 @@ def test_a_stage_is_its_layers(high: int, wide: int, border: int, channels: int,
             parameter.data = torch.from_numpy(np.asarray(values, np.float64))
             parameter.grad = None
         # Whole numbers and equal ones have many neighbours that are pooled and of which none is larger.
-        images[:] = {"normal": rng.normal(size=images.shape), "equal": 1.0}.get(
-            drawn, rng.integers(-1, 2, images.shape)
-        )
-        given = torch.tensor(images.transpose(3, 1, 0, 2), requires_grad=True)
-        expected = layers(given)
+        given[:] = {"normal": rng.normal(size=given.shape), "equal": 1.0}.get(drawn, rng.integers(-1, 2, given.shape))
+        x = torch.tensor(given.transpose(3, 1, 0, 2), requires_grad=True)
+        expected = layers(x)
         slope = rng.normal(size=expected.shape)
         torch.autograd.backward(expected, torch.from_numpy(slope))
         stage.forward(weight.detach().numpy(), bias.detach().numpy())
@@ -63,8 +62,8 @@ def test_a_stage_is_its_layers(high: int, wide: int, border: int, channels: int,
         close(stage.outputs, expected.detach().permute(2, 1, 3, 0))
         close(by_weight, weight.grad)
         close(by_bias, bias.grad)
-        assert given.grad is not None
-        close(stage.by_images(), given.grad.permute(2, 1, 3, 0))
+        assert x.grad is not None
+        close(stage.by_images(), x.grad.permute(2, 1, 3, 0))
     assert stage.following.shape[0] == len(stage.outputs) + 2 * border
 
 
@@ -74,10 +73,11 @@ def close(ours: NDArray[Any], expected: torch.Tensor | None) -> None:
 
 
 @pytest.mark.parametrize("padding", [True, False])
-def test_all_that_autograd_derives_is_written_out(padding: bool) -> None:
+def test_all_that_autograd_derives_is_written_out(padding: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "KEPT", 32)
     torch.manual_seed(3)
     net = FashionCnn(784, 7, dense=48, padding=padding).double()
-    for rows in (3, 1, 33, 3, 2):
+    for rows in (3, 1, 33, 32, 3, 2):
         x, by_output = torch.randn(rows, 784).double(), torch.randn(rows, 7).double()
         net.zero_grad()
         expected = net(x)

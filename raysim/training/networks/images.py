@@ -16,8 +16,8 @@ from raysim.training.networks.dropout import Dropout
 from raysim.training.networks.fashion_steps import FashionSteps
 from raysim.training.networks.written import Array, Backward, WrittenModule
 
-SIZES = 2
-"""The sizes of batches whose memory is kept: whole ones, and what is left at the end of an epoch."""
+SIZES, KEPT = 2, 256
+"""Memory is kept for this many sizes of batches, whole ones and rests of epochs, with up to this many rows."""
 
 
 class FashionCnn(WrittenModule):
@@ -55,9 +55,10 @@ class FashionCnn(WrittenModule):
         rows = x.numpy()
         size = len(rows), rows.dtype
         steps = self._kept.pop(size, None) or FashionSteps(len(rows), self._padding, self._dense, rows.dtype)
-        self._kept[size] = steps  # behind the others
-        if len(self._kept) > SIZES:
-            del self._kept[next(iter(self._kept))]
+        if len(rows) <= KEPT:
+            self._kept[size] = steps  # behind the others
+            if len(self._kept) > SIZES:
+                del self._kept[next(iter(self._kept))]
         return steps.forward(rows, parameters), lambda by_output, into: steps.backward(by_output, parameters, into)
 
 
