@@ -2,8 +2,7 @@
 
 Arrays of images are ``[rows, maps, columns, b]``. The batch comes last, so that what is copied or compared at once is
 contiguous, and rows that follow each other are the rows of one matrix. A pooled column sees four columns of the images:
-these are copied, and give both columns that are pooled in one product, where a quarter of the factors are zeros. On a
-CPU with AVX-512 this takes half the time of torch's layers.
+these are copied, and give both columns that are pooled in one product, where a quarter of the factors are zeros.
 """
 
 from __future__ import annotations

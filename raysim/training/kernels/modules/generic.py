@@ -3,7 +3,7 @@
 The steps of the loop are in :mod:`raysim.training.kernels.modules.visit`.
 
 The loop is also what the hand-written kernels are compared with, so it uses autograd and ``torch.optim`` as anyone
-would; only the optimisers are torch's fused ones.
+would; only the optimisers are torch's fused ones. A :class:`WrittenModule` takes its place on a CPU.
 
 Batch statistics and dropout depend on more than a row and its parameters, so there the following holds.
 
