@@ -89,6 +89,10 @@ def test_all_that_autograd_derives_is_written_out(padding: bool, monkeypatch: py
         for parameter, gradient in zip(net.parameters(), gradients, strict=True):
             close(gradient, parameter.grad)
         assert len(net._kept) <= SIZES
+        assert all(kept <= 32 for kept, _ in net._kept)
+    kept = list(net._kept.values())
+    net.written(torch.randn(2, 784).double())
+    assert list(net._kept.values()) == kept
     assert [rows for rows, _ in net._kept] == [3, 2]
 
 

@@ -52,8 +52,7 @@ class Stage:
         self._left, self._right = window[:, :, 0], window[:, :, 1]
         self._pairs = np.empty((rows, 2, maps, each), dtype)
         self._best = np.empty((rows, maps, each), dtype)
-        # The rows of the images that any output sees.
-        self._reached = slice(border, min(2 * rows + 2, high - border))
+        self._reached = slice(border, high - border)  # the patches' rows that do not lie in the border
         self._by_patches = patches[self._reached, :-1]
         by_images = np.zeros((high - 2 * border, channels, wide, b), dtype)
         self._by_images = by_images[:, :, border : wide - border]
