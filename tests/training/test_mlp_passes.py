@@ -55,6 +55,7 @@ def test_a_product_is_cut_where_its_pieces_are_small(monkeypatch: pytest.MonkeyP
     assert cut(250, 100, 64) == (2, 125, 64)
     assert cut(127, 256, 32) == (1, 127, 32)  # a prime number
     assert cut(64, 4096, 32) == (1, 64, 32)  # even the least piece would be large
+    assert cut(16, 2500, 32) == (1, 16, 32)  # halves would be small, but have too few rows
     assert cut(0, 5, 3) == (1, 0, 3)
     p, rows, batch = cut(1024, 512, 32)
     assert p > 1
@@ -70,3 +71,8 @@ def test_a_product_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> No
     matrix, columns, out = rng.integers(-9, 9, (48, 5)) * 1.0, rng.integers(-9, 9, (5, 3)) * 1.0, np.empty((48, 3))
     products.multiply(matrix, columns, out)
     np.testing.assert_array_equal(out, matrix @ columns)
+
+
+def test_nothing_is_cut_where_small_products_are_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "has_small_products", lambda: False)
+    assert cut(128, 256, 32) == (1, 128, 32)
