@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,15 @@ TOGETHER = 2**15
 
 LARGE = 2**14
 """Scalars of a model from which on it is added up in pieces."""
+
+
+class _Deltas(NamedTuple):
+    """The arguments of :func:`add_deltas` that say what is added, and where."""
+
+    groups: NDArray[np.int64]
+    weights: Floats
+    starts: Sequence[Parameters]
+    trained: NDArray[Any]
 
 
 def add_deltas(
@@ -39,18 +48,11 @@ def add_deltas(
     ``check()`` is called once where a delta's entries may not be below ``limit``, and raises where they are not.
     """
     add = _add_small if trained.shape[1] < LARGE else _add_large
-    add(sums, groups, weights, starts, trained, limit, check)
+    add(sums, _Deltas(groups, weights, starts, trained), limit, check)
 
 
-def _add_small(
-    sums: ExactSum,
-    groups: NDArray[np.int64],
-    weights: Floats,
-    starts: Sequence[Parameters],
-    trained: NDArray[Any],
-    limit: float,
-    check: Callable[[], None],
-) -> None:
+def _add_small(sums: ExactSum, of: _Deltas, limit: float, check: Callable[[], None]) -> None:
+    groups, weights, starts, trained = of
     places = [id(start) for start in starts]  # one for all that start from one row of the bank
     most = _most(trained) + max(_most(start) for start in dict(zip(places, starts, strict=True)).values())
     if not most < limit:  # False for NaN
@@ -65,15 +67,8 @@ def _add_small(
 
 
 @np.errstate(over="ignore")  # of lengths, which are checked
-def _add_large(
-    sums: ExactSum,
-    groups: NDArray[np.int64],
-    weights: Floats,
-    starts: Sequence[Parameters],
-    trained: NDArray[Any],
-    limit: float,
-    check: Callable[[], None],
-) -> None:
+def _add_large(sums: ExactSum, of: _Deltas, limit: float, check: Callable[[], None]) -> None:
+    groups, weights, starts, trained = of
     most = {place: _length(start) for place, start in {id(start): start for start in starts}.items()}
     delta, before = np.empty(TOGETHER), np.empty(TOGETHER)
     checked = False

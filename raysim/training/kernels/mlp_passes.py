@@ -25,7 +25,8 @@ class _Layer(NamedTuple):
     received: NDArray[Any]
     outputs: NDArray[Any]
     pieces: NDArray[Any]
-    """``outputs`` in the pieces of their product, ``[p, width / p, b]``."""
+    """``outputs`` in the pieces of their product, ``[p, width / p, b]``; kept, as ``products.multiply`` would cut them
+    anew each time, which is 7 % of a step."""
     residuals: NDArray[Any]
 
 
