@@ -14,8 +14,9 @@ from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.modules import visit
 from raysim.training.models import build_model
 from raysim.training.networks import dense
-from raysim.training.networks.dense import Dense, Product, by_numpy
+from raysim.training.networks.dense import Dense, Product
 from raysim.training.networks.images import CifarCnn
+from raysim.training.networks.numpy_layers import by_numpy
 
 
 def layers() -> tuple[Dense, nn.Linear, Tensor]:

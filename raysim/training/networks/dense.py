@@ -6,23 +6,21 @@ for AVX-512 (:mod:`raysim.core.blas`) takes half the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raysim.training.networks.numpy_layers import NumpyLayer
 
-class Dense(nn.Linear):
+
+class Dense(NumpyLayer, nn.Linear):
     """``nn.Linear``; in a visit's loop on a CPU (:func:`by_numpy`) with the products of :class:`Product`."""
-
-    by_numpy = False
 
     def forward(self, x: Tensor) -> Tensor:
         """``x [b, in]`` times the matrix, plus the bias: ``[b, out]``."""
-        if self.by_numpy and not torch.is_autocast_enabled("cpu"):
+        if self.computes_by_numpy():
             product: Tensor = Product.apply(x, self.weight)  # type: ignore[no-untyped-call]
             return product + self.bias
         return super().forward(x)
@@ -51,16 +49,3 @@ class Product(torch.autograd.Function):
             product = np.matmul(matrix.T, by_output.T).T if columns else np.matmul(by_output, matrix)
             by_x = torch.from_numpy(product)
         return by_x, torch.from_numpy(np.matmul(by_output.T, x))
-
-
-@contextmanager
-def by_numpy(module: nn.Module, wanted: bool) -> Iterator[None]:
-    """A context in which the dense layers of ``module`` compute by numpy, if ``wanted``."""
-    layers = [part for part in module.modules() if isinstance(part, Dense)] if wanted else []
-    for layer in layers:
-        layer.by_numpy = True
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.by_numpy = False

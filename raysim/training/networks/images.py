@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from raysim.training.base import whole
+from raysim.training.networks.convolution import NormedConvolution
 from raysim.training.networks.dense import Dense
 from raysim.training.networks.dropout import Dropout
 from raysim.training.networks.fashion_steps import FashionSteps
@@ -94,9 +95,7 @@ def _stage(channels: int, maps: int, padding: bool) -> tuple[nn.Module, ...]:
 
 
 def _block(channels: int, maps: int, drop: float) -> tuple[nn.Module, ...]:
-    first = nn.Conv2d(channels, maps, 3, padding=1), _relu(), nn.BatchNorm2d(maps)
-    second = nn.Conv2d(maps, maps, 3, padding=1), _relu(), nn.BatchNorm2d(maps)
-    return *first, *second, nn.MaxPool2d(2), Dropout(drop)
+    return NormedConvolution(channels, maps), NormedConvolution(maps, maps, pooled=True), Dropout(drop)
 
 
 def _relu() -> nn.Module:

@@ -40,8 +40,8 @@ from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.visit import Visit, play
 from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.losses import LOG_LOSS, choose, row_losses
-from raysim.training.networks.dense import by_numpy
 from raysim.training.networks.joint import JointModule
+from raysim.training.networks.numpy_layers import by_numpy
 
 EVALUATED = 1024
 """Rows evaluated at once: a network's activations may take a hundred times as much memory as its rows."""

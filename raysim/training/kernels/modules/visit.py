@@ -20,8 +20,8 @@ from raysim.training.kernels.modules.losses import TORCH_LOSSES, derive
 from raysim.training.kernels.modules.optimizers import make_solver
 from raysim.training.kernels.modules.pulls import Pulls
 from raysim.training.losses import LOG_LOSS
-from raysim.training.networks.dense import by_numpy
 from raysim.training.networks.joint import JointModule
+from raysim.training.networks.numpy_layers import by_numpy
 from raysim.training.networks.written import WrittenModule
 
 
