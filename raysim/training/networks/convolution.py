@@ -115,6 +115,7 @@ class Steps:
         self._images = -(-max(PLACES, maps) // self._each)
         places = self._images * self._each
         self._of_x = winograd.transforms(high, wide, self._width, places, channels)
+        self._by_inputs = winograd.transforms(high, wide, channels, places).by_inputs
         self._of_y = winograd.transforms(high, wide, maps, places)
         gradients = winograd_gradients.gradients(high, wide, maps, places)
         self._by_outputs = gradients.by_pooled if pooled else gradients.by_outputs
@@ -123,7 +124,8 @@ class Steps:
         self._strip = compiled.memory((winograd.POINTS * max(self._width, maps),), dtype)
         self._flat_x, self._x = winograd.tiles(places, self._width, dtype)
         self._flat_y, self._y = winograd.tiles(places, maps, dtype)
-        self._flat_by_x, self._by_x = winograd.tiles(places, self._width, dtype)
+        self._flat_by_x, self._by_x = winograd.tiles(places, channels, dtype)
+        self._room_by_x = self._room[: (high + 2) * (wide + 2) * channels]
         self._by_factors, self._part = (compiled.memory((winograd.POINTS, self._width, maps), dtype) for _ in range(2))
 
     def convolve(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
@@ -176,7 +178,7 @@ class Steps:
                 self._by_factors += product
             if by_x is not None and factors is not None:
                 np.matmul(by_tiles, factors, out=self._by_x[:, :tiles])
-                self._of_x.by_inputs(self._flat_by_x, self._room, self._strip, by_x[part].reshape(-1))
+                self._by_inputs(self._flat_by_x, self._room_by_x, self._strip, by_x[part].reshape(-1))
         return by_x, self._by_weights(self._by_factors)[:, : self._channels], by_bias
 
     def _parts(self, n: int) -> Iterator[tuple[slice, int]]:
