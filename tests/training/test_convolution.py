@@ -53,7 +53,7 @@ def test_a_tile_multiplies_at_36_points() -> None:
     divided = np.array([4, -6, -6, 24, 24, 1])
     values = np.array([[1, t, t * t] for t in (0, 1, -1, 2, -2)] + [[0, 0, 1]]) / divided[:, None]
     expected = np.einsum("pi,qj,baij->pqab", values, values, weight).reshape(36, 3, 2)
-    np.testing.assert_allclose(winograd.of_weights(weight), expected, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(winograd.of_weights(weight, np.empty((36, 3, 2))), expected, rtol=0, atol=1e-14)
 
 
 def layers(channels: int, maps: int, pooled: bool, dtype: torch.dtype) -> tuple[NormedConvolution, nn.Module]:

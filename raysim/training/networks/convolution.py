@@ -61,7 +61,7 @@ class NormedConvolution(NumpyLayer):
             for running, value in zip((norm.running_mean, norm.running_var), batch, strict=True):
                 assert running is not None
                 running.lerp_(torch.from_numpy(value).to(running.dtype), norm.momentum)
-            norm.num_batches_tracked += 1
+            norm.num_batches_tracked.add_(1)
 
 
 class Winograd(torch.autograd.Function):
@@ -126,13 +126,16 @@ class Steps:
         self._flat_y, self._y = winograd.tiles(places, maps, dtype)
         self._flat_by_x, self._by_x = winograd.tiles(places, channels, dtype)
         self._room_by_x = self._room[: (high + 2) * (wide + 2) * channels]
+        self._factors = compiled.memory((winograd.POINTS, self._width, maps), dtype)
+        self._turned = compiled.memory((winograd.POINTS, maps, channels), dtype)
         self._by_factors, self._part = (compiled.memory((winograd.POINTS, self._width, maps), dtype) for _ in range(2))
 
     def convolve(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         """``max(convolution, 0)`` of images ``[n, H, W, channels]``; mean and variance ``[maps]`` of it, in float64."""
         y, sums = np.empty((*x.shape[:3], self._maps), x.dtype), np.zeros((2, self._maps))
         lacking = self._width - self._channels
-        factors = self._of_weights(np.pad(weight, ((0, 0), (0, lacking), (0, 0), (0, 0))) if lacking else weight)
+        wide = np.pad(weight, ((0, 0), (0, lacking), (0, 0), (0, 0))) if lacking else weight
+        factors = self._of_weights(wide, self._factors)
         for part, tiles in self._parts(len(x)):
             self._of_x.inputs(x[part].reshape(-1), self._room, self._strip, self._flat_x)
             np.matmul(self._x[:, :tiles], factors, out=self._y[:, :tiles])
@@ -165,7 +168,7 @@ class Steps:
         ``of_norm``: see :class:`raysim.training.networks.winograd_gradients.Gradients`.
         """
         by_x, by_bias = np.empty_like(x) if by_images else None, np.zeros(self._maps)
-        factors = self._of_weights(weight.transpose(1, 0, 2, 3)) if by_images else None
+        factors = self._of_weights(weight.transpose(1, 0, 2, 3), self._turned) if by_images else None
         for part, tiles in self._parts(len(x)):
             arrays = by_result[part].reshape(-1), y[part].reshape(-1)
             self._by_outputs(*arrays, of_norm, self._strip, self._flat_y, by_bias)

@@ -47,11 +47,12 @@ class Transforms(NamedTuple):
     """``(by_tiles, room, strip, by_x)``: store the derivatives by the images that ``inputs`` was given."""
 
 
-def of_weights(weight: Array) -> Array:
-    """``G w G'`` of ``weight [b, a, 3, 3]``: ``[36, a, b]``."""
+def of_weights(weight: Array, out: Array) -> Array:
+    """``G w G'`` of ``weight [b, a, 3, 3]``, stored in ``out [36, a, b]``, which is returned."""
     b, a, _, _ = weight.shape
-    product: Array = np.matmul(_of_weights(weight.dtype), weight.transpose(2, 3, 1, 0).reshape(9, a * b))
-    return product.reshape(POINTS, a, b)
+    columns = weight.transpose(2, 3, 1, 0).reshape(9, a * b)
+    np.matmul(_of_weights(weight.dtype), columns, out=out.reshape(POINTS, a * b))
+    return out
 
 
 def by_weights(by_product: Array) -> Array:
