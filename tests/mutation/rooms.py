@@ -228,6 +228,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/training/networks/numpy_layers.py": ("training/test_convolution", "training/test_dense"),
     "raysim/training/networks/winograd.py": ("training/test_convolution",),
     "raysim/training/networks/winograd_gradients.py": ("training/test_convolution",),
+    "raysim/training/networks/dropout.py": ("training/test_networks", "training/test_autocast"),
     "raysim/training/networks/fashion_steps.py": ("training/test_written_images",),
     "raysim/training/networks/pooled.py": ("training/test_written_images",),
     "raysim/training/products.py": ("training/test_mlp_passes", "training/test_written_images"),

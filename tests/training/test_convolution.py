@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -227,12 +228,11 @@ def test_memory_begins_with_a_line_of_the_cache() -> None:
 
 
 def test_loops_are_compiled_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = compiled.njit
 
     def refusing(cache: bool = False, **options: Any) -> Any:
         if cache:
             raise RuntimeError("cannot cache function: no locator available")
-        return made(**options)
+        return numba.njit(**options)
 
     monkeypatch.setattr(compiled, "njit", refusing)
     assert compiled.compiled(lambda a, b: a * b)(3.0, 4.0) == 12.0

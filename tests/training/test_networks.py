@@ -24,6 +24,7 @@ from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.kernels.modules.lookup import condense
 from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.models import build_model
+from raysim.training.networks import dropout
 from raysim.training.networks.dropout import Dropout, mask
 from raysim.training.networks.images import CifarCnn, FashionCnn
 from raysim.training.networks.recurrent import Gates, recurrences
@@ -128,11 +129,33 @@ def test_rows_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_mask_keeps_the_mean() -> None:
     torch.manual_seed(0)
     drawn = mask(torch.empty(200_000, dtype=torch.float64), 0.2)
-    assert set(drawn.tolist()) == {0.0, 1.25}
+    assert drawn.unique().tolist() == [0.0, 65536 / (65536 - 13107)]  # a fifth of 65,536 is 13,107.2
     assert abs(drawn.mean() - 1) < 0.01  # nine standard deviations
+    assert mask(torch.empty(100), 0.2).unique().tolist() == [0.0, 1.25]
     layer, x = Dropout(0.5), torch.ones(8)
     assert layer.eval()(x) is x
     assert set(layer.train()(torch.ones(100)).tolist()) == {0.0, 2.0}
+
+
+@pytest.mark.parametrize("n", [dropout.LARGE - 1, dropout.LARGE, dropout.LARGE + 3])
+def test_a_mask_follows_torchs_generator(n: int) -> None:
+    like = torch.empty(n // 3, 3) if n % 3 == 0 else torch.empty(n)
+    torch.manual_seed(0)
+    first, second = mask(like, 0.5), mask(like, 0.5)
+    assert first.shape == like.shape
+    assert (first != second).double().mean() > 0.4
+    torch.manual_seed(0)
+    assert torch.equal(mask(like, 0.5), first)
+    assert torch.equal(mask(like, 0.5), second)
+
+
+def test_whole_numbers_of_a_large_mask_are_all_equally_often_below_its_rate() -> None:
+    torch.manual_seed(0)
+    drawn = dropout._sixteen_bits(4 * 10**5 + 1).reshape(-1)
+    assert len(drawn) == 4 * 10**5 + 1
+    for part in (drawn[0:-1:4], drawn[1::4], drawn[2::4], drawn[3::4]):
+        counts = np.bincount(part >> 12, minlength=16)
+        assert np.abs(counts - 6250).max() < 350  # four and a half standard deviations
 
 
 def reference(inputs: Tensor, matrix: Tensor, drop: Tensor | None, begun: Tensor) -> Tensor:
