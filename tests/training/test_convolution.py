@@ -236,4 +236,8 @@ def test_loops_are_compiled_where_nothing_can_be_kept(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(compiled, "njit", refusing)
     assert compiled.compiled(lambda a, b: a * b)(3.0, 4.0) == 12.0
-    assert convolution.PLACES >= 1
+
+
+def test_as_many_tiles_are_computed_at_once_as_there_are_places_or_maps() -> None:
+    each = [Steps(8, 8, 16, maps, False, np.dtype(np.float32))._images for maps in (1, 65)]
+    assert each == [convolution.PLACES // 4, 17]

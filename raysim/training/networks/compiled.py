@@ -1,6 +1,8 @@
 """Loops that numba compiles for this processor, and memory for them.
 
-Compiled code is kept on disk beside the source, or where the user's caches are, for later processes.
+Compiled code is kept on disk beside the source, or where the user's caches are, for later processes. A loop that calls
+another finds it there only if the other is a module's, and not made by the same function. Loops have no annotations:
+numba tells types from what they are called with.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from raysim.training.networks.written import Array
 
 LINE = 64
 """Bytes of a line of the cache."""
+_OPTIONS = {"fastmath": {"contract"}, "error_model": "numpy"}
 
 
 def compiled(loop: Callable[..., Any]) -> Any:
@@ -25,11 +27,15 @@ def compiled(loop: Callable[..., Any]) -> Any:
     What it takes from the function around it are constants of the compiler. Sums keep their order, so that bits do not
     depend on how loops are cut into vectors; a product and a sum may be one operation.
     """
-    options = {"fastmath": {"contract"}, "error_model": "numpy"}
     try:
-        return njit(cache=True, **options)(loop)
+        return njit(cache=True, **_OPTIONS)(loop)
     except RuntimeError:  # there is no folder that numba may write into
-        return njit(**options)(loop)
+        return njit(**_OPTIONS)(loop)
+
+
+def inlined(loop: Callable[..., Any]) -> Any:
+    """``loop`` as a part of each that calls it, so that what it is given are constants there too."""
+    return njit(inline="always", **_OPTIONS)(loop)
 
 
 def memory(shape: tuple[int, ...], dtype: Any) -> Array:

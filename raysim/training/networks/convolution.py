@@ -125,7 +125,7 @@ class Steps:
         self._flat_x, self._x = winograd.tiles(places, self._width, dtype)
         self._flat_y, self._y = winograd.tiles(places, maps, dtype)
         self._flat_by_x, self._by_x = winograd.tiles(places, channels, dtype)
-        self._room_by_x = self._room[: (high + 2) * (wide + 2) * channels]
+        self._room_by_x = compiled.memory(((high + 2) * (wide + 2) * channels,), dtype)
         self._factors = compiled.memory((winograd.POINTS, self._width, maps), dtype)
         self._turned = compiled.memory((winograd.POINTS, maps, channels), dtype)
         self._by_factors, self._part = (compiled.memory((winograd.POINTS, self._width, maps), dtype) for _ in range(2))

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raysim.training.networks.compiled import Array, compiled
+from raysim.training.networks.compiled import compiled
+from raysim.training.networks.written import Array
 
 
 class Norms(NamedTuple):

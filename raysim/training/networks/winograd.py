@@ -19,14 +19,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raysim.training.networks.compiled import Array, compiled, memory
+from raysim.training.networks.compiled import compiled, inlined, memory
+from raysim.training.networks.written import Array
 
 TILE, POINTS = 4, 36
 """Outputs in a row of a tile; points at which a tile's polynomials are multiplied."""
 APART = 16
 """Numbers between points: those of a tile would else compete for the same few lines of the cache."""
 
-_F, _real = np.float32, np.float64
+_F, _real, _u = np.float32, np.float64, np.uint64
 _2, _4, _5, _8 = _F(2), _F(4), _F(5), _F(8)
 _G = np.array([[1 / 4, 0, 0], [-1 / 6] * 3, [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6]])
 _OF_WEIGHTS = np.kron(*[np.vstack([_G, [0, 0, 1]])] * 2)
@@ -35,7 +36,8 @@ _OF_WEIGHTS = np.kron(*[np.vstack([_G, [0, 0, 1]])] * 2)
 class Transforms(NamedTuple):
     """The transforms of ``n`` images of one size and number of channels.
 
-    ``room``: memory of ``(H + 2) (W + 2) C`` whose border is zero; ``strip``: of ``36 C``. These may be overwritten.
+    ``room``: memory of ``(H + 2) (W + 2) C``, that of ``inputs`` with a border of zeros; ``strip``: of ``36 C``. These
+    are overwritten.
     """
 
     inputs: Callable[[Array, Array, Array, Array], None]
@@ -79,6 +81,19 @@ def _b_transposed(d0, d1, d2, d3, d4, d5):  # type: ignore[no-untyped-def]
     return _4 * d0 - _5 * d2 + d4, even + odd, even - odd, near + far, near - far, _4 * d1 - _5 * d3 + d5
 
 
+@inlined
+def _line_of_b_transposed(given, start, apart, into, to, step, channels):  # type: ignore[no-untyped-def]
+    """B' of six times ``channels`` numbers of ``given``, which begin ``apart``, as six ``step`` apart in ``into``."""
+    for c in range(channels):
+        q, d2, d3, d4, d5 = start + c, _u(2) * apart, _u(3) * apart, _u(4) * apart, _u(5) * apart
+        v0, v1, v2, v3, v4, v5 = _b_transposed(
+            given[q], given[q + apart], given[q + d2], given[q + d3], given[q + d4], given[q + d5]
+        )
+        q = to + c
+        into[q], into[q + step], into[q + _u(2) * step] = v0, v1, v2
+        into[q + _u(3) * step], into[q + _u(4) * step], into[q + _u(5) * step] = v3, v4, v5
+
+
 @compiled
 def _b(v0, v1, v2, v3, v4, v5):  # type: ignore[no-untyped-def]
     near, less, far, wide = v1 + v2, v1 - v2, v3 + v4, v3 - v4
@@ -114,8 +129,7 @@ def transforms(high: int, wide: int, channels: int, places: int, given: int | No
     point = u(places * channels + APART)
     c1, c2, c3, c4, c5 = C, u(2) * C, u(3) * C, u(4) * C, u(5) * C
     s1, s2, s3, s4, s5 = six * c1, six * c2, six * c3, six * c4, six * c5
-    p1, p2, p3, p4, p5 = point, u(2) * point, u(3) * point, u(4) * point, u(5) * point
-    r1, r2, r3, r4, r5 = six * p1, six * p2, six * p3, six * p4, six * p5
+    r1, r2, r3, r4, r5 = six * point, u(12) * point, u(18) * point, u(24) * point, u(30) * point
 
     def inputs(x, room, strip, tiles):  # type: ignore[no-untyped-def]
         to = u(0)
@@ -129,25 +143,9 @@ def transforms(high: int, wide: int, channels: int, places: int, given: int | No
                 for j in range(columns):
                     corner = four * (i * wall + j * C)
                     for r in range(six):
-                        f, s = corner + r * wall, r * six * C
-                        for c in range(C):
-                            q = f + c
-                            v0, v1, v2, v3, v4, v5 = _b_transposed(
-                                room[q], room[q + c1], room[q + c2], room[q + c3], room[q + c4], room[q + c5]
-                            )
-                            q = s + c
-                            strip[q], strip[q + c1], strip[q + c2] = v0, v1, v2
-                            strip[q + c3], strip[q + c4], strip[q + c5] = v3, v4, v5
+                        _line_of_b_transposed(room, corner + r * wall, C, strip, r * six * C, C, C)
                     for k in range(six):
-                        s, f = k * C, to + k * point
-                        for c in range(C):
-                            q = s + c
-                            v0, v1, v2, v3, v4, v5 = _b_transposed(
-                                strip[q], strip[q + s1], strip[q + s2], strip[q + s3], strip[q + s4], strip[q + s5]
-                            )
-                            q = f + c
-                            tiles[q], tiles[q + r1], tiles[q + r2] = v0, v1, v2
-                            tiles[q + r3], tiles[q + r4], tiles[q + r5] = v3, v4, v5
+                        _line_of_b_transposed(strip, k * C, s1, tiles, to + k * point, r1, C)
                     to += C
 
     def outputs(tiles, bias, strip, y, sums):  # type: ignore[no-untyped-def]
@@ -229,8 +227,5 @@ def transforms(high: int, wide: int, channels: int, places: int, given: int | No
                 start, into = (h + one) * wall + C, n * image + h * line
                 for k in range(line):
                     by_x[into + k] = room[start + k]
-            # the border is zero for inputs again
-            for k in range(u(len(room))):
-                room[k] = zero
 
     return Transforms(compiled(inputs), compiled(outputs), compiled(by_inputs))

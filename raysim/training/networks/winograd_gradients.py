@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raysim.training.networks.compiled import Array, compiled
+from raysim.training.networks.compiled import compiled, inlined
 from raysim.training.networks.winograd import APART, TILE
+from raysim.training.networks.written import Array
 
-_F = np.float32
+_F, _u = np.float32, np.uint64
 _2, _4, _8 = _F(2), _F(4), _F(8)
 
 
@@ -37,11 +38,23 @@ def _a(g0, g1, g2, g3):  # type: ignore[no-untyped-def]
     return g0, even + odd, even - odd, near + far, near - far, g3
 
 
+@inlined
+def _columns_of_a(strip, tiles, to, point, channels):  # type: ignore[no-untyped-def]
+    """A of the six columns of ``strip``, whose lines of six begin four times, as the points of a tile at ``to``."""
+    line, step = _u(6) * channels, _u(6) * point
+    for k in range(_u(6)):
+        for c in range(channels):
+            q = k * channels + c
+            v0, v1, v2, v3, v4, v5 = _a(strip[q], strip[q + line], strip[q + _u(2) * line], strip[q + _u(3) * line])
+            q = to + k * point + c
+            tiles[q], tiles[q + step], tiles[q + _u(2) * step] = v0, v1, v2
+            tiles[q + _u(3) * step], tiles[q + _u(4) * step], tiles[q + _u(5) * step] = v3, v4, v5
+
+
 @compiled
-def _shares(factor, shift, y0, y1, y2, y3, by_best):  # type: ignore[no-untyped-def]
-    """``by_best`` for the first of the four whose norm is largest, and zero for the others."""
+def _shares(zero, factor, shift, y0, y1, y2, y3, by_best):  # type: ignore[no-untyped-def]
+    """``by_best`` for the first of the four whose norm is largest, and ``zero`` for the others."""
     v0, v1, v2, v3 = factor * y0 + shift, factor * y1 + shift, factor * y2 + shift, factor * y3 + shift
-    zero = by_best - by_best
     second, fourth = v1 > v0, v3 > v2
     lower = (v3 if fourth else v2) > (v1 if second else v0)
     upper_share, lower_share = zero if lower else by_best, by_best if lower else zero
@@ -56,15 +69,11 @@ def _shares(factor, shift, y0, y1, y2, y3, by_best):  # type: ignore[no-untyped-
 @lru_cache
 def gradients(high: int, wide: int, channels: int, places: int) -> Gradients:
     """For images of ``high x wide x channels`` and tiles with ``places`` for each point. All arrays are flat."""
-    # Numbers without a sign, see winograd.transforms. What both loops end with is written twice: a compiled function
-    # that is made here, for one to call, would keep numba from finding the other on disk.
-    u = np.uint64
+    u = np.uint64  # numbers without a sign, see winograd.transforms
     C, rows, columns, two, four, six = u(channels), u(high // TILE), u(wide // TILE), u(2), u(4), u(6)
     line, image = u(wide * channels), u(high * wide * channels)
     point = u(places * channels + APART)
     c1, c2, c3, c4, c5 = C, u(2) * C, u(3) * C, u(4) * C, u(5) * C
-    s1, s2, s3 = six * c1, six * c2, six * c3
-    r1, r2, r3, r4, r5 = six * point, u(12) * point, u(18) * point, u(24) * point, u(30) * point
 
     def by_outputs(by_norm, y, of_norm, strip, tiles, by_bias):  # type: ignore[no-untyped-def]
         zero = y.dtype.type(0)
@@ -89,14 +98,7 @@ def gradients(high: int, wide: int, channels: int, places: int) -> Gradients:
                             strip[q + c3], strip[q + c4], strip[q + c5] = v3, v4, v5
                         for c in range(C):
                             by_bias[c] += strip[s + c1 + c]  # the sum of four
-                    for k in range(six):
-                        s, f = k * C, to + k * point
-                        for c in range(C):
-                            q = s + c
-                            v0, v1, v2, v3, v4, v5 = _a(strip[q], strip[q + s1], strip[q + s2], strip[q + s3])
-                            q = f + c
-                            tiles[q], tiles[q + r1], tiles[q + r2] = v0, v1, v2
-                            tiles[q + r3], tiles[q + r4], tiles[q + r5] = v3, v4, v5
+                    _columns_of_a(strip, tiles, to, point, C)
                     to += C
 
     def by_pooled(by_norm, y, of_norm, strip, tiles, by_bias):  # type: ignore[no-untyped-def]
@@ -117,8 +119,8 @@ def gradients(high: int, wide: int, channels: int, places: int) -> Gradients:
                             q = q + line
                             z0, z1, z2, z3 = y[q], y[q + c1], y[q + c2], y[q + c3]
                             q = best + c
-                            g0, g1, h0, h1 = _shares(factor, shift, y0, y1, z0, z1, by_norm[q])
-                            g2, g3, h2, h3 = _shares(factor, shift, y2, y3, z2, z3, by_norm[q + c1])
+                            g0, g1, h0, h1 = _shares(zero, factor, shift, y0, y1, z0, z1, by_norm[q])
+                            g2, g3, h2, h3 = _shares(zero, factor, shift, y2, y3, z2, z3, by_norm[q + c1])
                             g0 = zero if y0 <= zero else e * g0 + f * y0 + h
                             g1 = zero if y1 <= zero else e * g1 + f * y1 + h
                             g2 = zero if y2 <= zero else e * g2 + f * y2 + h
@@ -137,14 +139,7 @@ def gradients(high: int, wide: int, channels: int, places: int) -> Gradients:
                             strip[q + c3], strip[q + c4], strip[q + c5] = v3, v4, v5
                         for c in range(C):
                             by_bias[c] += strip[s + c1 + c] + strip[s + six * C + c1 + c]  # the sums of four
-                    for k in range(six):
-                        s, f = k * C, to + k * point
-                        for c in range(C):
-                            q = s + c
-                            v0, v1, v2, v3, v4, v5 = _a(strip[q], strip[q + s1], strip[q + s2], strip[q + s3])
-                            q = f + c
-                            tiles[q], tiles[q + r1], tiles[q + r2] = v0, v1, v2
-                            tiles[q + r3], tiles[q + r4], tiles[q + r5] = v3, v4, v5
+                    _columns_of_a(strip, tiles, to, point, C)
                     to += C
 
     return Gradients(compiled(by_outputs), compiled(by_pooled))
