@@ -1,18 +1,23 @@
 """Loops that numba compiles for this processor, and memory for them.
 
 Compiled code is kept on disk beside the source, or where the user's caches are, for later processes. A loop that calls
-another finds it there only if the other is a module's, and not made by the same function. Loops have no annotations:
-numba tells types from what they are called with.
+another finds it there only if the other is a module's, and not made by a function. Loops that are made for one size are
+therefore called by their address. Loops have no annotations: numba tells types from what they are called with.
 """
 
 from __future__ import annotations
 
-import math
+import threading
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import cfunc, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.numpy_support import from_dtype
 
 from raysim.training.networks.written import Array
 
@@ -27,10 +32,7 @@ def compiled(loop: Callable[..., Any]) -> Any:
     What it takes from the function around it are constants of the compiler. Sums keep their order, so that bits do not
     depend on how loops are cut into vectors; a product and a sum may be one operation.
     """
-    try:
-        return njit(cache=True, **_OPTIONS)(loop)
-    except RuntimeError:  # there is no folder that numba may write into
-        return njit(**_OPTIONS)(loop)
+    return _kept(lambda cache: njit(cache=cache, **_OPTIONS)(loop))
 
 
 def inlined(loop: Callable[..., Any]) -> Any:
@@ -38,9 +40,53 @@ def inlined(loop: Callable[..., Any]) -> Any:
     return njit(inline="always", **_OPTIONS)(loop)
 
 
-def memory(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Zeros of ``shape`` that begin with a line of the cache: the loops' vectors are as long as one."""
-    whole = np.zeros(math.prod(shape) * np.dtype(dtype).itemsize + LINE, np.uint8)
-    first = -whole.ctypes.data % LINE
-    lines: Array = whole[first : first + len(whole) - LINE].view(dtype).reshape(shape)
-    return lines
+def by_address(loop: Callable[..., Any], given: str, dtype: Any) -> Any:
+    """``loop``, compiled at once for :func:`call`, which takes its ``address``.
+
+    ``given`` has a letter for each thing that it takes: an array of ``dtype`` (a), of float64 (r), or a whole number
+    without a sign (n).
+    """
+    kinds = {"a": types.CPointer(from_dtype(np.dtype(dtype))), "r": types.CPointer(types.float64), "n": types.uint64}
+    signature = types.void(*(kinds[letter] for letter in given))
+    return _kept(lambda cache: cfunc(signature, cache=cache, **_OPTIONS)(loop))
+
+
+def _kept(compile_it: Callable[[bool], Any]) -> Any:
+    try:
+        return compile_it(True)
+    except RuntimeError:  # there is no folder that numba may write into
+        return compile_it(False)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call(_: Any, address: Any, numbers: Any) -> Any:
+    """Call the function at ``address`` with a tuple of whole numbers, some of which are addresses of arrays."""
+
+    def generate(context: Any, builder: Any, _: Any, given: Any) -> Any:
+        integer = ir.IntType(64)
+        kind = ir.FunctionType(ir.VoidType(), [integer] * len(numbers))
+        function = builder.inttoptr(given[0], kind.as_pointer())
+        builder.call(function, cgutils.unpack_tuple(builder, given[1], len(numbers)))
+        return context.get_dummy_value()
+
+    return types.void(address, numbers), generate
+
+
+class Memory(threading.local):
+    """What all loops of a thread compute in, one after the other: it is in the processor's caches when the next begin."""
+
+    _bytes = np.empty(0, np.uint8)
+
+    def take(self, dtype: Any, *lengths: int) -> list[Array]:
+        """Arrays of such lengths, with anything in them, until the next call. Each begins with a line of the cache."""
+        sizes = [-(-length * np.dtype(dtype).itemsize // LINE) * LINE for length in lengths]
+        if len(self._bytes) < sum(sizes) + LINE:
+            self._bytes = np.empty(sum(sizes) + LINE, np.uint8)
+        starts = accumulate(sizes[:-1], initial=-self._bytes.ctypes.data % LINE)
+        return [
+            self._bytes[start : start + size].view(dtype)[:length]
+            for start, size, length in zip(starts, sizes, lengths, strict=True)
+        ]
+
+
+MEMORY = Memory()

@@ -6,8 +6,9 @@ each go through all images again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,39 +19,21 @@ from raysim.training.networks.written import Array
 
 LEAST_CHANNELS = 16
 """Images of fewer channels get zeros for the others: the innermost loops are over channels."""
-PLACES = 64
+PLACES = 32
 """Tiles that are computed at once, at least: with their products they stay in a core's cache."""
 
 
-class NormedConvolution(NumpyLayer):
-    """``batch norm(max(convolution, 0))``, with the largest of each 2 x 2 if ``pooled``.
+class NormedConvolution(nn.Module):
+    """``batch norm(max(convolution, 0))``; the convolution is padded by one."""
 
-    The convolution is padded by one; sides of images are multiples of 4. Where the layer trains in a visit's loop on a
-    CPU (:func:`by_numpy`) it is a :class:`Winograd`.
-    """
-
-    def __init__(self, channels: int, maps: int, pooled: bool = False) -> None:
+    def __init__(self, channels: int, maps: int) -> None:
         super().__init__()
         self.convolution, self.norm = nn.Conv2d(channels, maps, 3, padding=1), nn.BatchNorm2d(maps)
-        self.pooled = pooled
-        self._steps: tuple[Any, Steps] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images ``[b, channels, H, W]``, channels last in memory, to ``[b, maps, H, W]``, or half of each side."""
-        if self.norm.training and torch.is_grad_enabled() and self.computes_by_numpy():
-            parameters = self.convolution.weight, self.convolution.bias, self.norm.weight, self.norm.bias
-            result: Tensor = Winograd.apply(x, *parameters, self)  # type: ignore[no-untyped-call]
-            return result
+        """Images ``[b, channels, H, W]`` to ``[b, maps, H, W]``."""
         normed: Tensor = self.norm(self.convolution(x).relu_())
-        return nn.functional.max_pool2d(normed, 2) if self.pooled else normed
-
-    def steps(self, x: Array) -> Steps:
-        """The arithmetic for images like ``x [b, H, W, channels]``."""
-        key = x.shape[1:], x.dtype
-        if self._steps is None or self._steps[0] != key:
-            _, high, wide, channels = x.shape
-            self._steps = key, Steps(high, wide, channels, self.convolution.out_channels, self.pooled, x.dtype)
-        return self._steps[1]
+        return normed
 
     def follow(self, mean: Array, variance: Array, rows: int) -> None:
         """Move the running statistics towards those of a batch in which a channel has so many ``rows``."""
@@ -64,133 +47,226 @@ class NormedConvolution(NumpyLayer):
             norm.num_batches_tracked.add_(1)
 
 
+class PooledConvolutions(NumpyLayer):
+    """A :class:`NormedConvolution` from each of ``channels`` to the next, then the largest of each 2 x 2.
+
+    Sides of images are multiples of 4. Where it trains in a visit's loop on a CPU (:func:`by_numpy`) it is a
+    :class:`Winograd`.
+    """
+
+    def __init__(self, *channels: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(NormedConvolution(a, b) for a, b in pairwise(channels))
+        self._channels = channels
+        self._steps: tuple[Any, list[Steps]] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images ``[b, channels, H, W]``, channels last in memory, to ``[b, maps, H / 2, W / 2]``."""
+        if self.layers[-1].norm.training and torch.is_grad_enabled() and self.computes_by_numpy():
+            result: Tensor = Winograd.apply(x, self, *self.parameters())  # type: ignore[no-untyped-call]
+            return result
+        for layer in self.layers:
+            x = layer(x)
+        return nn.functional.max_pool2d(x, 2)
+
+    def steps(self, x: Array) -> list[Steps]:
+        """The arithmetic of each layer for images like ``x [b, H, W, channels]``."""
+        key = x.shape[1:], x.dtype
+        if self._steps is None or self._steps[0] != key:
+            size, last = x.shape[1:3], len(self.layers) - 1
+            self._steps = (
+                key,
+                [Steps(*size, a, b, k > 0, k == last, x.dtype) for k, (a, b) in enumerate(pairwise(self._channels))],
+            )
+        return self._steps[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy makes memory of its own: that of steps has arrays that are views of others.
+        return self.__dict__ | {"_steps": None}
+
+
+class Normed(NamedTuple):
+    """What the derivatives of a layer need of its forward pass."""
+
+    x: Array
+    """The images ``[n, H, W, channels]`` that it was given, without their norm if they have one."""
+    of_x: Array
+    """Each channel's factor of that norm, then each one's shift; empty if they have none."""
+    y: Array
+    """``max(convolution, 0)``, ``[n, H, W, maps]``."""
+    of_y: Array
+    """Factors and shifts of its norm."""
+    mean: Array
+    """Of each map of ``y``, in float64."""
+    deviation: Array
+    """Likewise, with what batch norm adds to the variance."""
+
+
 class Winograd(torch.autograd.Function):
-    """A :class:`NormedConvolution` on a CPU. Differentiable once; no transform of ``torch.func`` knows it."""
+    """:class:`PooledConvolutions` on a CPU. Differentiable once; no transform of ``torch.func`` knows it.
+
+    The norm of a layer is taken where the next one reads its images, and is not stored.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, layer: NormedConvolution
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, module: PooledConvolutions, *parameters: Tensor) -> Tensor:
         """See the class."""
         images = _channels_last(x)
-        steps = layer.steps(images)
-        y, mean, variance = steps.convolve(images, weight.detach().numpy(), bias.detach().numpy())
-        layer.follow(mean, variance, y.size // len(mean))
-        deviation = np.sqrt(variance + layer.norm.eps)
-        factor = scale.detach().numpy() / deviation
-        of_norm = np.concatenate([factor, shift.detach().numpy() - factor * mean]).astype(y.dtype)
-        ctx.steps, ctx.kept = steps, (images, y, of_norm, mean, deviation)
-        ctx.save_for_backward(weight, scale)
-        return torch.from_numpy(steps.norm(y, of_norm)).permute(0, 3, 1, 2)
+        of_images, kept, steps = np.empty(0, images.dtype), [], module.steps(images)
+        for layer, step, own in zip(module.layers, steps, _by_layer(parameters), strict=True):
+            weight, bias, scale, shift = own
+            y, mean, variance = step.convolve(images, of_images, weight, bias)
+            layer.follow(mean, variance, y.size // len(mean))
+            deviation = np.sqrt(variance + layer.norm.eps)
+            factor = scale / deviation
+            of_y = np.concatenate([factor, shift - factor * mean]).astype(y.dtype)
+            kept.append(Normed(images, of_images, y, of_y, mean, deviation))
+            images, of_images = y, of_y
+        ctx.steps, ctx.kept = steps, kept
+        ctx.save_for_backward(*parameters)
+        return torch.from_numpy(steps[-1].pool(images, of_images)).permute(0, 3, 1, 2)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients by all that ``forward`` is given, but the layer."""
-        weight, scale = (tensor.detach().numpy() for tensor in ctx.saved_tensors)
-        images, y, of_norm, mean, deviation = ctx.kept
-        by_result, n = _channels_last(gradients[0]), y.size // len(mean)
-        by_shift, products = ctx.steps.by_norm(by_result, y, of_norm)
-        by_scale = (products - mean * by_shift) / deviation
-        # The derivative by y is linear in that by its norm and in y.
-        slope = scale / deviation
-        bend = -slope * by_scale / (n * deviation)
-        line = np.concatenate([slope, bend, -slope * by_shift / n - bend * mean]).astype(y.dtype)
-        by_x, by_weight, by_bias = ctx.steps.by_convolution(
-            by_result, images, weight, y, np.concatenate([line, of_norm]), by_images=ctx.needs_input_grad[0]
-        )
-        by_parameters = (torch.from_numpy(a.astype(y.dtype)) for a in (by_weight, by_bias, by_scale, by_shift))
-        return None if by_x is None else torch.from_numpy(by_x).permute(0, 3, 1, 2), *by_parameters, None
+        """The gradients by all that ``forward`` is given, but the module."""
+        by_result: Array | None = _channels_last(gradients[0])
+        by_parameters: list[Array] = []
+        parameters = _by_layer(ctx.saved_tensors)
+        sums = ctx.steps[-1].by_pool(by_result, ctx.kept[-1])
+        for k in range(len(ctx.kept))[::-1]:
+            kept, (weight, _, scale, _) = ctx.kept[k], parameters[k]
+            n, (by_shift, products) = kept.y.size // len(kept.mean), sums
+            by_scale = (products - kept.mean * by_shift) / kept.deviation
+            # The derivative by y is linear in that by its norm and in y.
+            slope = scale / kept.deviation
+            bend = -slope * by_scale / (n * kept.deviation)
+            line = np.concatenate([slope, bend, -slope * by_shift / n - bend * kept.mean]).astype(kept.y.dtype)
+            by_images = k > 0 or ctx.needs_input_grad[0]
+            by_result, sums, by_weight, by_bias = ctx.steps[k].by_convolution(by_result, kept, weight, line, by_images)
+            by_parameters[:0] = [by_weight, by_bias, by_scale, by_shift]
+        images = None if by_result is None else torch.from_numpy(by_result).permute(0, 3, 1, 2)
+        return images, None, *(torch.from_numpy(a.astype(kept.y.dtype, copy=False)) for a in by_parameters)
 
 
 class Steps:
-    """The arithmetic of :class:`Winograd` for images of one size, a few at a time, in memory that all calls use."""
+    """The arithmetic of a layer for images of one size, a few at a time, in memory that all calls use.
 
-    def __init__(self, high: int, wide: int, channels: int, maps: int, pooled: bool, dtype: Any) -> None:
+    ``normed``: whether its images are those of the layer before, and normed where they are read; ``pooled``: whether
+    its norms are pooled.
+    """
+
+    def __init__(
+        self, high: int, wide: int, channels: int, maps: int, normed: bool, pooled: bool, dtype: Any
+    ) -> None:
         # numba's import takes a third of a second
-        from raysim.training.networks import compiled, norms, winograd, winograd_gradients
+        from raysim.training.networks import compiled, norms, winograd, winograd_gradients, winograd_passes, winograd_weights
 
-        self._of_weights, self._by_weights = winograd.of_weights, winograd.by_weights
-        self._channels, self._width, self._maps, self._pooled = channels, max(channels, LEAST_CHANNELS), maps, pooled
-        self._each = high * wide // winograd.TILE**2
-        self._images = -(-max(PLACES, maps) // self._each)
-        places = self._images * self._each
-        self._of_x = winograd.transforms(high, wide, self._width, places, channels)
-        self._by_inputs = winograd.transforms(high, wide, channels, places).by_inputs
-        self._of_y = winograd.transforms(high, wide, maps, places)
-        gradients = winograd_gradients.gradients(high, wide, maps, places)
-        self._by_outputs = gradients.by_pooled if pooled else gradients.by_outputs
+        width = max(channels, LEAST_CHANNELS)
+        self._memory, self._passes = compiled.MEMORY, winograd_passes
+        self._rows, self._each = high // winograd.TILE, wide // winograd.TILE
+        self._at_once = -(-PLACES // self._each)
+        self._channels, self._width, self._maps, self._wide = channels, width, maps, wide
+        places = self._at_once * self._each
+        of_x = winograd.transforms(high, wide, width, places, dtype, channels, normed)
+        gradients = winograd_gradients.gradients(wide, maps, places, dtype)
+        self._loops = winograd_passes.Loops(
+            winograd_passes.product(dtype),
+            of_x.inputs.address,
+            winograd.transforms(high, wide, maps, places, dtype).outputs.address,
+            winograd.transforms(high, wide, channels, places, dtype, normed=normed).by_inputs.address,
+            (gradients.by_pooled if pooled else gradients.by_outputs).address,
+        )
         self._norms = norms.norms(wide, maps)
-        self._room = compiled.memory(((high + 2) * (wide + 2) * self._width,), dtype)
-        self._strip = compiled.memory((winograd.POINTS * max(self._width, maps),), dtype)
-        self._flat_x, self._x = winograd.tiles(places, self._width, dtype)
-        self._flat_y, self._y = winograd.tiles(places, maps, dtype)
-        self._flat_by_x, self._by_x = winograd.tiles(places, channels, dtype)
-        self._room_by_x = compiled.memory(((high + 2) * (wide + 2) * channels,), dtype)
-        self._factors = compiled.memory((winograd.POINTS, self._width, maps), dtype)
-        self._turned = compiled.memory((winograd.POINTS, maps, channels), dtype)
-        self._by_factors, self._part = (compiled.memory((winograd.POINTS, self._width, maps), dtype) for _ in range(2))
+        self._weights = winograd_weights.weights(channels, maps, width)
+        lines, points = winograd.LINES * (wide + 2), winograd.POINTS
+        self._lengths = (
+            lines * width,
+            winograd.TILE * wide * maps,
+            points * (width + maps),
+            *(points * winograd.plane(*of) for of in ((places, width), (places, maps), (width, maps))),
+        )
+        self._of_blas = np.empty(8, np.int64), np.empty(2, dtype)
+        self._lengths_by = points * winograd.plane(maps, channels), lines * channels
 
-    def convolve(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+    def convolve(self, x: Array, of_x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         """``max(convolution, 0)`` of images ``[n, H, W, channels]``; mean and variance ``[maps]`` of it, in float64."""
-        y, sums = np.empty((*x.shape[:3], self._maps), x.dtype), np.zeros((2, self._maps))
-        lacking = self._width - self._channels
-        wide = np.pad(weight, ((0, 0), (0, lacking), (0, 0), (0, 0))) if lacking else weight
-        factors = self._of_weights(wide, self._factors)
-        for part, tiles in self._parts(len(x)):
-            self._of_x.inputs(x[part].reshape(-1), self._room, self._strip, self._flat_x)
-            np.matmul(self._x[:, :tiles], factors, out=self._y[:, :tiles])
-            self._of_y.outputs(self._flat_y, bias, self._strip, y[part].reshape(-1), sums.reshape(-1))
-        mean, square = sums / (y.size // self._maps)
+        y, sums = np.empty((*x.shape[:3], self._maps), x.dtype), np.zeros(2 * self._maps)
+        memory = self._memory.take(x.dtype, *self._lengths)
+        _, _, strip, *_, factors = memory
+        self._weights.points(weight.reshape(-1), strip, factors)
+        of_x = self._spread(of_x)
+        self._passes.forward(
+            self._loops, self._sizes(len(x)), x.reshape(-1), of_x, bias, y.reshape(-1), sums, *memory, *self._of_blas
+        )
+        mean, square = sums.reshape(2, -1) / (y.size // self._maps)
         return y, mean, np.maximum(square - mean * mean, 0)
 
-    def norm(self, y: Array, of_norm: Array) -> Array:
-        """``y [n, H, W, maps]`` times ``of_norm``'s factors plus its shifts, pooled if the layer is."""
+    def pool(self, y: Array, of_y: Array) -> Array:
+        """The largest of each 2 x 2 of the norms of ``y [n, H, W, maps]``."""
         n, high, wide, maps = y.shape
-        shape = (n, high // 2, wide // 2, maps) if self._pooled else y.shape
-        normed = np.empty(shape, y.dtype)
-        (self._norms.pool if self._pooled else self._norms.scale)(y.reshape(-1), of_norm, normed.reshape(-1))
-        return normed
+        pooled = np.empty((n, high // 2, wide // 2, maps), y.dtype)
+        self._norms.pool(y.reshape(-1), of_y, pooled.reshape(-1))
+        return pooled
 
-    def by_norm(self, by_result: Array, y: Array, of_norm: Array) -> tuple[Array, Array]:
-        """Each channel's sum of the gradient by the norm, and of that times ``y``, in float64."""
-        sums, arrays = np.zeros((2, self._maps)), (by_result.reshape(-1), y.reshape(-1))
-        if self._pooled:
-            self._norms.by_pool(*arrays, of_norm, sums.reshape(-1))
-        else:
-            self._norms.by_scale(*arrays, sums.reshape(-1))
-        return sums[0], sums[1]
+    def by_pool(self, by_pooled: Array, kept: Normed) -> Array:
+        """Each map's sum of the gradient by the norm, and of that times ``y``, ``[2, maps]`` in float64."""
+        sums = np.zeros(2 * self._maps)
+        self._norms.by_pool(by_pooled.reshape(-1), kept.y.reshape(-1), kept.of_y, sums)
+        return sums.reshape(2, -1)
 
     def by_convolution(
-        self, by_result: Array, x: Array, weight: Array, y: Array, of_norm: Array, by_images: bool
-    ) -> tuple[Array | None, Array, Array]:
-        """The gradients by the images, if ``by_images``, the weights ``[maps, channels, 3, 3]`` and the bias.
+        self, by_result: Array, kept: Normed, weight: Array, line: Array, by_images: bool
+    ) -> tuple[Array | None, Array, Array, Array]:
+        """The gradients by the images' norm, if ``by_images``; the sums of :meth:`by_pool` for the layer before.
 
-        ``of_norm``: see :class:`raysim.training.networks.winograd_gradients.Gradients`.
+        Then the gradients by the weights ``[maps, channels, 3, 3]`` and the bias. ``by_result``: the gradient by the
+        norm, or by the pooled one. ``line``: the first of ``of_norm`` in
+        :class:`raysim.training.networks.winograd_gradients.Gradients`.
         """
-        by_x, by_bias = np.empty_like(x) if by_images else None, np.zeros(self._maps)
-        factors = self._of_weights(weight.transpose(1, 0, 2, 3), self._turned) if by_images else None
-        for part, tiles in self._parts(len(x)):
-            arrays = by_result[part].reshape(-1), y[part].reshape(-1)
-            self._by_outputs(*arrays, of_norm, self._strip, self._flat_y, by_bias)
-            # Computed again: to keep them from forward on would take more memory than the network's images do.
-            self._of_x.inputs(x[part].reshape(-1), self._room, self._strip, self._flat_x)
-            by_tiles, first = self._y[:, :tiles], part.start == 0
-            product = self._by_factors if first else self._part
-            np.matmul(self._x[:, :tiles].transpose(0, 2, 1), by_tiles, out=product)
-            if not first:
-                self._by_factors += product
-            if by_x is not None and factors is not None:
-                np.matmul(by_tiles, factors, out=self._by_x[:, :tiles])
-                self._by_inputs(self._flat_by_x, self._room_by_x, self._strip, by_x[part].reshape(-1))
-        return by_x, self._by_weights(self._by_factors)[:, : self._channels], by_bias
+        x, flat_x = kept.x, kept.x.reshape(-1)
+        by_x, sums, by_bias = np.empty_like(x if by_images else x[:0]), np.zeros(2 * self._channels), np.zeros(self._maps)
+        *memory, turned, room_by = self._memory.take(x.dtype, *self._lengths, *self._lengths_by)
+        _, _, strip, *_, by_factors = memory
+        if by_images:
+            self._weights.turned(weight.reshape(-1), strip, turned)
+        self._passes.backward(
+            self._loops,
+            self._sizes(len(x)),
+            by_result.reshape(-1),
+            np.concatenate([line, kept.of_y]),
+            flat_x,
+            self._spread(kept.of_x),
+            kept.y.reshape(-1),
+            by_bias,
+            *memory,
+            by_images,
+            by_x.reshape(-1),
+            sums,
+            turned,
+            room_by,
+            *self._of_blas,
+        )
+        by_weight = np.empty_like(weight)
+        self._weights.by_weight(by_factors, strip, by_weight.reshape(-1))
+        return by_x if by_images else None, sums.reshape(2, -1), by_weight, by_bias
 
-    def _parts(self, n: int) -> Iterator[tuple[slice, int]]:
-        """Images that are computed at once, with the number of their tiles."""
-        for low in range(0, n, self._images):
-            high = min(low + self._images, n)
-            yield slice(low, high), (high - low) * self._each
+    def _sizes(self, n: int) -> Any:
+        """Those of ``n`` images."""
+        return self._passes.Sizes(
+            n * self._rows, self._at_once, self._each, self._channels, self._width, self._maps
+        )
+
+    def _spread(self, of_norm: Array) -> Array:
+        """Factors and shifts of all numbers of a line."""
+        return np.tile(of_norm.reshape(2, -1), self._wide).reshape(-1)
 
 
 def _channels_last(images: Tensor) -> Array:
     """``[b, C, H, W]`` as an array ``[b, H, W, C]``."""
     return np.ascontiguousarray(images.detach().permute(0, 2, 3, 1).numpy())
+
+
+def _by_layer(parameters: Sequence[Tensor]) -> list[list[Array]]:
+    """Each layer's weights and bias, scale and shift."""
+    arrays = [parameter.detach().numpy() for parameter in parameters]
+    return [arrays[k : k + 4] for k in range(0, len(arrays), 4)]

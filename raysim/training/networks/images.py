@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from raysim.training.base import whole
-from raysim.training.networks.convolution import NormedConvolution
+from raysim.training.networks.convolution import PooledConvolutions
 from raysim.training.networks.dense import Dense
 from raysim.training.networks.dropout import Dropout
 from raysim.training.networks.fashion_steps import FashionSteps
@@ -95,7 +95,7 @@ def _stage(channels: int, maps: int, padding: bool) -> tuple[nn.Module, ...]:
 
 
 def _block(channels: int, maps: int, drop: float) -> tuple[nn.Module, ...]:
-    return NormedConvolution(channels, maps), NormedConvolution(maps, maps, pooled=True), Dropout(drop)
+    return PooledConvolutions(channels, maps, maps), Dropout(drop)
 
 
 def _relu() -> nn.Module:

@@ -22,12 +22,8 @@ class Norms(NamedTuple):
     ``of_norm [2 C]``: each channel's factor, then each one's shift.
     """
 
-    scale: Callable[[Array, Array, Array], None]
-    """``(y, of_norm, norm)``: store the norm."""
     pool: Callable[[Array, Array, Array], None]
     """``(y, of_norm, pooled)``: store the largest norm of each 2 x 2."""
-    by_scale: Callable[[Array, Array, Array], None]
-    """``(by_norm, y, sums)``: add each channel's ``by_norm`` to ``sums [2 C]``, and behind these ``by_norm y``."""
     by_pool: Callable[[Array, Array, Array, Array], None]
     """``(by_pooled, y, of_norm, sums)``: the same of the gradient by the pooled norms."""
 
@@ -37,11 +33,6 @@ def norms(wide: int, channels: int) -> Norms:
     """For images of ``wide`` columns and ``channels``."""
     u, real = np.uint64, np.float64
     C, line, columns, two = u(channels), u(wide * channels), u(wide // 2), u(2)
-
-    def scale(y, of_norm, norm):  # type: ignore[no-untyped-def]
-        for k in range(u(len(y)) // C):
-            for c in range(C):
-                norm[k * C + c] = of_norm[c] * y[k * C + c] + of_norm[C + c]
 
     def pool(y, of_norm, pooled):  # type: ignore[no-untyped-def]
         to = u(0)
@@ -55,13 +46,6 @@ def norms(wide: int, channels: int) -> Norms:
                     upper, lower = v1 if v1 > v0 else v0, v3 if v3 > v2 else v2
                     pooled[to + c] = lower if lower > upper else upper
                 to += C
-
-    def by_scale(by_norm, y, sums):  # type: ignore[no-untyped-def]
-        for k in range(u(len(y)) // C):
-            for c in range(C):
-                g = real(by_norm[k * C + c])
-                sums[c] += g
-                sums[C + c] += g * real(y[k * C + c])
 
     def by_pool(by_pooled, y, of_norm, sums):  # type: ignore[no-untyped-def]
         at = u(0)
@@ -79,4 +63,4 @@ def norms(wide: int, channels: int) -> Norms:
                     sums[C + c] += g * real(of_lower if lower > upper else of_upper)
                 at += C
 
-    return Norms(compiled(scale), compiled(pool), compiled(by_scale), compiled(by_pool))
+    return Norms(compiled(pool), compiled(by_pool))
