@@ -24,7 +24,7 @@ from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.kernels.modules.lookup import condense
 from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.models import build_model
-from raysim.training.networks import dropout
+from raysim.training.networks import dropout, masks
 from raysim.training.networks.dropout import Dropout, mask
 from raysim.training.networks.images import CifarCnn, FashionCnn
 from raysim.training.networks.recurrent import Gates, recurrences
@@ -149,13 +149,35 @@ def test_a_mask_follows_torchs_generator(n: int) -> None:
     assert torch.equal(mask(like, 0.5), second)
 
 
-def test_whole_numbers_of_a_large_mask_are_all_equally_often_below_its_rate() -> None:
+def split_mix(seed: int, k: int) -> int:
+    """Number ``k`` of Java's SplittableRandom, as its paper writes it."""
+    z = (seed + (k + 1) * 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return z ^ (z >> 31)
+
+
+@pytest.mark.parametrize("n", [8, 9, 10, 11, 40_000])
+def test_a_large_mask_has_a_part_of_a_word_for_each_number(n: int) -> None:
+    assert [split_mix(1234567, k) for k in range(2)] == [6457827717110365317, 3203168211198807973]  # published
+    drawn, seed, dropped = np.full(n + 4, 7.0), 2**63 - 5, 20_000
+    masks.store(np.uint64(seed), np.uint64(dropped), 1.5, drawn[:n])
+    quarter = -(-n // 4)
+    words = np.array([split_mix(seed, k) for k in range(quarter)], np.uint64)
+    parts = np.concatenate([words >> np.uint64(16 * j) & np.uint64(65535) for j in range(4)])[:n]
+    np.testing.assert_array_equal(drawn[:n], np.where(parts < dropped, 0, 1.5))
+    assert (drawn[n:] == 7).all()
+
+
+def test_a_large_mask_lies_in_memory_as_what_it_is_for() -> None:
+    images = torch.empty(2, 16, 32, 16).contiguous(memory_format=torch.channels_last)
     torch.manual_seed(0)
-    drawn = dropout._sixteen_bits(4 * 10**5 + 1).reshape(-1)
-    assert len(drawn) == 4 * 10**5 + 1
-    for part in (drawn[0:-1:4], drawn[1::4], drawn[2::4], drawn[3::4]):
-        counts = np.bincount(part >> 12, minlength=16)
-        assert np.abs(counts - 6250).max() < 350  # four and a half standard deviations
+    drawn = mask(images, 0.5)
+    assert drawn.stride() == images.stride()
+    torch.manual_seed(0)
+    assert torch.equal(drawn.permute(0, 2, 3, 1).flatten(), mask(images.new_empty(images.numel()), 0.5))
+    assert mask(torch.empty(64, 256).T[:100], 0.5).shape == (100, 64)
+    assert mask(torch.empty(2, 8192, dtype=torch.bfloat16), 0.5).dtype == torch.bfloat16
 
 
 def reference(inputs: Tensor, matrix: Tensor, drop: Tensor | None, begun: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ def call(_: Any, address: Any, numbers: Any) -> Any:
 
 
 class Memory(threading.local):
-    """What all loops of a thread compute in, one after the other: it is in the processor's caches when the next begin."""
+    """What the loops of a thread compute in, one after the other: the next find it in the processor's caches."""
 
     _bytes = np.empty(0, np.uint8)
 

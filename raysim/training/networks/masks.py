@@ -13,7 +13,7 @@ _LOW = np.uint64(0xFFFF)
 
 @compiled
 def _word(seed, k):  # type: ignore[no-untyped-def]
-    """The word number ``k`` of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
+    """Number ``k`` of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
     z = seed + (k + np.uint64(1)) * _STEP
     z = (z ^ (z >> _30)) * _FIRST
     z = (z ^ (z >> _27)) * _SECOND
