@@ -90,11 +90,11 @@ def follow(norm: nn.BatchNorm2d, mean: Array, variance: Array, rows: int) -> Non
     """Move the running statistics of ``norm`` towards those of a batch in which a channel has so many ``rows``."""
     assert norm.momentum is not None
     assert norm.num_batches_tracked is not None
-    with torch.no_grad():
-        for running, value in (norm.running_mean, mean), (norm.running_var, variance * (rows / (rows - 1))):
-            assert running is not None
-            running.lerp_(torch.from_numpy(value).to(running.dtype), norm.momentum)
-        norm.num_batches_tracked.add_(1)
+    for running, value in (norm.running_mean, mean), (norm.running_var, variance * (rows / (rows - 1))):
+        assert running is not None
+        kept = running.numpy()
+        kept += norm.momentum * (value - kept)
+    norm.num_batches_tracked.add_(1)
 
 
 def _channels_last(images: Tensor) -> Array:
