@@ -68,6 +68,19 @@ def test_in_float32_it_is_as_near_to_float64_as_torch() -> None:
         assert (a.double() - b).norm() <= 1e-3 * b.double().norm()
 
 
+def test_parameters_may_lie_in_memory_in_any_order() -> None:
+    ours, torchs = layers((18, 5), torch.float64)
+    x = torch.randn(7, 18, 8, 4, dtype=torch.float64)
+    expected = passes(torchs, x)
+    ours.to(memory_format=torch.channels_last)
+    convolution = ours.layers[0].convolution
+    assert isinstance(convolution, nn.Conv2d)
+    assert convolution.bias is not None
+    convolution.bias.data = convolution.bias.data.repeat_interleave(2)[::2]
+    for a, b in zip(passes(ours, x), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
 def test_images_without_a_gradient_get_none() -> None:
     ours, torchs = layers((3, 4, 4), torch.float64)
     x = torch.randn(3, 3, 4, 8, dtype=torch.float64)

@@ -169,6 +169,15 @@ def test_a_large_mask_has_a_part_of_a_word_for_each_number(n: int) -> None:
     assert (drawn[n:] == 7).all()
 
 
+def test_seeds_of_large_masks_have_63_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(masks, "store", lambda seed, *_: seeds.append(int(seed)))
+    for _ in range(100):
+        mask(torch.empty(dropout.LARGE), 0.5)
+    assert len(set(seeds)) == 100
+    assert 2**60 < max(seeds) < 2**63
+
+
 def test_a_large_mask_lies_in_memory_as_what_it_is_for() -> None:
     images = torch.empty(2, 16, 32, 16).contiguous(memory_format=torch.channels_last)
     torch.manual_seed(0)

@@ -110,5 +110,6 @@ def _channels_first(images: Array) -> Tensor:
 def _by_layer(parameters: Sequence[Tensor]) -> list[Parameters]:
     from raysim.training.networks.winograd.chain import Parameters
 
-    arrays = [parameter.detach().numpy() for parameter in parameters]
+    # Loops read memory as it lies: it must have the order of the axes.
+    arrays = [np.ascontiguousarray(parameter.detach().numpy()) for parameter in parameters]
     return [Parameters(*arrays[k : k + 4]) for k in range(0, len(arrays), 4)]
