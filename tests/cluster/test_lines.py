@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from multiprocessing.connection import Client
+from multiprocessing import Pipe
+from multiprocessing.connection import Client, wait
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ class TestSockets:
     def test_nobody_is_answered_without_the_key(self):
         ours, number = answering(lambda message: message)
         stranger = Lines()
-        stranger.dial(0, Number(number.address, b"another"))
+        assert stranger.dial(0, Number(number.address, b"another"))  # it is on this host
         assert stranger.up == frozenset()
         # One who says nothing keeps nobody waiting.
         silent = Client(number.address, "AF_UNIX")
@@ -168,6 +169,29 @@ class TestSockets:
     def test_an_address_of_another_host_is_nobody(self):
         assert not Lines().dial(0, Number("\0raysim-nobody", b"key"))
         assert not Lines().dial(0, None)
+
+    def test_a_process_has_one_number_and_none_where_there_are_no_such_sockets(self, monkeypatch: pytest.MonkeyPatch):
+        board = Switchboard(lambda message: message)
+        assert board.number() == board.number()
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr("sys.platform", "darwin")
+            assert Switchboard(lambda message: message).number() is None
+
+    def test_no_process_stays_for_the_sake_of_its_callers(self):
+        before = set(threading.enumerate())
+        ours, _ = answering(lambda message: message)
+        ours.call([3], Parcel.of("x"), 600)
+        started = set(threading.enumerate()) - before
+        assert len(started) == 2
+        assert all(thread.daemon for thread in started)
+
+    def test_a_line_on_which_nothing_can_be_sent_ends_alone(self):
+        ours, _ = answering(lambda message: message)
+        gone, theirs = Pipe()
+        theirs.close()
+        ours._lines[4] = gone
+        assert ours.call([4, 3], Parcel.of("x"), 600) == ({3: "x"}, [])
+        assert ours.up == {3}
 
     def test_an_error_there_ends_the_line_and_is_no_answer(self):
         def fails(message: Any) -> Any:
@@ -192,6 +216,23 @@ class TestSockets:
         gate.set()
         assert ours.dial(3, number)
         assert ours.call([3], Parcel.of("second"), 600) == ({3: "second"}, [])
+
+    def test_nobody_waits_for_the_late_once_time_is_up(self, monkeypatch: pytest.MonkeyPatch):
+        """Three are called, and time is up when the first has answered."""
+        gate, waits = threading.Event(), []
+
+        def waiting(called: list[Any], seconds: float) -> list[Any]:
+            waits.append(seconds)
+            return wait(called, 600) if len(called) == 3 else []
+
+        monkeypatch.setattr(lines, "wait", waiting)
+        ours, _ = answering(lambda message: message)
+        late = Switchboard(lambda message: gate.wait(60)).number()
+        assert all(ours.dial(actor, late) for actor in (5, 1))
+        assert ours.call([5, 3, 1], Parcel.of("x"), -1.0) == ({3: "x"}, [1, 5])
+        assert waits == [0.0, 0.0]
+        assert ours.up == {3}
+        gate.set()
 
     def test_an_answer_is_read_while_another_is_waited_for(self, monkeypatch: pytest.MonkeyPatch):
         """A large one is not sent before somebody reads it."""
@@ -228,6 +269,18 @@ class TestSockets:
 def test_large_plans_and_those_that_only_ray_can_pickle_go_through_ray(federate: MakeFederation):
     small = plan(federate(SIZES))
     assert packed(small) is not None
+    assert packed(replace(small, bank=np.zeros((1, 2**20 - 2**12), np.float32))) is not None
     assert packed(replace(small, bank=np.zeros((1, 2**20 + 1), np.float32))) is None
     assert packed(replace(small, mixture=np.zeros((1, 2**20)))) is None
-    assert packed(replace(small, masking=lambda: None)) is None
+    nowhere = lambda: None  # noqa: E731
+    nowhere.__qualname__ = "nowhere"
+    for unknown in (lambda: None, nowhere, threading.Lock()):  # an error of another class each
+        assert packed(replace(small, masking=unknown)) is None
+
+
+def test_a_plan_of_just_the_most_bytes_is_packed(monkeypatch: pytest.MonkeyPatch, federate: MakeFederation):
+    small = plan(federate(SIZES))
+    monkeypatch.setattr(lines, "MOST_BYTES", Parcel.of(small).nbytes)
+    assert packed(small) is not None
+    monkeypatch.setattr(lines, "MOST_BYTES", lines.MOST_BYTES - 1)
+    assert packed(small) is None

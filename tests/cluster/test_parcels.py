@@ -15,14 +15,21 @@ from raysim.cluster.parcels import LARGE, Parcel, receive
 
 
 def exchanged(*values: Any) -> list[Any]:
-    """The values after they have gone through one line."""
+    """The values after they have gone through one line, which ends behind them."""
     ours, theirs = Pipe()
-    with ours, theirs:
-        sender = Thread(target=lambda: [Parcel.of(value).send(theirs) for value in values])
+
+    def send() -> None:
+        with theirs:
+            for value in values:
+                Parcel.of(value).send(theirs)
+
+    with ours:
+        sender = Thread(target=send)
         sender.start()
         received = [receive(ours) for _ in values]
         sender.join()
-        assert not ours.poll(0)  # everything has been read
+        with pytest.raises(EOFError):  # everything has been read
+            ours.recv_bytes()
     return received
 
 
@@ -48,6 +55,13 @@ def test_large_arrays_are_not_in_the_pickle_and_small_ones_are():
     assert small.nbytes < len(parcel.text) < small.nbytes + 1000
     assert parcel.nbytes == LARGE + len(parcel.text)
     assert np.shares_memory(np.frombuffer(parcel.arrays[0]), large)
+
+
+def test_an_array_that_is_written_in_pieces_arrives_whole(monkeypatch: pytest.MonkeyPatch):
+    """A signal may end a write early."""
+    write, array = os.write, np.arange(LARGE)
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[: LARGE - 1]))
+    np.testing.assert_array_equal(exchanged(array)[0], array)
 
 
 @pytest.mark.parametrize("kept", [0, 1, LARGE])

@@ -131,7 +131,8 @@ def test_a_mask_keeps_the_mean() -> None:
     drawn = mask(torch.empty(200_000, dtype=torch.float64), 0.2)
     assert drawn.unique().tolist() == [0.0, 65536 / (65536 - 13107)]  # a fifth of 65,536 is 13,107.2
     assert abs(drawn.mean() - 1) < 0.01  # nine standard deviations
-    assert mask(torch.empty(100), 0.2).unique().tolist() == [0.0, 1.25]
+    assert mask(torch.empty(dropout.LARGE, dtype=torch.float64), 0.2).max() == drawn.max()
+    assert mask(torch.empty(dropout.LARGE - 1), 0.2).unique().tolist() == [0.0, 1.25]
     layer, x = Dropout(0.5), torch.ones(8)
     assert layer.eval()(x) is x
     assert set(layer.train()(torch.ones(100)).tolist()) == {0.0, 2.0}
@@ -149,6 +150,17 @@ def test_a_mask_follows_torchs_generator(n: int) -> None:
     assert torch.equal(mask(like, 0.5), second)
 
 
+def test_seeds_of_large_masks_may_be_any_number_of_63_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(masks, "store", lambda seed, *others: seeds.append(int(seed)))
+    torch.manual_seed(0)
+    for _ in range(64):
+        mask(torch.empty(dropout.LARGE), 0.5)
+    drawn = [seed >> 60 for seed in seeds]
+    assert set(drawn) == set(range(8))
+    assert len(set(seeds)) == 64
+
+
 def split_mix(seed: int, k: int) -> int:
     """Number ``k`` of Java's SplittableRandom, as its paper writes it."""
     z = (seed + (k + 1) * 0x9E3779B97F4A7C15) % 2**64
@@ -160,13 +172,13 @@ def split_mix(seed: int, k: int) -> int:
 @pytest.mark.parametrize("n", [8, 9, 10, 11, 40_000])
 def test_a_large_mask_has_a_part_of_a_word_for_each_number(n: int) -> None:
     assert [split_mix(1234567, k) for k in range(2)] == [6457827717110365317, 3203168211198807973]  # published
-    drawn, seed, dropped = np.full(n + 4, 7.0), 2**63 - 5, 20_000
-    masks.store(np.uint64(seed), np.uint64(dropped), 1.5, drawn[:n])
-    quarter = -(-n // 4)
+    drawn, seed, quarter = np.full(n + 4, 7.0), 2**63 - 5, -(-n // 4)
     words = np.array([split_mix(seed, k) for k in range(quarter)], np.uint64)
     parts = np.concatenate([words >> np.uint64(16 * j) & np.uint64(65535) for j in range(4)])[:n]
-    np.testing.assert_array_equal(drawn[:n], np.where(parts < dropped, 0, 1.5))
-    assert (drawn[n:] == 7).all()
+    for dropped in (20_000, *parts[::quarter]):  # and what stands in a mask itself
+        masks.store(np.uint64(seed), np.uint64(dropped), 1.5, drawn[:n])
+        np.testing.assert_array_equal(drawn[:n], np.where(parts < dropped, 0, 1.5))
+        assert (drawn[n:] == 7).all()
 
 
 def test_seeds_of_large_masks_have_63_bits(monkeypatch: pytest.MonkeyPatch) -> None:

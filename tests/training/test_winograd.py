@@ -31,9 +31,10 @@ def test_weights_are_multiplied_at_36_points(channels: int, maps: int, width: in
     expected = np.einsum("pi,qj,baij->pqab", values, values, weight).reshape(36, channels, maps)
     strip = np.empty(36 * max(width, maps))
     for turned, shape in (False, (width, maps)), (True, (maps, channels)):
-        flat = np.full(36 * plane(*shape), np.nan)
+        flat = np.full(36 * plane(*shape) + 40, np.nan)
         of_weights(channels, maps, width, turned)(weight.reshape(-1), strip, flat)
-        stored = points(flat, *shape)
+        assert np.isnan(flat[-40:]).all()
+        stored = points(flat[:-40], *shape)
         np.testing.assert_allclose(
             stored.transpose(0, 2, 1) if turned else stored[:, :channels], expected, rtol=0, atol=1e-14
         )
@@ -89,7 +90,9 @@ def test_memory_has_room_for_all_and_begins_with_lines_of_the_cache() -> None:
         assert [array.tolist() for array in arrays] == [[k] * n for k, n in enumerate((3, 16, 33, 1))]
     (again,) = memory.take(np.float64, 3)
     assert again.ctypes.data == arrays[0].ctypes.data
-    assert len(memory.take(np.float64, 10**5)[0]) == 10**5
+    (large,) = memory.take(np.float64, 10**5)
+    assert len(large) == 10**5
+    assert np.shares_memory(large, memory.take(np.float64, 10**5)[0])
 
 
 def test_each_thread_has_memory_of_its_own() -> None:

@@ -24,7 +24,7 @@ def _word(seed, k):  # type: ignore[no-untyped-def]
 def store(seed, dropped, factor, mask):  # type: ignore[no-untyped-def]
     """Store ``factor`` in ``mask [n]``, but zero with probability ``dropped / 65536``.
 
-    Each word makes four numbers of it, a quarter of ``n`` apart.
+    Each word makes four numbers of it, a quarter of ``n`` apart; ``n`` is 6 at least.
     """
     zero = mask.dtype.type(0)
     n = np.uint64(len(mask))
