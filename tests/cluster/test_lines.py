@@ -153,10 +153,6 @@ def echo(message: Any) -> Any:
 
 
 class TestSockets:
-    def test_an_actor_has_one_number(self):
-        board = Switchboard(lambda given: PartialResult())
-        assert board.number() == board.number() is not None
-
     def test_what_is_answered_is_what_was_served(self):
         ours, _ = answering(lambda message: message * 2)
         for text in ("a", "b"):
