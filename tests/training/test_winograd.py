@@ -126,3 +126,16 @@ def test_loops_are_compiled_where_nothing_can_be_kept(monkeypatch: pytest.Monkey
     address = compiled.by_address(store, "arn", np.float32).address
     numba.njit(lambda a, b, c: compiled.call(a, (b, c, 1)))(address, numbers.ctypes.data, sums.ctypes.data)
     assert (numbers.tolist(), sums.tolist()) == ([0, 3], [0, 4])
+
+
+def test_loops_of_different_sizes_are_kept_in_different_files() -> None:
+    def made(size: int, given: str, dtype: Any) -> str:
+        def loop(numbers):  # type: ignore[no-untyped-def]
+            numbers[size] = 1
+
+        compiled._name(loop, given, np.dtype(dtype).name)
+        return loop.__qualname__.rpartition(".")[2]
+
+    names = [made(1, "a", np.float32), made(2, "a", np.float32), made(1, "r", np.float32), made(1, "a", np.float64)]
+    assert len(set(names)) == 4
+    assert made(1, "a", np.float32) == names[0]

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,7 @@ def compiled(loop: Callable[..., Any]) -> Any:
     What it takes from the function around it are constants of the compiler. Sums keep their order, so that bits do not
     depend on how loops are cut into vectors; a product and a sum may be one operation.
     """
+    _name(loop)
     return _kept(lambda cache: njit(cache=cache, **_OPTIONS)(loop))
 
 
@@ -48,7 +52,28 @@ def by_address(loop: Callable[..., Any], given: str, dtype: Any) -> Any:
     """
     kinds = {"a": types.CPointer(from_dtype(np.dtype(dtype))), "r": types.CPointer(types.float64), "n": types.uint64}
     signature = types.void(*(kinds[letter] for letter in given))
+    _name(loop, given, np.dtype(dtype).name)
     return _kept(lambda cache: cfunc(signature, cache=cache, **_OPTIONS)(loop))
+
+
+def _name(loop: Callable[..., Any], *about: str) -> None:
+    """Name ``loop`` by all that its code is made of, so that numba keeps it in a file of its own.
+
+    numba would keep all sizes of a loop in one file, into which processes write at once without a lock, and would not
+    see that a module which the loop takes something from has changed.
+    """
+    closed = [repr(cell.cell_contents) for cell in loop.__closure__ or ()]
+    made_of = "\n".join([_sources(), *closed, *about])
+    loop.__qualname__ += f"_{sha256(made_of.encode()).hexdigest()[:16]}"
+
+
+@lru_cache
+def _sources() -> str:
+    """A digest of the sources of all networks' loops."""
+    digest = sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _kept(compile_it: Callable[[bool], Any]) -> Any:

@@ -151,7 +151,7 @@ def by_outputs(wide: int, channels: int, places: int, dtype: Any) -> Any:
 def by_pooled(wide: int, channels: int, places: int, dtype: Any) -> Any:
     """As :func:`by_outputs`, of norms that are pooled: ``by_norm`` is that by the pooled ones.
 
-    ``of_norm`` has each channel's factor and shift of :class:`raysim.training.networks.winograd.norms.Norms` besides.
+    ``of_norm`` has each channel's factor and shift of :mod:`raysim.training.networks.winograd.pooling` besides.
     """
     C, line, columns = _u(channels), _u(wide * channels), _u(wide // TILE)
     point, nothing = _u(plane(places, channels)), np.dtype(dtype).type(0)
