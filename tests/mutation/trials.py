@@ -243,7 +243,8 @@ def _measure(file: str, modules: Sequence[str]) -> tuple[list[tuple[str, float, 
     # A module that is read from its bytecode opens no source.
     opened |= {module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
     paths = {Path(os.path.realpath(folder / name)) for name in opened}
-    read = [p.relative_to(folder) for p in paths if p.is_relative_to(folder) and p.is_file() and p.suffix != ".pyc"]
+    paths = {p.relative_to(folder) for p in paths if p.is_relative_to(folder) and p.is_file()}
+    read = [path for path in paths if "__pycache__" not in path.parts]  # Python's bytecode, and what numba compiled
     tests = [(test.name, test.seconds, test.outcome, test.lines) for test in recorder.tests.values()]
     return tests, sorted(path.as_posix() for path in read)
 

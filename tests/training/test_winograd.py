@@ -90,6 +90,11 @@ def test_memory_has_room_for_all_and_begins_with_lines_of_the_cache() -> None:
         assert [array.tolist() for array in arrays] == [[k] * n for k, n in enumerate((3, 16, 33, 1))]
     (again,) = memory.take(np.float64, 3)
     assert again.ctypes.data == arrays[0].ctypes.data
+    whole = np.empty(1000, np.uint8)
+    for first in range(64):  # wherever an array of numpy's begins
+        memory._bytes = whole[first:]
+        assert [array.ctypes.data % 64 for array in memory.take(np.float32, 3, 17)] == [0, 0]
+        assert np.shares_memory(memory._bytes, whole)
     (large,) = memory.take(np.float64, 10**5)
     assert len(large) == 10**5
     assert np.shares_memory(large, memory.take(np.float64, 10**5)[0])
