@@ -9,6 +9,7 @@ import numpy as np
 
 from raysim.training.networks.compiled import by_address, compiled, inlined
 from raysim.training.networks.winograd.points import TILE, plane
+from raysim.training.networks.winograd.sixes import put_six, six_of
 
 _F, _real, _u = np.float32, np.float64, np.uint64
 _2, _4, _5 = _F(2), _F(4), _F(5)
@@ -36,43 +37,19 @@ def _b(v0, v1, v2, v3, v4, v5):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _six(transform, given, start, apart, into, to, step, channels):  # type: ignore[no-untyped-def]
+def _line(transform, given, start, apart, into, to, step, channels):  # type: ignore[no-untyped-def]
     """Six times ``channels`` numbers of ``given``, which begin ``apart``, as six ``step`` apart in ``into``."""
     for c in range(channels):
-        q = start + c
-        v0, v1, v2, v3, v4, v5 = transform(
-            given[q],
-            given[q + apart],
-            given[q + _TWO * apart],
-            given[q + _THREE * apart],
-            given[q + _FOUR * apart],
-            given[q + _FIVE * apart],
-        )
-        q = to + c
-        into[q], into[q + step], into[q + _TWO * step] = v0, v1, v2
-        into[q + _THREE * step], into[q + _FOUR * step], into[q + _FIVE * step] = v3, v4, v5
+        put_six(transform(*six_of(given, start + c, apart)), into, to + c, step)
 
 
 @inlined
-def _add_six(given, start, apart, into, to, step, channels):  # type: ignore[no-untyped-def]
+def _add_line(given, start, apart, into, to, step, channels):  # type: ignore[no-untyped-def]
     """Add B of such numbers to those in ``into``."""
     for c in range(channels):
-        q = start + c
-        v0, v1, v2, v3, v4, v5 = _b(
-            given[q],
-            given[q + apart],
-            given[q + _TWO * apart],
-            given[q + _THREE * apart],
-            given[q + _FOUR * apart],
-            given[q + _FIVE * apart],
-        )
-        q = to + c
-        into[q] += v0
-        into[q + step] += v1
-        into[q + _TWO * step] += v2
-        into[q + _THREE * step] += v3
-        into[q + _FOUR * step] += v4
-        into[q + _FIVE * step] += v5
+        v0, v1, v2, v3, v4, v5 = _b(*six_of(given, start + c, apart))
+        w0, w1, w2, w3, w4, w5 = six_of(into, to + c, step)
+        put_six((w0 + v0, w1 + v1, w2 + v2, w3 + v3, w4 + v4, w5 + v5), into, to + c, step)
 
 
 @lru_cache
@@ -121,9 +98,9 @@ def inputs(high: int, wide: int, given: int, channels: int, places: int, normed:
                         room[into + c] = x[start + c]
             for j in range(columns):
                 for r in range(_SIX):
-                    _six(_b_transposed, room, r * wall + _FOUR * j * C, C, strip, r * _SIX * C, C, C)
+                    _line(_b_transposed, room, r * wall + _FOUR * j * C, C, strip, r * _SIX * C, C, C)
                 for k in range(_SIX):
-                    _six(_b_transposed, strip, k * C, _SIX * C, tiles, to + k * point, _SIX * point, C)
+                    _line(_b_transposed, strip, k * C, _SIX * C, tiles, to + k * point, _SIX * point, C)
                 to += C
 
     return by_address(inputs, "aannaaa", dtype)
@@ -154,9 +131,9 @@ def by_inputs(high: int, wide: int, channels: int, places: int, normed: bool, dt
                 room[_TWO * wall + c] = nothing
             for j in range(columns):
                 for k in range(_SIX):
-                    _six(_b, by_tiles, at + k * point, _SIX * point, strip, k * C, _SIX * C, C)
+                    _line(_b, by_tiles, at + k * point, _SIX * point, strip, k * C, _SIX * C, C)
                 for r in range(_SIX):
-                    _add_six(strip, r * _SIX * C, C, room, r * wall + _FOUR * j * C, C, C)
+                    _add_line(strip, r * _SIX * C, C, room, r * wall + _FOUR * j * C, C, C)
                 at += C
             for r in range(_ONE if i == _ZERO else _ZERO, _FIVE if i + _ONE == rows else _FOUR):
                 start, into = r * wall + C, (_FOUR * row + r - _ONE) * line

@@ -29,11 +29,11 @@ class Layer:
     """
 
     def __init__(self, high: int, wide: int, channels: int, maps: int, normed: bool, pooled: bool, dtype: Any) -> None:
-        width, rows, columns = max(channels, LEAST_CHANNELS), high // TILE, wide // TILE
+        width, columns = max(channels, LEAST_CHANNELS), wide // TILE
         at_once = -(-PLACES // columns)
         places = at_once * columns
-        self._sizes = passes.Sizes(rows, at_once, columns, channels, width, maps)
-        self._wide = wide
+        self._sizes = passes.Sizes(at_once, columns, channels, width, maps)
+        self._wide, self._rows = wide, high // TILE
         self._loops = passes.Loops(
             passes.product(dtype),
             inputs(high, wide, channels, width, places, normed, dtype).address,
@@ -57,9 +57,9 @@ class Layer:
         """``max(convolution, 0)`` of images ``[n, H, W, channels]``; mean and variance ``[maps]`` of it, in float64."""
         y, sums = np.empty((*x.shape[:3], len(bias)), x.dtype), np.zeros(2 * len(bias))
         rooms = self._rooms(x.dtype)
-        self._of_weights(weight.reshape(-1), rooms.strip, rooms.weights)
-        arrays = x.reshape(-1), self._of_lines(of_x), bias, y.reshape(-1), sums
-        passes.forward(self._loops, self._of(len(x)), rooms, *arrays)
+        self._of_weights(weight.ravel(), rooms.strip, rooms.weights)
+        arrays = x.ravel(), self._of_lines(of_x), bias, y.ravel(), sums
+        passes.forward(self._loops, self._sizes, rooms, len(x) * self._rows, *arrays)
         mean, square = sums.reshape(2, -1) / (y.size // len(bias))
         return y, mean, np.maximum(square - mean * mean, 0)
 
@@ -67,13 +67,13 @@ class Layer:
         """The largest of each 2 x 2 of the norms of ``y [n, H, W, maps]``."""
         n, high, wide, maps = y.shape
         pooled = np.empty((n, high // 2, wide // 2, maps), y.dtype)
-        self._pool(y.reshape(-1), of_y, pooled.reshape(-1))
+        self._pool(y.ravel(), of_y, pooled.ravel())
         return pooled
 
     def by_pool(self, by_pooled: Array, y: Array, of_y: Array) -> Array:
         """Each map's sum of the gradient by the norm, and of that times ``y``, ``[2, maps]`` in float64."""
         sums = np.zeros(2 * y.shape[3])
-        self._by_pool(by_pooled.reshape(-1), y.reshape(-1), of_y, sums)
+        self._by_pool(by_pooled.ravel(), y.ravel(), of_y, sums)
         return sums.reshape(2, -1)
 
     def backward(
@@ -87,20 +87,17 @@ class Layer:
         rooms, by_x = self._rooms(x.dtype), np.empty_like(x if by_images else x[:0])
         sums, by_bias, by_weight = np.zeros(2 * x.shape[3]), np.zeros(y.shape[3]), np.empty_like(weight)
         if by_images:
-            self._turned(weight.reshape(-1), rooms.strip, rooms.turned)
-        given = by_result.reshape(-1), of_norm, x.reshape(-1), self._of_lines(of_x), y.reshape(-1)
-        passes.backward(self._loops, self._of(len(x)), rooms, *given, by_images, by_x.reshape(-1), sums, by_bias)
-        self._by_weights(rooms.weights, rooms.strip, by_weight.reshape(-1))
+            self._turned(weight.ravel(), rooms.strip, rooms.turned)
+        given = by_result.ravel(), of_norm, x.ravel(), self._of_lines(of_x), y.ravel()
+        results = by_images, by_x.ravel(), sums, by_bias
+        passes.backward(self._loops, self._sizes, rooms, len(x) * self._rows, *given, *results)
+        self._by_weights(rooms.weights, rooms.strip, by_weight.ravel())
         return by_x, sums.reshape(2, -1), by_weight, by_bias
 
     def _rooms(self, dtype: Any) -> passes.Rooms:
         arrays = MEMORY.take(dtype, *self._lengths)
         return passes.Rooms._make([*arrays, np.empty(8, np.int64), np.empty(2, dtype)])
 
-    def _of(self, n: int) -> passes.Sizes:
-        """The sizes of a call with ``n`` images."""
-        return self._sizes._replace(rows=n * self._sizes.rows)
-
     def _of_lines(self, of_norm: Array) -> Array:
         """The factor of each number of a line, then its shift."""
-        return np.tile(of_norm.reshape(2, -1), self._wide).reshape(-1)
+        return np.tile(of_norm.reshape(2, -1), self._wide).ravel()

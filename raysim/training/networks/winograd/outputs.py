@@ -13,10 +13,12 @@ import numpy as np
 
 from raysim.training.networks.compiled import by_address, compiled, inlined
 from raysim.training.networks.winograd.points import TILE, plane
+from raysim.training.networks.winograd.pooling import largest
+from raysim.training.networks.winograd.sixes import put_six, six_of
 
 _F, _real, _u = np.float32, np.float64, np.uint64  # without a sign, see winograd.inputs
 _2, _4, _8 = _F(2), _F(4), _F(8)
-_ZERO, _ONE, _TWO, _THREE, _FOUR, _FIVE, _SIX = (_u(k) for k in range(7))
+_ZERO, _TWO, _THREE, _FOUR, _SIX = (_u(k) for k in (0, 2, 3, 4, 6))
 
 
 @compiled
@@ -35,15 +37,7 @@ def _a(g0, g1, g2, g3):  # type: ignore[no-untyped-def]
 def _four_of_six(given, start, apart, into, to, step, channels):  # type: ignore[no-untyped-def]
     """A' of six times ``channels`` numbers of ``given``, which begin ``apart``, as four ``step`` apart in ``into``."""
     for c in range(channels):
-        q = start + c
-        v0, v1, v2, v3 = _a_transposed(
-            given[q],
-            given[q + apart],
-            given[q + _TWO * apart],
-            given[q + _THREE * apart],
-            given[q + _FOUR * apart],
-            given[q + _FIVE * apart],
-        )
+        v0, v1, v2, v3 = _a_transposed(*six_of(given, start + c, apart))
         q = to + c
         into[q], into[q + step], into[q + _TWO * step], into[q + _THREE * step] = v0, v1, v2, v3
 
@@ -53,10 +47,8 @@ def _six_of_four(given, start, apart, into, to, step, channels):  # type: ignore
     """A of four, likewise."""
     for c in range(channels):
         q = start + c
-        v0, v1, v2, v3, v4, v5 = _a(given[q], given[q + apart], given[q + _TWO * apart], given[q + _THREE * apart])
-        q = to + c
-        into[q], into[q + step], into[q + _TWO * step] = v0, v1, v2
-        into[q + _THREE * step], into[q + _FOUR * step], into[q + _FIVE * step] = v3, v4, v5
+        six = _a(given[q], given[q + apart], given[q + _TWO * apart], given[q + _THREE * apart])
+        put_six(six, into, to + c, step)
 
 
 @inlined
@@ -76,9 +68,7 @@ def _points(room, line, columns, strip, tiles, to, point, channels, by_bias):  #
 @compiled
 def _shares(zero, factor, shift, y0, y1, y2, y3, by_best):  # type: ignore[no-untyped-def]
     """``by_best`` for the first of the four whose norm is largest, and ``zero`` for the others."""
-    v0, v1, v2, v3 = factor * y0 + shift, factor * y1 + shift, factor * y2 + shift, factor * y3 + shift
-    second, fourth = v1 > v0, v3 > v2
-    lower = (v3 if fourth else v2) > (v1 if second else v0)
+    second, fourth, lower = largest(factor, shift, y0, y1, y2, y3)
     upper_share, lower_share = zero if lower else by_best, by_best if lower else zero
     return (
         zero if second else upper_share,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  numba looks for its functions among the loaded modules
 from numba.extending import get_cython_function_address
 
 from raysim.training.networks.compiled import call, compiled
@@ -36,12 +35,10 @@ class Loops(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The numbers of a call."""
+    """The numbers of a layer."""
 
-    rows: int
-    """Rows of tiles of all images."""
     at_once: int
-    """How many of them are computed at once, at most."""
+    """Rows of tiles that are computed at once, at most."""
     columns: int
     """Tiles in each."""
     channels: int
@@ -84,10 +81,10 @@ def product(dtype: Any) -> int:
 
 
 @compiled
-def forward(loops, sizes, rooms, x, of_x, bias, y, sums):  # type: ignore[no-untyped-def]
-    """``max(convolution, 0)`` of the images ``x``, whose weights' points are in ``rooms``."""
-    for low in range(0, sizes.rows, sizes.at_once):
-        high = min(low + sizes.at_once, sizes.rows)
+def forward(loops, sizes, rooms, rows, x, of_x, bias, y, sums):  # type: ignore[no-untyped-def]
+    """``max(convolution, 0)`` of images ``x`` of so many ``rows`` of tiles; the weights' points are in ``rooms``."""
+    for low in range(0, rows, sizes.at_once):
+        high = min(low + sizes.at_once, rows)
         tiles, places = (high - low) * sizes.columns, sizes.at_once * sizes.columns
         given = _at(x), _at(of_x), low, high, _at(rooms.room), _at(rooms.strip), _at(rooms.tiles)
         call(loops.inputs, given)
@@ -101,10 +98,10 @@ def forward(loops, sizes, rooms, x, of_x, bias, y, sums):  # type: ignore[no-unt
 
 
 @compiled
-def backward(loops, sizes, rooms, by_norm, of_norm, x, of_x, y, by_images, by_x, sums, by_bias):  # type: ignore[no-untyped-def]
+def backward(loops, sizes, rooms, rows, by_norm, of_norm, x, of_x, y, by_images, by_x, sums, by_bias):  # type: ignore[no-untyped-def]
     """The derivatives by ``bias``, by the weights' points, in ``rooms``, and, if ``by_images``, by ``x``."""
-    for low in range(0, sizes.rows, sizes.at_once):
-        high = min(low + sizes.at_once, sizes.rows)
+    for low in range(0, rows, sizes.at_once):
+        high = min(low + sizes.at_once, rows)
         tiles, places = (high - low) * sizes.columns, sizes.at_once * sizes.columns
         of_tiles, of_tiles_y = _plane(places, sizes.width), _plane(places, sizes.maps)
         room, strip = _at(rooms.room_y), _at(rooms.strip)
@@ -139,7 +136,8 @@ def _multiply(loops, rooms, turned, added, shape, apart, a, b, result):  # type:
     ``shape``: rows of ``result``, the length of a sum, and columns. ``apart``: from point to point of each.
     """
     rows, inner, columns = shape
-    # BLAS takes a matrix by columns: rows as they are here are the columns of b' a'. It takes numbers by address.
+    # BLAS takes a matrix by columns: rows as they are here are the columns of b' a'. It takes numbers by
+    # address, whole ones of 32 or 64 bits: here they are of 64, whose low half is first.
     numbers, factors = rooms.numbers, rooms.factors
     letter, length = (_TURNED, rows) if turned else (_NO, inner)
     numbers[:] = _NO, letter, columns, rows, inner, columns, length, columns

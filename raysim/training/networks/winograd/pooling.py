@@ -11,10 +11,26 @@ from typing import Any
 
 import numpy as np
 
-from raysim.training.networks.compiled import compiled
+from raysim.training.networks.compiled import compiled, inlined
 
 _real, _u = np.float64, np.uint64  # without a sign, see winograd.inputs
 _TWO = _u(2)
+
+
+@compiled
+def largest(factor, shift, y0, y1, y2, y3):  # type: ignore[no-untyped-def]
+    """Where the largest norm of 2 x 2 is, of equal ones the first: in the second column of each line, and below?"""
+    v0, v1, v2, v3 = factor * y0 + shift, factor * y1 + shift, factor * y2 + shift, factor * y3 + shift
+    second, fourth = v1 > v0, v3 > v2
+    return second, fourth, (v3 if fourth else v2) > (v1 if second else v0)
+
+
+@inlined
+def _best(y, q, below, channels, factor, shift):  # type: ignore[no-untyped-def]
+    """The ``y`` of the largest norm of the 2 x 2 at ``q``, whose lines are ``below`` each other."""
+    y0, y1, y2, y3 = y[q], y[q + channels], y[q + below], y[q + below + channels]
+    second, fourth, lower = largest(factor, shift, y0, y1, y2, y3)
+    return (y3 if fourth else y2) if lower else (y1 if second else y0)
 
 
 @lru_cache
@@ -28,11 +44,8 @@ def pool(wide: int, channels: int) -> Any:
             for j in range(columns):
                 start = _TWO * (i * line + j * C)
                 for c in range(C):
-                    f, s, q = of_norm[c], of_norm[C + c], start + c
-                    v0, v1 = f * y[q] + s, f * y[q + C] + s
-                    v2, v3 = f * y[q + line] + s, f * y[q + line + C] + s
-                    upper, lower = v1 if v1 > v0 else v0, v3 if v3 > v2 else v2
-                    pooled[to + c] = lower if lower > upper else upper
+                    f, s = of_norm[c], of_norm[C + c]
+                    pooled[to + c] = f * _best(y, start + c, line, C, f, s) + s
                 to += C
 
     return compiled(pool)
@@ -52,14 +65,9 @@ def by_pool(wide: int, channels: int) -> Any:
             for j in range(columns):
                 start = _TWO * (i * line + j * C)
                 for c in range(C):
-                    f, s, q = of_norm[c], of_norm[C + c], start + c
-                    y0, y1, y2, y3 = y[q], y[q + C], y[q + line], y[q + line + C]
-                    v0, v1, v2, v3 = f * y0 + s, f * y1 + s, f * y2 + s, f * y3 + s
-                    upper, lower = v1 if v1 > v0 else v0, v3 if v3 > v2 else v2
-                    of_upper, of_lower = y1 if v1 > v0 else y0, y3 if v3 > v2 else y2
                     g = _real(by_pooled[at + c])
                     sums[c] += g
-                    sums[C + c] += g * _real(of_lower if lower > upper else of_upper)
+                    sums[C + c] += g * _real(_best(y, start + c, line, C, of_norm[c], of_norm[C + c]))
                 at += C
 
     return compiled(by_pool)

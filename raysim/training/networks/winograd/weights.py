@@ -7,24 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from raysim.training.networks.compiled import compiled, inlined
+from raysim.training.networks.compiled import compiled
 from raysim.training.networks.winograd.points import POINTS, plane
+from raysim.training.networks.winograd.sixes import put_six, six_of
 
 _F, _u = np.float32, np.uint64  # without a sign, see winograd.inputs
 _2, _4 = _F(2), _F(4)
-_TWO, _THREE, _FOUR, _FIVE, _SIX, _NINE = (_u(k) for k in (2, 3, 4, 5, 6, 9))
+_TWO, _THREE, _SIX, _NINE = (_u(k) for k in (2, 3, 6, 9))
 _BEHIND = _u(18)
 """The nine derivatives of a weight are in the strip behind so many numbers."""
 
 
-@inlined
+@compiled
 def _g(w0, w1, w2, sixth, twelfth):  # type: ignore[no-untyped-def]
     """The values at 0, 1, -1, 2, -2 and infinity of ``w0 + w1 t + w2 t^2``, divided by 4, -6, -6, 24, 24 and 1."""
     even, odd, far, wide = sixth * (w0 + w2), sixth * w1, twelfth / _2 * (w0 + _4 * w2), twelfth * w1
     return w0 / _4, -even - odd, odd - even, far + wide, far - wide, w2
 
 
-@inlined
+@compiled
 def _g_transposed(v0, v1, v2, v3, v4, v5, sixth, twelfth):  # type: ignore[no-untyped-def]
     near, far = sixth * (v1 + v2), v3 + v4
     return v0 / _4 - near + twelfth / _2 * far, sixth * (v2 - v1) + twelfth * (v3 - v4), sixth * far - near + v5
@@ -54,17 +55,13 @@ def of_weights(channels: int, maps: int, width: int, turned: bool) -> Any:
             for j in range(_THREE):
                 for c in range(C):
                     q = j * C + c
-                    v0, v1, v2, v3, v4, v5 = _g(strip[q], strip[q + _THREE * C], strip[q + _SIX * C], sixth, twelfth)
-                    q = q + _NINE * C
-                    strip[q], strip[q + _THREE * C], strip[q + _SIX * C] = v0, v1, v2
-                    strip[q + _NINE * C], strip[q + _u(12) * C], strip[q + _u(15) * C] = v3, v4, v5
+                    six = _g(strip[q], strip[q + _THREE * C], strip[q + _SIX * C], sixth, twelfth)
+                    put_six(six, strip, q + _NINE * C, _THREE * C)
             for k in range(_SIX):
                 for c in range(C):
                     q = (_NINE + k * _THREE) * C + c
-                    v0, v1, v2, v3, v4, v5 = _g(strip[q], strip[q + C], strip[q + _TWO * C], sixth, twelfth)
-                    q = k * _SIX * point + i * C + c
-                    points[q], points[q + point], points[q + _TWO * point] = v0, v1, v2
-                    points[q + _THREE * point], points[q + _FOUR * point], points[q + _FIVE * point] = v3, v4, v5
+                    six = _g(strip[q], strip[q + C], strip[q + _TWO * C], sixth, twelfth)
+                    put_six(six, points, k * _SIX * point + i * C + c, point)
         for k in range(_u(POINTS)):
             for c in range(rest):
                 points[k * point + lines * C + c] = kind(0)
@@ -86,32 +83,14 @@ def by_weights(channels: int, maps: int, width: int) -> Any:
         for i in range(a):
             for k in range(_SIX):
                 for c in range(b):
-                    q = k * point + i * b + c
-                    v0, v1, v2 = _g_transposed(
-                        by_points[q],
-                        by_points[q + _SIX * point],
-                        by_points[q + _u(12) * point],
-                        by_points[q + _u(18) * point],
-                        by_points[q + _u(24) * point],
-                        by_points[q + _u(30) * point],
-                        sixth,
-                        twelfth,
-                    )
+                    six = six_of(by_points, k * point + i * b + c, _SIX * point)
+                    v0, v1, v2 = _g_transposed(*six, sixth, twelfth)
                     q = k * b + c
                     strip[q], strip[q + _SIX * b], strip[q + _u(12) * b] = v0, v1, v2
             for k in range(_THREE):
                 for c in range(b):
-                    q = k * _SIX * b + c
-                    v0, v1, v2 = _g_transposed(
-                        strip[q],
-                        strip[q + b],
-                        strip[q + _TWO * b],
-                        strip[q + _THREE * b],
-                        strip[q + _FOUR * b],
-                        strip[q + _FIVE * b],
-                        sixth,
-                        twelfth,
-                    )
+                    six = six_of(strip, k * _SIX * b + c, b)
+                    v0, v1, v2 = _g_transposed(*six, sixth, twelfth)
                     q = (_BEHIND + k * _THREE) * b + c
                     strip[q], strip[q + b], strip[q + _TWO * b] = v0, v1, v2
             for c in range(b):
