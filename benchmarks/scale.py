@@ -4,7 +4,8 @@
 (round time should not grow, memory only by the rows), and 1 to 64 actors over the same 64 hospitals, then one actor for
 each of 32 hospitals. Logistic regression, federated averaging, all hospitals evaluated after the last round alone;
 memory is the proportional set size of this process and all of Ray's together. ``--hospitals 1000 1000000 --rows 20
---actors`` is the table of a million hospitals.
+--actors`` is the table of a million hospitals. ``--each 256`` is one line: so many hospitals with an actor each, on a
+Ray that the run starts, whose actors are forks.
 """
 
 from __future__ import annotations
@@ -115,17 +116,30 @@ def show(name: str, measured: Measured) -> None:
     )
 
 
+def one_each(hospitals: int) -> None:
+    """Print the row of so many hospitals of 300 rows with an actor each."""
+    with tempfile.TemporaryDirectory() as folder:
+        federation = make(Path(folder), hospitals, 300)
+        measured = measure(federation, ResourcesSection(hospitals_per_actor=1), 1.0)
+        show(f"{hospitals} hospitals of 300 rows, an actor each", measured)
+
+
 def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hospitals", type=int, nargs="*", default=[1_000, 10_000, 100_000])
     parser.add_argument("--rows", type=int, default=100, help="of each of these hospitals")
     parser.add_argument("--actors", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32, 64])
+    parser.add_argument("--each", type=int, help="only this: so many hospitals, an actor each")
     options = parser.parse_args()
+    head = f"{'actors up':>9}{'first':>8}{'round ms':>10}{'90 %':>8}{'end':>8}{'GiB':>9}"
+    if options.each:
+        print(f"{'all hospitals a round':<43}{head}")
+        one_each(options.each)
+        return
     import ray
 
     ray.init(address="local", include_dashboard=False, log_to_driver=False, num_cpus=2)
-    head = f"{'actors up':>9}{'first':>8}{'round ms':>10}{'90 %':>8}{'end':>8}{'GiB':>9}"
     print(f"{f'2 actors, {COHORT:,} hospitals a round':<43}{head}")
     for hospitals in options.hospitals:
         with tempfile.TemporaryDirectory() as folder:
@@ -140,10 +154,7 @@ def main() -> None:
         for actors in options.actors:
             resources = ResourcesSection(hospitals_per_actor=-(-64 // actors))
             show(f"64 hospitals of 300 rows, {actors} actors", measure(federation, resources, 1.0))
-    with tempfile.TemporaryDirectory() as folder:
-        federation = make(Path(folder), 32, 300)
-        one_each = measure(federation, ResourcesSection(hospitals_per_actor=1), 1.0)
-        show("32 hospitals of 300 rows, an actor each", one_each)
+    one_each(32)
 
 
 if __name__ == "__main__":
