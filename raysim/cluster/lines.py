@@ -12,24 +12,28 @@ through Ray alone.
 
 from __future__ import annotations
 
+import os
 import pickle
 import secrets
+import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge, wait
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from selectors import EVENT_WRITE, PollSelector
 from threading import Thread
 
-from raysim.cluster.parcels import Parcel, receive
+from raysim.cluster.parcels import Parcel, Steps, at_once, receiving
 from raysim.engine.messages import PartialResult, RoundPlan
 
 MOST_BYTES = 2**22
 """The largest plan that goes through sockets. Of a larger one Ray keeps one copy for all actors of a host."""
 
-DIAL_SECONDS = 5.0
-"""How long an actor may take to answer a first call; one that takes longer is called through Ray."""
+DIAL_SECONDS = 5
+"""How long an actor may take for each answer of a first call; one that takes longer is called through Ray."""
 
 BROKEN = (OSError, EOFError, AuthenticationError)
 """What a line raises when the process at its other end is not there, or has gone."""
@@ -72,7 +76,8 @@ class Switchboard:
                 deliver_challenge(caller, key)
                 answer_challenge(caller, key)
                 while True:
-                    Parcel.of(self._serve(receive(caller))).send(caller)
+                    plan = at_once(receiving(caller.fileno()))
+                    at_once(Parcel.of(self._serve(plan)).sending(caller.fileno()))
             except BaseException:  # an error is raised again, and told, where the call is made through Ray
                 return
 
@@ -93,44 +98,43 @@ class Lines:
         if number is None:
             return False
         try:
-            line = Client(number.address, "AF_UNIX")
+            line = _called(number.address)
         except BROKEN:
             return False
         try:
-            if line.poll(DIAL_SECONDS):
-                answer_challenge(line, number.key)
-                deliver_challenge(line, number.key)
-                self._lines[actor] = line
-                return True
+            answer_challenge(line, number.key)
+            deliver_challenge(line, number.key)
+            os.set_blocking(line.fileno(), False)
+            self._lines[actor] = line
         except BROKEN:
-            pass
-        line.close()
+            line.close()
         return True
 
     def call(self, actors: Iterable[int], plan: Parcel, seconds: float) -> tuple[dict[int, PartialResult], list[int]]:
         """Let ``actors`` that have lines play a plan, all at once.
 
-        Returns the answers by actor, and the actors that were late. A line that gave no answer is closed.
+        Returns the answers by actor, and the actors that were late: that had not taken the plan, or not given a whole
+        answer. A line that gave no answer is closed.
         """
         answers: dict[int, PartialResult] = {}
-        called: dict[Connection, int] = {}
+        until = time.monotonic() + seconds
         try:
-            for actor in actors:
-                try:
-                    plan.send(self._lines[actor])
-                    called[self._lines[actor]] = actor
-                except BROKEN:
-                    self._hang_up(actor)
-            until = time.monotonic() + seconds
-            # Answers are read as they come: those of others while the last actor still computes.
-            while called and (ready := wait(list(called), max(0.0, until - time.monotonic()))):
-                for line in called.keys() & ready:
-                    actor = called.pop(line)
-                    try:
-                        answers[actor] = receive(line)
-                    except BROKEN:
-                        self._hang_up(actor)
-            late = sorted(called.values())
+            with PollSelector() as waiting:
+                for actor in actors:
+                    waiting.register(line := self._lines[actor], EVENT_WRITE, (actor, _exchange(plan, line.fileno())))
+                # No actor is waited for alone: others take the plan, or give answers, while one stands still.
+                while waiting.get_map() and (ready := waiting.select(max(0.0, until - time.monotonic()))):
+                    for key, _ in ready:
+                        actor, exchange = key.data
+                        try:
+                            waiting.modify(key.fileobj, next(exchange), key.data)
+                        except StopIteration as end:
+                            answers[actor] = end.value
+                            waiting.unregister(key.fileobj)
+                        except BROKEN:
+                            waiting.unregister(key.fileobj)
+                            self._hang_up(actor)
+                late = sorted(key.data[0] for key in waiting.get_map().values())
             for actor in late:
                 self._hang_up(actor)
         except BaseException:
@@ -142,6 +146,21 @@ class Lines:
 
     def _hang_up(self, actor: int) -> None:
         self._lines.pop(actor).close()
+
+
+def _called(address: str) -> Connection:
+    """A connection that waits ``DIAL_SECONDS`` at most, for who is called and then for each message."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        for limit in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            caller.setsockopt(socket.SOL_SOCKET, limit, struct.pack("ll", DIAL_SECONDS, 0))
+        caller.connect(address)
+        return Connection(caller.detach())
+
+
+def _exchange(plan: Parcel, line: int) -> Steps[PartialResult]:
+    yield from plan.sending(line)
+    answer: PartialResult = yield from receiving(line)
+    return answer
 
 
 def packed(plan: RoundPlan) -> Parcel | None:

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import os
-import pickle
-from multiprocessing import Pipe
+import socket
+from selectors import EVENT_READ, EVENT_WRITE
 from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
 
-from raysim.cluster.parcels import LARGE, Parcel, receive
+from raysim.cluster.parcels import LARGE, Parcel, at_once, receiving
 
 
 def exchanged(*values: Any) -> list[Any]:
-    """The values after they have gone through one line, which ends behind them."""
-    ours, theirs = Pipe()
+    """The values after they have gone through one socket, which ends behind them."""
+    ours, theirs = socket.socketpair()
 
     def send() -> None:
         with theirs:
             for value in values:
-                Parcel.of(value).send(theirs)
+                at_once(Parcel.of(value).sending(theirs.fileno()))
 
     with ours:
         sender = Thread(target=send)
         sender.start()
-        received = [receive(ours) for _ in values]
+        received = [at_once(receiving(ours.fileno())) for _ in values]
         sender.join()
-        with pytest.raises(EOFError):  # everything has been read
-            ours.recv_bytes()
+        assert ours.recv(1) == b""  # everything has been read
     return received
 
 
@@ -64,13 +63,39 @@ def test_an_array_that_is_written_in_pieces_arrives_whole(monkeypatch: pytest.Mo
     np.testing.assert_array_equal(exchanged(array)[0], array)
 
 
-@pytest.mark.parametrize("kept", [0, 1, LARGE])
-def test_an_array_that_breaks_off_is_no_message(kept: int):
-    ours, theirs = Pipe()
+@pytest.mark.parametrize("kept", [0, 1, 8, 20, LARGE, LARGE + 100])
+def test_what_breaks_off_is_no_message(kept: int):
+    ours, theirs = socket.socketpair()
     text, (array,) = Parcel.of(np.arange(LARGE))
     with ours, theirs:
-        theirs.send_bytes(pickle.dumps((text, [array.nbytes])))
-        os.write(theirs.fileno(), array[:kept])
+        os.write(theirs.fileno(), (text + array)[:kept])
         theirs.close()
         with pytest.raises(EOFError):
-            receive(ours)
+            at_once(receiving(ours.fileno()))
+
+
+def test_where_a_socket_would_block_others_go_on_until_it_does_not():
+    """Both ends are on one thread, which could not write a large array if writing waited for who reads."""
+    ours, theirs = socket.socketpair()
+    value = [np.arange(20 * LARGE), np.arange(3), np.ones(LARGE)]
+    with ours, theirs:
+        for end in (ours, theirs):
+            end.setblocking(False)
+        sending, receive = Parcel.of(value).sending(theirs.fileno()), receiving(ours.fileno())
+        assert next(receive) == EVENT_READ
+        waits = 0
+        for event in sending:
+            assert event == EVENT_WRITE
+            assert next(receive) == EVENT_READ
+            waits += 1
+        assert waits > 1
+        received = at_once(receive)
+    assert [part.tolist() for part in received] == [part.tolist() for part in value]
+
+
+def test_steps_that_have_to_wait_have_no_result_at_once():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            at_once(receiving(ours.fileno()))
