@@ -1,8 +1,21 @@
 """Version and folder of the package. Modules take them from here: ``raysim`` itself imports from the upper rooms."""
 
+import os
 from pathlib import Path
 
 __version__ = "0.1.0"
 
 FOLDER = Path(__file__).resolve().parents[1]
 """The folder of the package, which holds its rooms."""
+
+
+def cache_folder() -> Path:
+    """``$RAYSIM_CACHE``, or ``raysim`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+
+    Raises ``RuntimeError`` where the user has no home.
+    """
+    if chosen := os.environ.get("RAYSIM_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg).expanduser().absolute() / "raysim"
+    return Path.home() / ".cache" / "raysim"

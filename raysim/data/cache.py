@@ -24,6 +24,7 @@ import numpy as np
 
 from raysim.core import registry
 from raysim.core.errors import DataError
+from raysim.core.package import cache_folder
 
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
@@ -34,15 +35,6 @@ _ABANDONED = 24 * 3600  # seconds after which an unfinished entry is taken for o
 _IN_WORDS = ("classes", "attributes", "notes", "warnings", "hospital_column", "label_column", "na_values")  # of records
 _written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = set()  # by this process: listing, files' states
 _RACY = 2.0  # seconds: a file this young can change again without its time of change moving
-
-
-def root() -> Path:
-    """The cache folder: ``$RAYSIM_CACHE``, or ``raysim`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    if chosen := os.environ.get("RAYSIM_CACHE"):
-        return Path(chosen).expanduser().absolute()
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg).expanduser().absolute() / "raysim"
-    return Path.home() / ".cache" / "raysim"
 
 
 def digest(*parts: Any) -> str:
@@ -69,7 +61,7 @@ def file_digest(path: Path) -> str:
     path = path.absolute()
     stat = path.stat()
     identity = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
-    memory = root() / "files" / f"{digest(str(path))}.json"
+    memory = cache_folder() / "files" / f"{digest(str(path))}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         remembered = json.loads(memory.read_text())
         if remembered["identity"] == identity:
@@ -84,7 +76,7 @@ def file_digest(path: Path) -> str:
 
 def find(kind: str, key: str) -> Path | None:
     """The folder of a complete entry, or None."""
-    folder = root() / kind / key
+    folder = cache_folder() / kind / key
     try:
         listed = (folder / _COMPLETE).read_text()
     except (OSError, ValueError):
@@ -127,8 +119,8 @@ def _content(path: Path) -> str:
 def check() -> None:
     """Raise ``DataError`` now, before long work, where the cache folder cannot be written."""
     with _writing():
-        root().mkdir(parents=True, exist_ok=True)
-        os.rmdir(tempfile.mkdtemp(prefix=_MAKING, dir=root()))
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        os.rmdir(tempfile.mkdtemp(prefix=_MAKING, dir=cache_folder()))
 
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
@@ -136,7 +128,7 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
 
     Raises ``DataError`` where the cache folder cannot be written.
     """
-    folder = root() / kind
+    folder = cache_folder() / kind
     with _writing():
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
@@ -152,7 +144,9 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
             shutil.rmtree(making, ignore_errors=True)
     entry = find(kind, key)
     if entry is None:
-        raise DataError(f"RAYSIM_CACHE: '{folder / key}' changed while it was written; run again, or clear '{root()}'")
+        raise DataError(
+            f"RAYSIM_CACHE: '{folder / key}' changed while it was written; run again, or clear '{cache_folder()}'"
+        )
     return entry
 
 
@@ -195,7 +189,7 @@ def _writing() -> Any:
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
         raise DataError(
-            f"RAYSIM_CACHE: the cache folder '{root()}' cannot be written ({reason}); "
+            f"RAYSIM_CACHE: the cache folder '{cache_folder()}' cannot be written ({reason}); "
             "set the environment variable to a folder with space that can be"
         ) from None
 

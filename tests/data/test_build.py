@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from raysim.core import memory
 from raysim.core.errors import DataError
+from raysim.core.package import cache_folder
 from raysim.data import cache
 from raysim.data.assembly import _plain
 from raysim.data.build import build, fingerprint
@@ -224,7 +225,7 @@ def test_a_source_is_read_once_for_all_splits(tmp_path: Path) -> None:
     assert Fixed.reads == ["cached"]
     assert again.warnings == first.warnings == ("table lab is missing: 3 % of features",)
     # What is read back is what was kept.
-    entry = next((cache.root() / "records").iterdir())
+    entry = next((cache_folder() / "records").iterdir())
     kept = cache.load_records(entry)
     assert kept.features.equals(some.features)
     assert (kept.silo.tolist(), kept.y.tolist(), kept.classes) == (list("aabb"), [0, 1, 0, 1], ("no", "yes"))
@@ -337,10 +338,10 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAYSIM_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert cache.root() == Path("/x/raysim")
+    assert cache_folder() == Path("/x/raysim")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
-    assert cache.root() == Path("/home/someone/.cache/raysim")
+    assert cache_folder() == Path("/home/someone/.cache/raysim")
 
 
 def test_a_cached_federation_opens_without_pandas() -> None:

@@ -23,12 +23,14 @@ from raysim.training.kernels.clipped import DenseLayers, Traced
 from raysim.training.kernels.contrast import directions
 from raysim.training.kernels.descent import begin, end, largest, noise_of, one_by_one, softmax_residual
 from raysim.training.kernels.mlp_clip import MlpClip, filled
-from raysim.training.kernels.mlp_passes import Layers, Passes
+from raysim.training.kernels.mlp_passes import Passes
 from raysim.training.losses import LOG_LOSS, choose, residual, row_losses
 
 if TYPE_CHECKING:
     from torch import nn
 
+
+Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out]) for each layer, the first one first
 
 BLOCK = 512
 """Rows in a product for many hospitals: a size at which OpenBLAS is near its best."""
@@ -191,7 +193,7 @@ class MlpModel(DenseLayers):
         if self._pairs[-1][1] == 2:
             y = (2 * y - 1).astype(self._dtype)
         update = begin(optimizer, task, theta, self.layout.unpenalised)
-        layers, targets = self._layers(theta), self._layers(update.target)
+        passes.begin(theta, update.target)
         rows, labels = X, y
         weights = None if task.weights is None else task.weights.astype(self._dtype, copy=False)
         ordered = weights
@@ -210,17 +212,21 @@ class MlpModel(DenseLayers):
                 ordered = None if weights is None else weights.take(order)
                 v = None if apart is None else apart.take(order, 0)
             for step, (low, high) in enumerate(gathered.cuts, gathered.step):
-                batch = rows[low:high] if clip is None else clip.gather(order[low:high])
-                row_weights = None if ordered is None else ordered[low:high]
-                contrast = None
-                if task.contrast is not None and v is not None:
-                    contrast = task.contrast, v[low:high]
                 if high > low:
-                    passes.forward(layers, batch, labels[low:high], row_weights)
-                    passes.backward(layers, contrast, len(batch))
+                    row_weights = None if ordered is None else ordered[low:high]
+                    if clip is None:
+                        passes.forward(rows, low, high, labels[low:high], row_weights)
+                    else:
+                        batch = clip.gather(order[low:high])
+                        passes.forward(batch, 0, len(batch), labels[low:high], row_weights)
+                    passes.backward(None if task.contrast is None or v is None else (task.contrast, v[low:high]))
                     if clip is not None:
                         clip.shorten(batch, order[low:high])
-                passes.step(batch, targets, update.scale / (private.divisor if private else high - low), keep)
+                    passes.step(update.scale / (private.divisor if private else high - low), keep)
+                else:
+                    for weight, bias in self._layers(update.target):
+                        np.multiply(weight, keep[0], weight)
+                        np.multiply(bias, keep[1], bias)
                 if noise is not None:
                     noise(step)
                 update.finish()

@@ -1,22 +1,24 @@
-"""Forward and backward of a multi-layer perceptron over one batch, and the step that follows."""
+"""Forward and backward of a multi-layer perceptron over one batch, and the step that follows, as machine code."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.training.base import ContrastTerm
+from raysim.training.base import ContrastTerm, Vector
 from raysim.training.kernels.clipped import Traced
 from raysim.training.kernels.contrast import add_gradient
 from raysim.training.kernels.descent import BLAS, softmax_residual
 from raysim.training.losses import LOG_LOSS, residual
+from raysim.training.machine_code import blas, function
 from raysim.training.products import cut, has_small_products
 
-Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out]) for each layer, the first one first
+_LETTERS = {"float32": "s", "float64": "d"}
+"""The first letters of BLAS's names."""
 
 
 class _Layer(NamedTuple):
@@ -24,30 +26,15 @@ class _Layer(NamedTuple):
 
     received: NDArray[Any]
     outputs: NDArray[Any]
-    pieces: NDArray[Any]
-    """``outputs`` in the pieces of their product, ``[p, width / p, b]``; kept, as ``products.multiply`` would cut them
-    anew each time, which is 7 % of a step."""
     residuals: NDArray[Any]
-
-
-class _Between(NamedTuple):
-    """Memory for ReLU between a layer and the one above it, and for the residuals that come down."""
-
-    zeros: NDArray[Any]
-    residual_pieces: NDArray[Any]
-    """The lower layer's residuals in the pieces of their product, ``[p, width / p, b]``."""
-    output_bits: NDArray[Any]
-    residual_bits: NDArray[Any]
-    mask: NDArray[Any]
-    scratch: NDArray[Any]
-    """The mask's memory, for norms: by then no mask is needed."""
-    by_rows: NDArray[Any]
-    """The mask's memory with contiguous rows, for a copy of the outputs."""
 
 
 class _Batch(NamedTuple):
     layers: list[_Layer]
-    between: list[_Between]
+    table: NDArray[np.uint64]
+    """See :mod:`raysim.training.loops.dense`."""
+    at: int
+    """The address of ``table``."""
     ones: NDArray[Any]
 
 
@@ -60,20 +47,26 @@ class Passes:
 
     def __init__(self, widths: Sequence[int], dtype: np.dtype[Any], loss: str) -> None:
         self._loss, self._widths, self._dtype = loss, tuple(widths), dtype
-        self._bits = np.dtype(f"i{dtype.itemsize}")
-        self._sign_bit = np.array(8 * dtype.itemsize - 1, self._bits)
-        self._blas = BLAS[dtype]
+        self._sums = BLAS[dtype].gemv
+        self._blas = [blas(_LETTERS[dtype.name] + routine) for routine in ("gemm", "gemv")]
+        loops = {"forward": "iaaaa", "backward": "iaaaan", "returned": "iaaan", "masked": "iaaan", "step": "iaaaaaaa"}
+        self._forward, self._backward, self._returned, self._masked, self._step = (
+            function("dense", name, given, dtype) for name, given in loops.items()
+        )
+        self._factors = np.array([1, 0, 1, 1, 1], dtype)
+        self._at_factors = self._factors.ctypes.data
+        self._kept: tuple[float, tuple[float, float]] | None = None  # which of the factors are there
+        self._rows: NDArray[Any] | None = None
         self._allocate(0)
 
     def _allocate(self, batch: int) -> None:
         """Allocate memory for batches of up to ``batch`` rows."""
-        widths = self._widths
         self._most = batch
-        self._activations = [np.empty(batch * n, self._dtype) for n in widths]
-        self._residuals = [np.empty(batch * n, self._dtype) for n in widths[1:]]
-        self._zeros = [np.zeros(batch * n, self._dtype) for n in widths[1:-1]]
-        self._masks = [np.empty(batch * n, self._bits) for n in widths[1:-1]]
-        self._ones = np.ones(max(batch, *widths), self._dtype)
+        self._activations, self._residuals = (np.empty(batch * sum(self._widths), self._dtype) for _ in range(2))
+        self._room = np.empty(batch * max(self._widths), self._dtype)
+        self._ones = np.ones(max(batch, *self._widths), self._dtype)
+        memory = self._activations, self._residuals, self._room, self._ones
+        self._at_activations, self._at_residuals, self._at_room, self._at_ones = (part.ctypes.data for part in memory)
         self._batches: dict[int, _Batch] = {}
 
     def _batch(self, b: int) -> _Batch:
@@ -84,53 +77,43 @@ class Passes:
         return self._batches[b]
 
     def _views(self, b: int) -> _Batch:
-        received, *outputs = (
-            flat[: b * n].reshape(n, b).T for flat, n in zip(self._activations, self._widths, strict=True)
-        )
-        residuals, zeros, masks = (
-            [flat[: b * n].reshape(n, b).T for flat, n in zip(some, self._widths[1:], strict=False)]
-            for some in (self._residuals, self._zeros, self._masks)
-        )
-        layers = []
-        for z, d in zip(outputs, residuals, strict=True):
-            pieces = z.T.reshape(cut(z.shape[1], received.shape[1], b))
-            layers.append(_Layer(received, z, pieces, d))
-            received = z
-        between = [
-            _Between(
-                zeros=zero,
-                residual_pieces=lower.residuals.T.reshape(cut(zero.shape[1], upper.outputs.shape[1], b)),
-                output_bits=lower.outputs.view(self._bits),
-                residual_bits=lower.residuals.view(self._bits),
-                mask=mask,
-                scratch=mask.view(self._dtype),
-                by_rows=mask.view(self._dtype).T.reshape(mask.shape),
+        widths, layers, numbers, weight = self._widths, [], [], 0
+        starts = [b * width for width in accumulate(widths, initial=0)]
+        for k, (inputs, outputs) in enumerate(pairwise(widths)):
+            begin, middle, end = starts[k : k + 3]
+            layers.append(
+                _Layer(
+                    self._activations[begin:middle].reshape(inputs, b).T,
+                    self._activations[middle:end].reshape(outputs, b).T,
+                    self._residuals[middle:end].reshape(outputs, b).T,
+                )
             )
-            for (lower, upper), zero, mask in zip(pairwise(layers), zeros, masks, strict=True)
-        ]
-        return _Batch(layers, between, self._ones[:b])
+            pieces, back = cut(outputs, inputs, b)[0], cut(inputs, outputs, b)[0]
+            numbers += [inputs, outputs, pieces, back, weight, begin, middle]
+            weight += (inputs + 1) * outputs
+        head = [len(layers), b, self._dtype.itemsize, *self._blas, has_small_products()]
+        table = np.array([*head, *numbers, *[0] * 8], np.uint64)
+        return _Batch(layers, table, table.ctypes.data, self._ones[:b])
+
+    def begin(self, theta: Vector, target: Vector) -> None:
+        """Go on with the parameters ``theta [P]``, whose steps change ``target [P]``."""
+        self._at_theta, self._at_target = theta.ctypes.data, target.ctypes.data
 
     def forward(
-        self, layers: Layers, rows: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None
+        self, rows: NDArray[Any], low: int, high: int, labels: NDArray[Any], weights: NDArray[Any] | None = None
     ) -> None:
         """Fill the activations and the last residual, the gradient of the summed loss by the outputs ``[b, C]``.
 
-        Each row's loss counts ``weights [b]`` times; once where None. Rows behind those that have ``labels [b]``
-        only fill up the batch: their residuals are zeros.
+        The batch is ``rows[low:high]``. Each row's loss counts ``weights [b]`` times; once where None. Rows behind
+        those that have ``labels [b]`` only fill up the batch: their residuals are zeros.
         """
-        a, memory = rows, self._batch(len(rows))
-        if has_small_products():
-            # The code for AVX2 multiplies by rows as they come, which are the transposed right factor, as fast.
-            a = memory.layers[0].received
-            np.copyto(a, rows)
-        for k, (weight, bias) in enumerate(layers):
-            _, z, pieces, last = memory.layers[k]
-            p, width, _ = pieces.shape
-            np.matmul(weight.reshape(p, width, -1), a.T, pieces)
-            self._blas.ger(1.0, memory.ones, bias, 1, 1, z, 1, 1, 1)
-            if k < len(memory.between):
-                a = np.maximum(z, memory.between[k].zeros, out=z)  # with a scalar zero numpy is three times slower
-        if len(labels) < len(rows):
+        if rows is not self._rows:
+            self._rows, self._at_rows = rows, rows.ctypes.data
+        self._now = memory = self._batch(high - low)
+        self._at_batch = self._at_rows + low * rows.strides[0]
+        self._forward(memory.at, self._at_factors, self._at_theta, self._at_batch, self._at_activations)
+        _, z, last = memory.layers[-1]
+        if len(labels) < high - low:
             last[len(labels) :] = 0
             last, z = last[: len(labels)], z[: len(labels)]
         if self._loss != LOG_LOSS:
@@ -149,51 +132,37 @@ class Passes:
         if weights is not None:
             np.multiply(last, weights[:, None], last)
 
-    def backward(self, layers: Layers, contrast: tuple[ContrastTerm, NDArray[Any]] | None, b: int) -> None:
-        """Fill the residuals of all layers below the last, for a batch of ``b`` rows.
+    def backward(self, contrast: tuple[ContrastTerm, NDArray[Any]] | None) -> None:
+        """Fill the residuals of all layers below the last.
 
         ``contrast``: a further term of the loss, and its rows' directions, ``[b, width]`` or fewer rows.
         """
-        memory = self._batch(b)
-        for k in range(len(layers) - 1, 0, -1):
-            layer, below = memory.layers[k], memory.between[k - 1]
-            p, width, _ = below.residual_pieces.shape
-            np.matmul(layers[k][0].T.reshape(p, width, -1), layer.residuals.T, below.residual_pieces)
-            if contrast is not None and k == len(layers) - 1:
-                term, v = contrast
-                received, residuals = layer.received[: len(v)], memory.layers[k - 1].residuals[: len(v)]
-                add_gradient(received, v, term.weight, term.temperature, residuals)
-            # Outputs are >= 0 after ReLU, so the sign of -outputs as an integer is all ones where they are > 0: a mask
-            # without booleans, which numpy would convert to floats at twice the price
-            mask, bits = below.mask, below.residual_bits
-            np.negative(below.output_bits, mask)
-            np.right_shift(mask, self._sign_bit, mask)
-            np.bitwise_and(bits, mask, bits)
+        memory, top = self._now, len(self._widths) - 2
+        given = memory.at, self._at_factors
+        if contrast is not None and top:
+            self._returned(*given, self._at_theta, self._at_residuals, top)
+            term, v = contrast
+            received, residuals = memory.layers[top].received[: len(v)], memory.layers[top - 1].residuals[: len(v)]
+            add_gradient(received, v, term.weight, term.temperature, residuals)
+            self._masked(*given, self._at_activations, self._at_residuals, top)
+            top -= 1
+        self._backward(*given, self._at_theta, self._at_activations, self._at_residuals, top)
 
-    def step(self, rows: NDArray[Any], targets: Layers, scale: float, keep: tuple[float, float]) -> None:
+    def step(self, scale: float, keep: tuple[float, float]) -> None:
         """``target <- keep * target + scale * gradient`` of the summed loss; ``keep`` of weights, and of biases."""
-        memory = self._batch(len(rows))
-        for k in range(len(targets) - 1, -1, -1):
-            weight, bias = targets[k]
-            if not len(rows):
-                np.multiply(weight, keep[0], weight)
-                np.multiply(bias, keep[1], bias)
-                continue
-            layer = memory.layers[k]
-            residuals = layer.residuals
-            pieces, width, _ = layer.pieces.shape
-            if k and (keep[0] == 1 or pieces == 1):
-                self._blas.gemm(scale, layer.received, residuals, keep[0], weight.T, 1, 0, 1)
-            else:
-                # OpenBLAS multiplies a large target by another factor in a pass of its own, a small one in none.
-                a = rows
-                if k:
-                    a = memory.between[k - 1].by_rows
-                    np.copyto(a, layer.received)
-                for low in range(0, len(weight), width):
-                    part = slice(low, low + width)
-                    self._blas.gemm(scale, a.T, residuals[:, part], keep[0], weight[part].T, 0, 0, 1)
-            self._blas.gemv(scale, residuals, memory.ones, keep[1], bias, 0, 1, 0, 1, 1, 1)
+        if self._kept != (scale, keep):
+            self._kept = scale, keep
+            self._factors[2:] = scale, *keep
+        self._step(
+            self._now.at,
+            self._at_factors,
+            self._at_activations,
+            self._at_residuals,
+            self._at_batch,
+            self._at_target,
+            self._at_room,
+            self._at_ones,
+        )
 
     def traces(self, rows: NDArray[Any]) -> list[Traced]:
         """What each layer received of the batch's ``rows``, and its residuals; the kernel's own memory."""
@@ -205,11 +174,11 @@ class Passes:
         memory = self._batch(len(of_rows))
         total: NDArray[Any] | None = None
         received = of_rows
-        for layer, between in zip(memory.layers, memory.between, strict=False):
-            of_layer = self._column_squares(layer.residuals, between.scratch)
+        for layer in memory.layers[:-1]:
+            of_layer = self._column_squares(layer.residuals)
             np.multiply(of_layer, received, of_layer)
             total = of_layer if total is None else np.add(total, of_layer, total)
-            received = self._column_squares(layer.outputs, between.scratch)
+            received = self._column_squares(layer.outputs)
             np.add(received, 1, received)
         last = memory.layers[-1].residuals
         squares: NDArray[Any] = np.vecdot(last, last) * received
@@ -217,10 +186,12 @@ class Passes:
             np.add(total, squares, squares)
         return squares
 
-    def _column_squares(self, columns: NDArray[Any], scratch: NDArray[Any]) -> NDArray[Any]:
+    def _column_squares(self, columns: NDArray[Any]) -> NDArray[Any]:
         """The squared 2-norm of each row of ``columns [b, width]``, whose columns are contiguous in memory."""
+        b, width = columns.shape
+        scratch = self._room[: columns.size].reshape(width, b).T
         np.multiply(columns, columns, scratch)
-        squares: NDArray[Any] = self._blas.gemv(1.0, scratch, self._ones[: scratch.shape[1]])
+        squares: NDArray[Any] = self._sums(1.0, scratch, self._ones[:width])
         return squares
 
     def scale(self, rows: NDArray[Any], factors: NDArray[Any]) -> None:

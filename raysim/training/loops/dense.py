@@ -1,0 +1,218 @@
+"""Passes over a batch through fully connected layers with ReLU, and the step that follows.
+
+``t`` is a table of whole numbers: those of :data:`HEAD`, then those of :data:`LAYER` for each layer, then room for what
+BLAS is given. ``f`` has the factors of products: 1, 0, the step's, and what is kept of weights and of biases.
+Activations and residuals of a layer are ``[width, b]`` at its place in ``act`` and ``res``; the first place in ``act``
+is that of the rows. A product is computed in pieces of a layer's outputs, see :mod:`raysim.training.products`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from raysim.training.loops.writing import at, call, inlined
+
+HEAD = ("layers", "rows", "bytes", "gemm", "gemv", "turned")
+"""How many layers; rows of the batch; bytes of a number; BLAS's routines; whether rows are turned before products."""
+LAYER = ("inputs", "outputs", "pieces", "pieces_back", "weight", "from", "to")
+"""Widths; pieces of the product forward, and of that back; where its parameters begin, what it receives and gives."""
+
+_LAYERS, _ROWS, _BYTES, _GEMM, _GEMV, _TURNED = (np.uint64(k) for k in range(len(HEAD)))
+_INPUTS, _OUTPUTS, _PIECES, _BACK, _WEIGHT, _FROM, _TO = (np.uint64(k) for k in range(len(LAYER)))
+_HEAD, _WIDE = np.uint64(len(HEAD)), np.uint64(len(LAYER))
+_0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(k) for k in range(9))
+_NO, _YES = np.uint64(ord("N")), np.uint64(ord("T"))
+ONE, ZERO, SCALE, KEEP, KEEP_BIAS = _0, _1, _2, _3, _4
+
+
+@inlined
+def _layer(t, k):  # type: ignore[no-untyped-def]
+    """Where a layer's numbers begin."""
+    return _HEAD + k * _WIDE
+
+
+@inlined
+def _multiply(t, f, turn_a, turn_b, shape, factor, a, apart_a, b, apart_b, kept, c, apart_c):  # type: ignore[no-untyped-def]
+    """``c = factor a b + kept c`` by BLAS, which takes matrices by columns: ``shape`` is of ``c``, and the sums'."""
+    n = t[_LAYERS] * _WIDE + _HEAD
+    t[n], t[n + _1], t[n + _2], t[n + _3], t[n + _4] = turn_a, turn_b, shape[0], shape[1], shape[2]
+    m = n + _4 + _1
+    t[m], t[m + _1], t[m + _2] = apart_a, apart_b, apart_c
+    eight, size = np.uint64(8), t[_BYTES]
+    start, rest = at(t) + n * eight, at(t) + m * eight
+    call(
+        t[_GEMM],
+        (
+            start,
+            start + eight,
+            start + _2 * eight,
+            start + _3 * eight,
+            start + _4 * eight,
+            at(f) + factor * size,
+            a,
+            rest,
+            b,
+            rest + eight,
+            at(f) + kept * size,
+            c,
+            rest + _2 * eight,
+        ),
+    )
+
+
+def forward(t, f, theta, rows, act):  # type: ignore[no-untyped-def]
+    """Fill the activations of a batch of ``rows [b, F]``; those of the last layer without ReLU."""
+    b, size, zero = t[_ROWS], t[_BYTES], f[ZERO]
+    if t[_TURNED]:
+        width = t[_layer(t, _0) + _INPUTS]
+        for j in range(width):
+            for i in range(b):
+                act[j * b + i] = rows[i * width + j]
+    for k in range(t[_LAYERS]):
+        layer = _layer(t, k)
+        inputs, outputs, weight, z = t[layer + _INPUTS], t[layer + _OUTPUTS], t[layer + _WEIGHT], t[layer + _TO]
+        width = outputs // t[layer + _PIECES]
+        turn, received, apart = _NO, at(act) + t[layer + _FROM] * size, b
+        if k == _0 and not t[_TURNED]:
+            turn, received, apart = _YES, at(rows), inputs
+        for p in range(t[layer + _PIECES]):
+            _multiply(
+                t,
+                f,
+                turn,
+                _NO,
+                (b, width, inputs),
+                ONE,
+                received,
+                apart,
+                at(theta) + (weight + p * width * inputs) * size,
+                inputs,
+                ZERO,
+                at(act) + (z + p * width * b) * size,
+                b,
+            )
+        bias, last = weight + inputs * outputs, k + _1 == t[_LAYERS]
+        for j in range(outputs):
+            of_all, here = theta[bias + j], z + j * b
+            if last:
+                for i in range(b):
+                    act[here + i] += of_all
+            else:
+                for i in range(b):
+                    value = act[here + i] + of_all
+                    act[here + i] = zero if value <= zero else value  # not a number stays what it is
+
+
+def backward(t, f, theta, act, res, top):  # type: ignore[no-untyped-def]
+    """Fill the residuals of the layers below ``top``, from its own."""
+    for down in range(top):
+        k = top - down
+        _returned(t, f, theta, res, k)
+        _masked(t, f, act, res, k)
+
+
+def returned(t, f, theta, res, k):  # type: ignore[no-untyped-def]
+    """Fill the residuals of the layer below ``k``, as if it had no ReLU."""
+    _returned(t, f, theta, res, k)
+
+
+def masked(t, f, act, res, k):  # type: ignore[no-untyped-def]
+    """Set residuals of the layer below ``k`` to 0 where its ReLU gave 0."""
+    _masked(t, f, act, res, k)
+
+
+@inlined
+def _returned(t, f, theta, res, k):  # type: ignore[no-untyped-def]
+    layer, b, size = _layer(t, k), t[_ROWS], t[_BYTES]
+    inputs, outputs, weight = t[layer + _INPUTS], t[layer + _OUTPUTS], t[layer + _WEIGHT]
+    width = inputs // t[layer + _BACK]
+    for p in range(t[layer + _BACK]):
+        _multiply(
+            t,
+            f,
+            _NO,
+            _YES,
+            (b, width, outputs),
+            ONE,
+            at(res) + t[layer + _TO] * size,
+            b,
+            at(theta) + (weight + p * width) * size,
+            inputs,
+            ZERO,
+            at(res) + (t[layer + _FROM] + p * width * b) * size,
+            b,
+        )
+
+
+@inlined
+def _masked(t, f, act, res, k):  # type: ignore[no-untyped-def]
+    layer = _layer(t, k)
+    begin, zero = t[layer + _FROM], f[ZERO]
+    for i in range(begin, begin + t[layer + _INPUTS] * t[_ROWS]):
+        res[i] = zero if act[i] <= zero else res[i]
+
+
+def step(t, f, act, res, rows, target, room, ones):  # type: ignore[no-untyped-def]
+    """``target <- keep target + scale gradient`` for all layers; ``room`` is for a copy of what one receives."""
+    b, size = t[_ROWS], t[_BYTES]
+    for down in range(t[_LAYERS]):
+        k = t[_LAYERS] - _1 - down
+        layer = _layer(t, k)
+        inputs, outputs, weight = t[layer + _INPUTS], t[layer + _OUTPUTS], t[layer + _WEIGHT]
+        received, residuals = at(act) + t[layer + _FROM] * size, at(res) + t[layer + _TO] * size
+        pieces = t[layer + _PIECES]
+        if k > _0 and (f[KEEP] == f[ONE] or pieces == _1):
+            shape = inputs, outputs, b
+            _multiply(
+                t, f, _YES, _NO, shape, SCALE, received, b, residuals, b, KEEP, at(target) + weight * size, inputs
+            )
+        else:
+            # OpenBLAS multiplies a large target by another factor in a pass of its own, a small one in none.
+            by_rows = at(rows)
+            if k > _0:
+                begin = t[layer + _FROM]
+                for i in range(b):
+                    for j in range(inputs):
+                        room[i * inputs + j] = act[begin + j * b + i]
+                by_rows = at(room)
+            width = outputs // pieces
+            for p in range(pieces):
+                _multiply(
+                    t,
+                    f,
+                    _NO,
+                    _NO,
+                    (inputs, width, b),
+                    SCALE,
+                    by_rows,
+                    inputs,
+                    residuals + p * width * b * size,
+                    b,
+                    KEEP,
+                    at(target) + (weight + p * width * inputs) * size,
+                    inputs,
+                )
+        keep, scale = f[KEEP_BIAS], f[SCALE]
+        for j in range(outputs):
+            of_all = weight + inputs * outputs + j
+            target[of_all] = keep * target[of_all] + scale * _sum(res, t[layer + _TO] + j * b, b)
+
+
+@inlined
+def _sum(numbers, begin, count):  # type: ignore[no-untyped-def]
+    """The sum of so many numbers, as eight sums that a processor may compute at once."""
+    zero = numbers[begin] - numbers[begin]
+    a = b = c = d = e = f = g = h = zero
+    whole = begin + count // _8 * _8
+    for i in range(begin, whole, _8):
+        a += numbers[i]
+        b += numbers[i + _1]
+        c += numbers[i + _2]
+        d += numbers[i + _3]
+        e += numbers[i + _4]
+        f += numbers[i + _5]
+        g += numbers[i + _6]
+        h += numbers[i + _7]
+    for i in range(whole, begin + count):
+        a += numbers[i]
+    return ((a + b) + (c + d)) + ((e + f) + (g + h))

@@ -1,0 +1,69 @@
+"""What loops are written with, and how numba compiles them.
+
+Loops have no annotations: numba tells types from what they are given. They take arrays as addresses of their first
+number. Numbers without a sign index them, as numba looks for a negative index else, and LLVM makes no vectors then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import cfunc, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.numpy_support import from_dtype
+
+_OPTIONS = {"fastmath": {"contract"}, "error_model": "numpy"}
+"""Sums keep their order, so that bits do not depend on how loops are cut into vectors; a product and a sum may be one
+operation."""
+
+
+def inlined(loop: Callable[..., Any]) -> Any:
+    """``loop`` as a part of each that calls it, so that what it is given are constants there too."""
+    return njit(inline="always", **_OPTIONS)(loop)
+
+
+def object_code(loop: Callable[..., Any], given: str, dtype: str) -> bytes:
+    """The name of ``loop``'s code, a zero and the code, as an object file; see :mod:`raysim.training.machine_code`.
+
+    Raises ``RuntimeError`` where the code needs something of numba's, which a process without numba would look for in
+    vain.
+    """
+    kinds = {"a": types.CPointer(from_dtype(np.dtype(dtype))), "i": types.CPointer(types.uint64), "n": types.uint64}
+    made = cfunc(types.void(*(kinds[letter] for letter in given)), **_OPTIONS)(loop)
+    library = made._library
+    needed = [
+        other.name
+        for other in library._final_module.functions
+        if other.is_declaration and not other.name.startswith("llvm.")
+    ]
+    if needed:
+        raise RuntimeError(f"{loop.__name__} calls {', '.join(needed)}")
+    code: bytes = made._wrapper_name.encode() + b"\0" + library._get_compiled_object()
+    return code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call(_: Any, address: Any, numbers: Any) -> Any:
+    """Call the function at ``address`` with a tuple of whole numbers, some of which are addresses of arrays."""
+
+    def generate(context: Any, builder: Any, _: Any, given: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * len(numbers))
+        function = builder.inttoptr(given[0], kind.as_pointer())
+        builder.call(function, cgutils.unpack_tuple(builder, given[1], len(numbers)))
+        return context.get_dummy_value()
+
+    return types.void(address, numbers), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def at(_: Any, array: Any) -> Any:
+    """The address of ``array``."""
+
+    def generate(context: Any, builder: Any, _: Any, given: Any) -> Any:
+        return builder.ptrtoint(given[0], ir.IntType(64))
+
+    return types.uint64(array), generate

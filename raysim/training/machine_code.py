@@ -1,0 +1,144 @@
+"""Loops as machine code of this processor: compiled by numba once, and kept on disk for later processes.
+
+A later process needs neither numba, whose import takes a third of a second, nor the loops' modules: LLVM, which numba
+brings, links the code in a few milliseconds. The code is kept in ``__pycache__`` beside the loops, or in the user's
+cache folder where nobody may write there; where that is impossible too, each process compiles it anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import secrets
+from collections.abc import Callable, Iterator
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from raysim.core.package import cache_folder
+
+_HASH = 32
+"""Bytes before the code in a file, which tell whether it is whole."""
+_lock = RLock()
+_linkers: list[Any] = []  # code is in memory as long as what has linked it
+
+
+def function(module: str, name: str, given: str, dtype: Any) -> Callable[..., None]:
+    """The loop ``name`` of ``raysim.training.loops.<module>``, called with whole numbers below ``2**64``.
+
+    ``given`` has a letter for each: the address of an array of ``dtype`` (a) or of whole numbers of 64 bits (i), or the
+    number itself (n). The interpreter's lock is free while it runs.
+    """
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * len(given))
+    return kind(address(module, name, given, np.dtype(dtype).name))
+
+
+@cache
+def address(module: str, name: str, given: str, dtype: str) -> int:
+    """Where the machine code of a loop begins; see :func:`function`."""
+    with _lock:  # two threads would compile it both
+        file = f"{module}.{name}-{_digest(module, name, given, dtype)}.code"
+        code = _read(file)
+        if code is None:
+            code = _compiled(module, name, given, dtype)
+            _keep(file, code)
+        symbol, _, machine_code = code.partition(b"\0")
+        return _linked(symbol.decode(), machine_code)
+
+
+@cache
+def blas(name: str) -> int:
+    """The address of scipy's BLAS routine ``name``, which takes the addresses of all that it is given."""
+    from scipy.linalg import cython_blas
+
+    capsule, api = cython_blas.__pyx_capi__[name], ctypes.pythonapi
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    found: int = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return found
+
+
+def _digest(*loop: str) -> str:
+    """Of all that the code depends on."""
+    return sha256("\n".join([_sources(), *loop]).encode()).hexdigest()[:24]
+
+
+@cache
+def _sources() -> str:
+    """A digest of the loops, of what compiles them, and of the processor."""
+    import llvmlite.binding as llvm
+
+    digest = sha256(f"{version('numba')} {version('llvmlite')} {llvm.get_host_cpu_name()}".encode())
+    digest.update(llvm.get_host_cpu_features().flatten().encode())
+    for path in (Path(__file__), *sorted(_beside().glob("*.py"))):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _beside() -> Path:
+    return Path(__file__).with_name("loops")
+
+
+def _folders() -> Iterator[Path]:
+    """Where code may be kept, the best first."""
+    yield _beside() / "__pycache__"
+    with contextlib.suppress(RuntimeError):  # the user has no home
+        yield cache_folder() / "code"
+
+
+def _read(file: str) -> bytes | None:
+    """The code that is kept as ``file``; None where it is not, or not whole."""
+    for folder in _folders():
+        try:
+            kept = (folder / file).read_bytes()
+        except OSError:
+            continue
+        if sha256(kept[_HASH:]).digest() == kept[:_HASH]:
+            return kept[_HASH:]
+    return None
+
+
+def _keep(file: str, code: bytes) -> None:
+    """Keep ``code`` as ``file`` where it can be kept. Other processes never find a part of it."""
+    for folder in _folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            unfinished = folder / f"{file}.{secrets.token_hex(8)}"
+            try:
+                unfinished.write_bytes(sha256(code).digest() + code)
+                unfinished.replace(folder / file)
+            finally:
+                unfinished.unlink(missing_ok=True)
+        except OSError:
+            continue
+        return
+
+
+def _compiled(module: str, name: str, given: str, dtype: str) -> bytes:
+    """The code's name, a zero and the code, as an object file."""
+    from importlib import import_module
+
+    from raysim.training.loops.writing import object_code
+
+    return object_code(getattr(import_module(f"raysim.training.loops.{module}"), name), given, dtype)
+
+
+def _linked(symbol: str, machine_code: bytes) -> int:
+    """The address of ``symbol`` in an object file, which stays in memory until the process ends."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    linker = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    linker.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
+    linker.finalize_object()
+    _linkers.append(linker)
+    at: int = linker.get_function_address(symbol)
+    return at

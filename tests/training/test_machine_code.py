@@ -1,0 +1,168 @@
+"""Loops as machine code: what is kept is found by processes without numba, and what cannot be kept stops nobody."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raysim.training import machine_code
+from raysim.training.loops import writing
+from raysim.training.loops.writing import object_code
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Where code is kept in a test; no loop is in memory before or after it."""
+    chosen = [tmp_path / "first", tmp_path / "second"]
+    monkeypatch.setattr(machine_code, "_folders", lambda: iter(chosen))
+    machine_code.address.cache_clear()
+    yield chosen
+    machine_code.address.cache_clear()
+
+
+def masked(dtype: str = "float32") -> list[float]:
+    """Residuals of two rows below a layer of two inputs, by the loop that sets some to 0."""
+    table = np.array([1, 2, 4, 0, 0, 0, *[2, 1, 1, 1, 0, 0, 4], *[0] * 8], np.uint64)
+    factors, act, res = (np.array(of, dtype) for of in ([1, 0, 1, 1, 1], [1, 0, -0.0, np.nan], [5, 6, 7, 8]))
+    loop = machine_code.function("dense", "masked", "iaaan", dtype)
+    loop(*(array.ctypes.data for array in (table, factors, act, res)), 0)
+    return res.tolist()
+
+
+EXPECTED = [5.0, 0.0, 0.0, 8.0]
+
+
+def compiled_times(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The loops that are compiled from now on."""
+    times, compiled = [], machine_code._compiled
+
+    def noting(module: str, name: str, given: str, dtype: str) -> bytes:
+        times.append(f"{name} {dtype}")
+        return compiled(module, name, given, dtype)
+
+    monkeypatch.setattr(machine_code, "_compiled", noting)
+    return times
+
+
+def test_code_is_compiled_once_for_each_type_and_then_read(folders: list[Path], monkeypatch: pytest.MonkeyPatch):
+    times = compiled_times(monkeypatch)
+    for _ in range(2):
+        machine_code.address.cache_clear()  # as in another process
+        assert masked() == EXPECTED
+        assert masked("float64") == EXPECTED
+    assert times == ["masked float32", "masked float64"]
+    assert len(list(folders[0].iterdir())) == 2
+    assert not folders[1].exists()
+
+
+def test_code_is_kept_beside_the_loops_or_in_the_cache_folder(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("RAYSIM_CACHE", "/caches")
+    assert list(machine_code._folders()) == [
+        Path(writing.__file__).parent / "__pycache__",
+        Path("/caches/code"),
+    ]
+
+
+def test_another_process_needs_neither_numba_nor_the_loops(folders: list[Path]):
+    masked()
+    program = """
+import sys
+from pathlib import Path
+from raysim.training import machine_code
+machine_code._folders = lambda: iter([Path(sys.argv[1])])
+print(machine_code.function("dense", "masked", "iaaan", "float32") is not None)
+print([name for name in ("numba", "raysim.training.loops") if name in sys.modules])
+"""
+    there = [sys.executable, "-c", program, str(folders[0])]
+    assert subprocess.run(there, capture_output=True, text=True, check=True).stdout == "True\n[]\n"
+
+
+@pytest.mark.parametrize("damage", ["nothing", "half", "one bit", "another file's"])
+def test_a_damaged_file_is_compiled_anew_and_replaced(
+    folders: list[Path], monkeypatch: pytest.MonkeyPatch, damage: str
+):
+    masked()
+    (file,) = folders[0].iterdir()
+    whole = file.read_bytes()
+    wrong = bytearray(whole)
+    wrong[-1] ^= 1
+    file.write_bytes({"nothing": b"", "half": whole[: len(whole) // 2], "one bit": wrong}.get(damage, b"x" * 500))
+    machine_code.address.cache_clear()
+    times = compiled_times(monkeypatch)
+    assert masked() == EXPECTED
+    assert times == ["masked float32"]
+    assert len(file.read_bytes()) == len(whole)
+    assert list(folders[0].iterdir()) == [file]
+
+
+def test_where_the_first_folder_cannot_be_written_the_second_is_taken(folders: list[Path]):
+    folders[0].write_text("no folder")
+    assert masked() == EXPECTED
+    assert len(list(folders[1].iterdir())) == 1
+
+
+def test_a_disk_that_is_full_stops_nobody_and_gets_nothing(folders: list[Path], monkeypatch: pytest.MonkeyPatch):
+    def full(path: Path, content: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(content[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    times = compiled_times(monkeypatch)
+    for _ in range(2):
+        machine_code.address.cache_clear()
+        assert masked() == EXPECTED
+    assert len(times) == 2
+    assert [list(folder.iterdir()) for folder in folders] == [[], []]
+
+
+def test_code_of_other_loops_or_another_processor_is_not_taken(monkeypatch: pytest.MonkeyPatch):
+    names = {machine_code._digest("dense", "masked", "iaaan", "float32")}
+    names.add(machine_code._digest("dense", "masked", "iaaan", "float64"))
+    monkeypatch.setattr(machine_code, "_sources", lambda: "others")
+    names.add(machine_code._digest("dense", "masked", "iaaan", "float32"))
+    assert len(names) == 3
+
+
+def test_the_digest_of_sources_is_that_of_all_that_make_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import llvmlite.binding
+
+    (tmp_path / "loop.py").write_text("one")
+    monkeypatch.setattr(machine_code, "_beside", lambda: tmp_path)
+    made = set()
+    for change in (
+        lambda: None,
+        lambda: (tmp_path / "loop.py").write_text("two"),
+        lambda: monkeypatch.setattr(machine_code, "version", lambda package: "another"),
+        lambda: monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "another"),
+    ):
+        change()
+        machine_code._sources.cache_clear()
+        made.add(machine_code._sources())
+    machine_code._sources.cache_clear()
+    assert len(made) == 4
+
+
+def test_code_that_would_call_numba_is_refused():
+    def fails(numbers, n):  # type: ignore[no-untyped-def]
+        if n == 0:
+            raise ValueError("no numbers")
+        numbers[0] = n
+
+    with pytest.raises(RuntimeError, match="fails calls "):
+        object_code(fails, "an", "float32")
+
+
+def test_blas_is_called_by_its_address():
+    import ctypes
+
+    x, y, one = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]), np.array([1], np.int32)
+    n = np.array([3], np.int32)
+    dot = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_void_p] * 5)(machine_code.blas("ddot"))
+    assert dot(*(array.ctypes.data for array in (n, x, one, y, one))) == 32
