@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -108,39 +107,3 @@ def test_each_thread_has_memory_of_its_own() -> None:
     thread.start()
     thread.join()
     assert not np.shares_memory(mine, others[0])
-
-
-def test_loops_are_compiled_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-
-    def refusing(made: Any) -> Any:
-        def make(*given: Any, cache: bool = False, **options: Any) -> Any:
-            if cache:
-                raise RuntimeError("cannot cache function: no locator available")
-            return made(*given, **options)
-
-        return make
-
-    monkeypatch.setattr(compiled, "njit", refusing(numba.njit))
-    monkeypatch.setattr(compiled, "cfunc", refusing(numba.cfunc))
-    assert compiled.compiled(lambda a, b: a * b)(3.0, 4.0) == 12.0
-
-    def store(numbers, sums, k):  # type: ignore[no-untyped-def]
-        numbers[k], sums[k] = 3, 4
-
-    numbers, sums = np.zeros(2, np.float32), np.zeros(2)
-    address = compiled.by_address(store, "arn", np.float32).address
-    numba.njit(lambda a, b, c: compiled.call(a, (b, c, 1)))(address, numbers.ctypes.data, sums.ctypes.data)
-    assert (numbers.tolist(), sums.tolist()) == ([0, 3], [0, 4])
-
-
-def test_loops_of_different_sizes_are_kept_in_different_files() -> None:
-    def made(size: int, given: str, dtype: Any) -> str:
-        def loop(numbers):  # type: ignore[no-untyped-def]
-            numbers[size] = 1
-
-        compiled._name(loop, given, np.dtype(dtype).name)
-        return loop.__qualname__.rpartition(".")[2]
-
-    names = [made(1, "a", np.float32), made(2, "a", np.float32), made(1, "r", np.float32), made(1, "a", np.float64)]
-    assert len(set(names)) == 4
-    assert made(1, "a", np.float32) == names[0]
