@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 from raysim.training.networks import compiled
+from raysim.training.networks.winograd import inputs, outputs
 from raysim.training.networks.winograd import layer as layers
 from raysim.training.networks.winograd.chain import Parameters, chain
 from raysim.training.networks.winograd.points import plane
@@ -107,3 +110,23 @@ def test_each_thread_has_memory_of_its_own() -> None:
     thread.start()
     thread.join()
     assert not np.shares_memory(mine, others[0])
+
+
+def test_code_is_there_as_long_as_a_layer_that_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Any]] = []
+
+    def by_address(*given: Any) -> Any:
+        loop = compiled.by_address(*given)
+        made.append(weakref.ref(loop))
+        return loop
+
+    for module in (inputs, outputs):
+        monkeypatch.setattr(module, "by_address", by_address)
+    layer = layers.Layer(4, 4, 2, 3, False, True, np.dtype(np.float32))
+    for loops in (inputs.inputs, inputs.by_inputs, outputs.outputs, outputs.by_pooled):
+        loops.cache_clear()
+    gc.collect()
+    assert [loop() is None for loop in made] == [False] * 4
+    del layer
+    gc.collect()
+    assert [loop() is None for loop in made] == [True] * 4
