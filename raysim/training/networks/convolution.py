@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.training.networks.numpy_layers import NumpyLayer
+from raysim.training.networks.winograd.points import TILE
 from raysim.training.networks.written import Array
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ class NormedConvolution(nn.Module):
 class PooledConvolutions(NumpyLayer):
     """A :class:`NormedConvolution` from each of ``channels`` to the next, then the largest of each 2 x 2.
 
-    Sides of images are multiples of 4. Where it trains in a visit's loop on a CPU (:func:`by_numpy`) it is a
-    :class:`Winograd`.
+    Where it trains in a visit's loop on a CPU (:func:`by_numpy`) it is a :class:`Winograd` of what that takes.
     """
 
     def __init__(self, *channels: int) -> None:
@@ -48,12 +48,24 @@ class PooledConvolutions(NumpyLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images ``[b, channels, H, W]``, channels last in memory, to ``[b, maps, H / 2, W / 2]``."""
-        if self.norms()[0].training and torch.is_grad_enabled() and self.computes_by_numpy():
+        if torch.is_grad_enabled() and self.computes_by_numpy() and self._for_winograd(x):
             result: Tensor = Winograd.apply(x, self, *self.parameters())  # type: ignore[no-untyped-call]
             return result
         for layer in self.layers:
             x = layer(x)
         return nn.functional.max_pool2d(x, 2)
+
+    def _for_winograd(self, x: Tensor) -> bool:
+        """Whether :class:`Winograd` takes ``x`` and the norms as they are. Others are torch's to compute or refuse."""
+        norms = self.norms()
+        return (
+            {x.dtype, *(parameter.dtype for parameter in self.parameters())} in ({torch.float32}, {torch.float64})
+            and x.dim() == 4
+            and x.shape[1] == self.channels[0]
+            and x.shape[2] % TILE == x.shape[3] % TILE == 0 < x.numel()
+            and all(norm.training and norm.affine and norm.track_running_stats for norm in norms)
+            and all(norm.momentum is not None for norm in norms)
+        )
 
     def norms(self) -> list[nn.BatchNorm2d]:
         """Those of its layers."""
@@ -61,7 +73,10 @@ class PooledConvolutions(NumpyLayer):
 
 
 class Winograd(torch.autograd.Function):
-    """:class:`PooledConvolutions` on a CPU. Differentiable once; no transform of ``torch.func`` knows it."""
+    """:class:`PooledConvolutions` that train, on images ``x`` of float32 or float64 whose sides are multiples of 4.
+
+    On a CPU. Differentiable once; no transform of ``torch.func`` knows it.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, module: PooledConvolutions, *parameters: Tensor) -> Tensor:
@@ -70,7 +85,7 @@ class Winograd(torch.autograd.Function):
 
         images, norms = _channels_last(x), module.norms()
         arithmetic = chain(*images.shape[1:3], module.channels, images.dtype)
-        pooled, kept = arithmetic.forward(images, _by_layer(parameters), norms[0].eps)
+        pooled, kept = arithmetic.forward(images, _by_layer(parameters), [norm.eps for norm in norms])
         for norm, of in zip(norms, kept, strict=True):
             follow(norm, of.mean, of.variance, of.rows)
         ctx.arithmetic, ctx.kept = arithmetic, kept
