@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from raysim.training.networks.numpy_layers import NumpyLayer
+from raysim.training.networks.once import differentiable_once
 from raysim.training.networks.winograd.points import TILE
 from raysim.training.networks.written import Array
 
 if TYPE_CHECKING:
-    from raysim.training.networks.winograd.chain import Parameters
+    from raysim.training.networks.winograd.chain import Kept, Parameters
+
+OfLayer = TypeVar("OfLayer", "Parameters", "Kept")
 
 
 class NormedConvolution(nn.Module):
@@ -81,22 +84,30 @@ class Winograd(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, module: PooledConvolutions, *parameters: Tensor) -> Tensor:
         """See the class."""
-        from raysim.training.networks.winograd.chain import chain  # numba's import takes a third of a second
+        # numba's import takes a third of a second
+        from raysim.training.networks.winograd.chain import Parameters, chain
 
         images, norms = _channels_last(x), module.norms()
         arithmetic = chain(*images.shape[1:3], module.channels, images.dtype)
-        pooled, kept = arithmetic.forward(images, _by_layer(parameters), [norm.eps for norm in norms])
+        pooled, kept = arithmetic.forward(images, _by_layer(Parameters, parameters), [norm.eps for norm in norms])
         for norm, of in zip(norms, kept, strict=True):
             follow(norm, of.mean, of.variance, of.rows)
-        ctx.arithmetic, ctx.kept = arithmetic, kept
-        ctx.save_for_backward(*parameters)
+        ctx.arithmetic = arithmetic
+        # torch sees what changes until the derivatives are taken, and then lets go of all.
+        ctx.save_for_backward(x, *parameters, *(torch.from_numpy(array) for of in kept for array in of))
         return _channels_first(pooled)
 
     @staticmethod
+    @differentiable_once
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients by all that ``forward`` is given, but the module."""
-        by_pooled, parameters = _channels_last(gradients[0]), _by_layer(ctx.saved_tensors)
-        by_images, by_layer = ctx.arithmetic.backward(by_pooled, ctx.kept, parameters, ctx.needs_input_grad[0])
+        from raysim.training.networks.winograd.chain import Kept, Parameters
+
+        (_, *saved), (by_needed, _, *of_parameters) = ctx.saved_tensors, ctx.needs_input_grad
+        count = len(of_parameters)
+        kept, parameters = _by_layer(Kept, saved[count:]), _by_layer(Parameters, saved[:count])
+        by_pooled = _channels_last(gradients[0])
+        by_images, by_layer = ctx.arithmetic.backward(by_pooled, kept, parameters, by_needed)
         results = (torch.from_numpy(part.astype(by_pooled.dtype, copy=False)) for own in by_layer for part in own)
         return None if by_images is None else _channels_first(by_images), None, *results
 
@@ -122,9 +133,7 @@ def _channels_first(images: Array) -> Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2)
 
 
-def _by_layer(parameters: Sequence[Tensor]) -> list[Parameters]:
-    from raysim.training.networks.winograd.chain import Parameters
-
+def _by_layer(kind: type[OfLayer], tensors: Sequence[Tensor]) -> list[OfLayer]:
     # Loops read memory as it lies: it must have the order of the axes.
-    arrays = [np.ascontiguousarray(parameter.detach().numpy()) for parameter in parameters]
-    return [Parameters(*arrays[k : k + 4]) for k in range(0, len(arrays), 4)]
+    arrays, each = [np.ascontiguousarray(tensor.detach().numpy()) for tensor in tensors], len(kind._fields)
+    return [kind(*arrays[k : k + each]) for k in range(0, len(arrays), each)]
