@@ -68,6 +68,19 @@ def test_in_float32_it_is_as_near_to_float64_as_torch() -> None:
         assert (a.double() - b).norm() <= 1e-3 * b.double().norm()
 
 
+def test_variances_in_float32_are_nearer_than_torchs_where_means_are_large() -> None:
+    ours, torchs = layers((16, 16), torch.float64)
+    for convolution, norm in (ours.layers[0].children(), (torchs[0], torchs[2])):
+        nn.init.constant_(convolution.bias, 10_000)
+        norm.momentum = 1
+    x = torch.randn(32, 16, 16, 16, dtype=torch.float64)
+    exact, mine, theirs = (
+        passes(module.to(dtype), x.to(dtype))[-3]  # the running variance
+        for module, dtype in ((torchs, torch.float64), (ours, torch.float32), (torchs, torch.float32))
+    )
+    assert 10 * (mine - exact).norm() < (theirs - exact).norm()
+
+
 def test_parameters_may_lie_in_memory_in_any_order() -> None:
     ours, torchs = layers((18, 5), torch.float64)
     x = torch.randn(7, 18, 8, 4, dtype=torch.float64)
