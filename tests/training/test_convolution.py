@@ -68,6 +68,19 @@ def test_in_float32_it_is_as_near_to_float64_as_torch() -> None:
         assert (a.double() - b).norm() <= 1e-3 * b.double().norm()
 
 
+def test_variances_in_float32_are_nearer_than_torchs_where_means_are_large() -> None:
+    ours, torchs = layers((16, 16), torch.float64)
+    for convolution, norm in (ours.layers[0].children(), (torchs[0], torchs[2])):
+        nn.init.constant_(convolution.bias, 10_000)
+        norm.momentum = 1
+    x = torch.randn(32, 16, 16, 16, dtype=torch.float64)
+    exact, mine, theirs = (
+        passes(module.to(dtype), x.to(dtype))[-3]  # the running variance
+        for module, dtype in ((torchs, torch.float64), (ours, torch.float32), (torchs, torch.float32))
+    )
+    assert 10 * (mine - exact).norm() < (theirs - exact).norm()
+
+
 def test_parameters_may_lie_in_memory_in_any_order() -> None:
     ours, torchs = layers((18, 5), torch.float64)
     x = torch.randn(7, 18, 8, 4, dtype=torch.float64)
@@ -144,6 +157,82 @@ def test_numpy_computes_where_the_layer_trains_alone(calls: list[int]) -> None:
         raise KeyError
     layer(x)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("changed", [0, 1])
+@pytest.mark.parametrize(
+    ("change", "made"),
+    [
+        (lambda norm: setattr(norm, "eps", 0.5), 1),
+        (lambda norm: setattr(norm, "momentum", 0.3), 1),
+        (lambda norm: setattr(norm, "momentum", None), 0),
+        (lambda norm: norm.eval(), 0),
+        (lambda norm: setattr(norm, "track_running_stats", False), 0),
+    ],
+)
+def test_norms_may_differ(
+    change: Callable[[nn.BatchNorm2d], object], made: int, changed: int, calls: list[int]
+) -> None:
+    ours, torchs = layers((3, 4, 5), torch.float64)
+    change(ours.norms()[changed])
+    change(torchs[2 + 3 * changed])
+    x = torch.randn(2, 3, 8, 4, dtype=torch.float64)
+    results = [], []
+    for _ in range(2):
+        for module, found in zip((ours, torchs), results, strict=True):
+            found += passes(module, x)
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+    assert len(calls) == 2 * made
+
+
+def test_norms_without_parameters_are_torchs(calls: list[int]) -> None:
+    ours, torchs = layers((3, 4), torch.float64)
+    ours.layers[0].norm, torchs[2] = (nn.BatchNorm2d(4, affine=False, dtype=torch.float64) for _ in range(2))
+    x = torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    for a, b in zip(passes(ours, x), passes(torchs, x), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((0, 3, 8, 8), torch.float32),
+        ((2, 3, 6, 8), torch.float32),
+        ((2, 3, 8, 6), torch.float64),
+        ((2, 3, 8, 8), torch.bfloat16),
+        ((2, 3, 8, 8), torch.float16),
+    ],
+)
+def test_torch_computes_what_winograd_does_not(shape: tuple[int, ...], dtype: torch.dtype, calls: list[int]) -> None:
+    ours, torchs = layers((3, 4), dtype)
+    x = torch.randn(shape).to(dtype)
+    for a, b in zip(passes(ours, x), passes(torchs, x), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((2, 3, 8, 8), torch.float64),
+        ((2, 3, 8, 8), torch.int64),
+        ((2, 3, 8, 8), torch.float16),
+        ((2, 5, 8, 8), torch.float32),
+        ((3, 8, 8), torch.float32),
+        ((2, 3, 0, 8), torch.float32),
+    ],
+)
+def test_what_torch_refuses_is_refused(shape: tuple[int, ...], dtype: torch.dtype, calls: list[int]) -> None:
+    ours, torchs = layers((3, 4), torch.float32)
+    x, messages = torch.ones(shape).to(dtype), []
+    for module in (ours, torchs):
+        with by_numpy(module, True), pytest.raises((RuntimeError, ValueError)) as error:
+            module(x)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+    assert not calls
 
 
 def test_images_may_change_their_size_and_type_and_layers_be_copied(calls: list[int]) -> None:

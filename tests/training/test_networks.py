@@ -158,13 +158,13 @@ def split_mix(seed: int, k: int) -> int:
     return z ^ (z >> 31)
 
 
-@pytest.mark.parametrize("n", [8, 9, 10, 11, 40_000])
+@pytest.mark.parametrize("n", [*range(12), 40_000])
 def test_a_large_mask_has_a_part_of_a_word_for_each_number(n: int) -> None:
     assert [split_mix(1234567, k) for k in range(2)] == [6457827717110365317, 3203168211198807973]  # published
     drawn, seed, quarter = np.full(n + 4, 7.0), 2**63 - 5, -(-n // 4)
     words = np.array([split_mix(seed, k) for k in range(quarter)], np.uint64)
     parts = np.concatenate([words >> np.uint64(16 * j) & np.uint64(65535) for j in range(4)])[:n]
-    for dropped in (20_000, *parts[::quarter]):  # and what stands in a mask itself
+    for dropped in (20_000, *parts[:: max(quarter, 1)]):  # and what stands in a mask itself
         masks.store(np.uint64(seed), np.uint64(dropped), 1.5, drawn[:n])
         np.testing.assert_array_equal(drawn[:n], np.where(parts < dropped, 0, 1.5))
         assert (drawn[n:] == 7).all()
@@ -188,6 +188,33 @@ def test_a_large_mask_lies_in_memory_as_what_it_is_for() -> None:
     assert torch.equal(drawn.permute(0, 2, 3, 1).flatten(), mask(images.new_empty(images.numel()), 0.5))
     assert mask(torch.empty(64, 256).T[:100], 0.5).shape == (100, 64)
     assert mask(torch.empty(2, 8192, dtype=torch.bfloat16), 0.5).dtype == torch.bfloat16
+
+
+lengths = pytest.mark.parametrize("n", [dropout.LARGE - 1, dropout.LARGE])
+
+
+@lengths
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_rate_of_one_leaves_nothing(n: int, dtype: torch.dtype) -> None:
+    x = torch.ones(n, dtype=dtype)
+    assert torch.equal(Dropout(1.0)(x), nn.Dropout(1.0)(x))
+
+
+@lengths
+def test_masks_in_float16_are_those_of_float32(n: int) -> None:
+    drawn = []
+    for dtype in (torch.float16, torch.float32):
+        torch.manual_seed(0)
+        drawn.append(mask(torch.empty(n, dtype=dtype), 0.2))
+    assert drawn[0].dtype == torch.float16
+    assert torch.equal(drawn[0], drawn[1].half())
+
+
+@lengths
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_masks_for_what_is_no_real_number_are_refused(n: int, dtype: torch.dtype) -> None:
+    with pytest.raises(NotImplementedError, match="not implemented for"):
+        mask(torch.ones(n, dtype=dtype), 0.5)
 
 
 def reference(inputs: Tensor, matrix: Tensor, drop: Tensor | None, begun: Tensor) -> Tensor:

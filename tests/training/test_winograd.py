@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
 from raysim.training.networks import compiled
+from raysim.training.networks.winograd import inputs, outputs
 from raysim.training.networks.winograd import layer as layers
 from raysim.training.networks.winograd.chain import Parameters, chain
 from raysim.training.networks.winograd.points import plane
@@ -55,7 +57,7 @@ def results(dtype: Any) -> list[Array]:
         for a, b in ((channels, 20), (20, 17))
     ]
     arithmetic = chain(8, 12, (channels, 20, 17), np.dtype(dtype))
-    pooled, kept = arithmetic.forward(x, parameters, 1e-5)
+    pooled, kept = arithmetic.forward(x, parameters, [1e-5, 1e-3])
     by_x, by_parameters = arithmetic.backward(by_pooled, kept, parameters, True)
     assert by_x is not None
     return [pooled, by_x, *(array for own in by_parameters for array in own)]
@@ -110,37 +112,21 @@ def test_each_thread_has_memory_of_its_own() -> None:
     assert not np.shares_memory(mine, others[0])
 
 
-def test_loops_are_compiled_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_is_there_as_long_as_a_layer_that_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Any]] = []
 
-    def refusing(made: Any) -> Any:
-        def make(*given: Any, cache: bool = False, **options: Any) -> Any:
-            if cache:
-                raise RuntimeError("cannot cache function: no locator available")
-            return made(*given, **options)
+    def by_address(*given: Any) -> Any:
+        loop = compiled.by_address(*given)
+        made.append(weakref.ref(loop))
+        return loop
 
-        return make
-
-    monkeypatch.setattr(compiled, "njit", refusing(numba.njit))
-    monkeypatch.setattr(compiled, "cfunc", refusing(numba.cfunc))
-    assert compiled.compiled(lambda a, b: a * b)(3.0, 4.0) == 12.0
-
-    def store(numbers, sums, k):  # type: ignore[no-untyped-def]
-        numbers[k], sums[k] = 3, 4
-
-    numbers, sums = np.zeros(2, np.float32), np.zeros(2)
-    address = compiled.by_address(store, "arn", np.float32).address
-    numba.njit(lambda a, b, c: compiled.call(a, (b, c, 1)))(address, numbers.ctypes.data, sums.ctypes.data)
-    assert (numbers.tolist(), sums.tolist()) == ([0, 3], [0, 4])
-
-
-def test_loops_of_different_sizes_are_kept_in_different_files() -> None:
-    def made(size: int, given: str, dtype: Any) -> str:
-        def loop(numbers):  # type: ignore[no-untyped-def]
-            numbers[size] = 1
-
-        compiled._name(loop, given, np.dtype(dtype).name)
-        return loop.__qualname__.rpartition(".")[2]
-
-    names = [made(1, "a", np.float32), made(2, "a", np.float32), made(1, "r", np.float32), made(1, "a", np.float64)]
-    assert len(set(names)) == 4
-    assert made(1, "a", np.float32) == names[0]
+    for module in (inputs, outputs):
+        monkeypatch.setattr(module, "by_address", by_address)
+    layer = layers.Layer(4, 4, 2, 3, False, True, np.dtype(np.float32))
+    for loops in (inputs.inputs, inputs.by_inputs, outputs.outputs, outputs.by_pooled):
+        loops.cache_clear()
+    gc.collect()
+    assert [loop() is None for loop in made] == [False] * 4
+    del layer
+    gc.collect()
+    assert [loop() is None for loop in made] == [True] * 4

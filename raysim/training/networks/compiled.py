@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, njit, types
+from numba import njit, types
 from numba.core import cgutils
+from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
 
+from raysim.training.networks.code_files import code_files
 from raysim.training.networks.written import Array
 
 LINE = 64
@@ -36,7 +38,9 @@ def compiled(loop: Callable[..., Any]) -> Any:
     depend on how loops are cut into vectors; a product and a sum may be one operation.
     """
     _name(loop)
-    return _kept(lambda cache: njit(cache=cache, **_OPTIONS)(loop))
+    dispatcher = njit(**_OPTIONS)(loop)
+    dispatcher._cache = code_files(loop)
+    return dispatcher
 
 
 def inlined(loop: Callable[..., Any]) -> Any:
@@ -51,16 +55,19 @@ def by_address(loop: Callable[..., Any], given: str, dtype: Any) -> Any:
     without a sign (n).
     """
     kinds = {"a": types.CPointer(from_dtype(np.dtype(dtype))), "r": types.CPointer(types.float64), "n": types.uint64}
-    signature = types.void(*(kinds[letter] for letter in given))
+    signature = tuple(kinds[letter] for letter in given), types.void
     _name(loop, given, np.dtype(dtype).name)
-    return _kept(lambda cache: cfunc(signature, cache=cache, **_OPTIONS)(loop))
+    callback: Any = CFunc(loop, signature, {}, _OPTIONS)  # as numba.cfunc makes it, but for the cache
+    callback._cache = code_files(loop)
+    callback.compile()
+    return callback
 
 
 def _name(loop: Callable[..., Any], *about: str) -> None:
-    """Name ``loop`` by all that its code is made of, so that numba keeps it in a file of its own.
+    """Name ``loop`` by all that its code is made of, by which its files and what is in them are named.
 
-    numba would keep all sizes of a loop in one file, into which processes write at once without a lock, and would not
-    see that a module which the loop takes something from has changed.
+    Sizes of a loop that different processes have compiled would else have one name in a third, and numba would not see
+    that a module which the loop takes something from has changed.
     """
     closed = [repr(cell.cell_contents) for cell in loop.__closure__ or ()]
     made_of = "\n".join([_sources(), *closed, *about])
@@ -74,13 +81,6 @@ def _sources() -> str:
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _kept(compile_it: Callable[[bool], Any]) -> Any:
-    try:
-        return compile_it(True)
-    except RuntimeError:  # there is no folder that numba may write into
-        return compile_it(False)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

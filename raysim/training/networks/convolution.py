@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from raysim.training.networks.numpy_layers import NumpyLayer
+from raysim.training.networks.once import differentiable_once
+from raysim.training.networks.winograd.points import TILE
 from raysim.training.networks.written import Array
 
 if TYPE_CHECKING:
-    from raysim.training.networks.winograd.chain import Parameters
+    from raysim.training.networks.winograd.chain import Kept, Parameters
+
+OfLayer = TypeVar("OfLayer", "Parameters", "Kept")
 
 
 class NormedConvolution(nn.Module):
@@ -37,8 +41,7 @@ class NormedConvolution(nn.Module):
 class PooledConvolutions(NumpyLayer):
     """A :class:`NormedConvolution` from each of ``channels`` to the next, then the largest of each 2 x 2.
 
-    Sides of images are multiples of 4. Where it trains in a visit's loop on a CPU (:func:`by_numpy`) it is a
-    :class:`Winograd`.
+    Where it trains in a visit's loop on a CPU (:func:`by_numpy`) it is a :class:`Winograd` of what that takes.
     """
 
     def __init__(self, *channels: int) -> None:
@@ -48,12 +51,24 @@ class PooledConvolutions(NumpyLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images ``[b, channels, H, W]``, channels last in memory, to ``[b, maps, H / 2, W / 2]``."""
-        if self.norms()[0].training and torch.is_grad_enabled() and self.computes_by_numpy():
+        if torch.is_grad_enabled() and self.computes_by_numpy() and self._for_winograd(x):
             result: Tensor = Winograd.apply(x, self, *self.parameters())  # type: ignore[no-untyped-call]
             return result
         for layer in self.layers:
             x = layer(x)
         return nn.functional.max_pool2d(x, 2)
+
+    def _for_winograd(self, x: Tensor) -> bool:
+        """Whether :class:`Winograd` takes ``x`` and the norms as they are. Others are torch's to compute or refuse."""
+        norms = self.norms()
+        return (
+            {x.dtype, *(parameter.dtype for parameter in self.parameters())} in ({torch.float32}, {torch.float64})
+            and x.dim() == 4
+            and x.shape[1] == self.channels[0]
+            and x.shape[2] % TILE == x.shape[3] % TILE == 0 < x.numel()
+            and all(norm.training and norm.affine and norm.track_running_stats for norm in norms)
+            and all(norm.momentum is not None for norm in norms)
+        )
 
     def norms(self) -> list[nn.BatchNorm2d]:
         """Those of its layers."""
@@ -61,27 +76,38 @@ class PooledConvolutions(NumpyLayer):
 
 
 class Winograd(torch.autograd.Function):
-    """:class:`PooledConvolutions` on a CPU. Differentiable once; no transform of ``torch.func`` knows it."""
+    """:class:`PooledConvolutions` that train, on images ``x`` of float32 or float64 whose sides are multiples of 4.
+
+    On a CPU. Differentiable once; no transform of ``torch.func`` knows it.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, module: PooledConvolutions, *parameters: Tensor) -> Tensor:
         """See the class."""
-        from raysim.training.networks.winograd.chain import chain  # numba's import takes a third of a second
+        # numba's import takes a third of a second
+        from raysim.training.networks.winograd.chain import Parameters, chain
 
         images, norms = _channels_last(x), module.norms()
         arithmetic = chain(*images.shape[1:3], module.channels, images.dtype)
-        pooled, kept = arithmetic.forward(images, _by_layer(parameters), norms[0].eps)
+        pooled, kept = arithmetic.forward(images, _by_layer(Parameters, parameters), [norm.eps for norm in norms])
         for norm, of in zip(norms, kept, strict=True):
             follow(norm, of.mean, of.variance, of.rows)
-        ctx.arithmetic, ctx.kept = arithmetic, kept
-        ctx.save_for_backward(*parameters)
+        ctx.arithmetic = arithmetic
+        # torch sees what changes until the derivatives are taken, and then lets go of all.
+        ctx.save_for_backward(x, *parameters, *(torch.from_numpy(array) for of in kept for array in of))
         return _channels_first(pooled)
 
     @staticmethod
+    @differentiable_once
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients by all that ``forward`` is given, but the module."""
-        by_pooled, parameters = _channels_last(gradients[0]), _by_layer(ctx.saved_tensors)
-        by_images, by_layer = ctx.arithmetic.backward(by_pooled, ctx.kept, parameters, ctx.needs_input_grad[0])
+        from raysim.training.networks.winograd.chain import Kept, Parameters
+
+        (_, *saved), (by_needed, _, *of_parameters) = ctx.saved_tensors, ctx.needs_input_grad
+        count = len(of_parameters)
+        kept, parameters = _by_layer(Kept, saved[count:]), _by_layer(Parameters, saved[:count])
+        by_pooled = _channels_last(gradients[0])
+        by_images, by_layer = ctx.arithmetic.backward(by_pooled, kept, parameters, by_needed)
         results = (torch.from_numpy(part.astype(by_pooled.dtype, copy=False)) for own in by_layer for part in own)
         return None if by_images is None else _channels_first(by_images), None, *results
 
@@ -107,9 +133,7 @@ def _channels_first(images: Array) -> Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2)
 
 
-def _by_layer(parameters: Sequence[Tensor]) -> list[Parameters]:
-    from raysim.training.networks.winograd.chain import Parameters
-
+def _by_layer(kind: type[OfLayer], tensors: Sequence[Tensor]) -> list[OfLayer]:
     # Loops read memory as it lies: it must have the order of the axes.
-    arrays = [np.ascontiguousarray(parameter.detach().numpy()) for parameter in parameters]
-    return [Parameters(*arrays[k : k + 4]) for k in range(0, len(arrays), 4)]
+    arrays, each = [np.ascontiguousarray(tensor.detach().numpy()) for tensor in tensors], len(kind._fields)
+    return [kind(*arrays[k : k + each]) for k in range(0, len(arrays), each)]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.training.networks.numpy_layers import NumpyLayer
+from raysim.training.networks.once import differentiable_once
 
 
 class Dense(NumpyLayer, nn.Linear):
@@ -38,6 +39,7 @@ class Product(torch.autograd.Function):
         return torch.from_numpy(columns).t()
 
     @staticmethod
+    @differentiable_once
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor]:
         """The gradients by ``x``, if needed, and by ``matrix``."""
         x, matrix = (tensor.detach().numpy() for tensor in ctx.saved_tensors)

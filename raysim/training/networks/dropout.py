@@ -9,6 +9,7 @@ from torch import Tensor, nn
 LARGE = 8192
 """From so many numbers on a compiled loop draws them, in a tenth of the time."""
 _PARTS = 2**16
+_HALVES, _COMPILED = (torch.bfloat16, torch.float16), (torch.float32, torch.float64)
 
 
 class Dropout(nn.Module):
@@ -26,17 +27,22 @@ class Dropout(nn.Module):
 def mask(like: Tensor, rate: float) -> Tensor:
     """Of the shape of ``like``: 0 with probability ``rate``, else ``1 / (1 - rate)``, so that the mean is 1.
 
-    Where ``LARGE`` numbers or more are drawn on a CPU, ``rate`` is rounded to a multiple of 1/65,536.
+    Where ``LARGE`` numbers or more are drawn on a CPU, ``rate`` is rounded to a multiple of 1/65,536. With a rate of 1
+    all are 0. Raises torch's ``NotImplementedError`` for whole numbers.
     """
     # numbers of eight bits would be below a rate more or less often than they should
-    drawn = torch.float32 if like.dtype == torch.bfloat16 else like.dtype
-    if like.device.type == "cpu" and like.numel() >= LARGE:
+    drawn = torch.float32 if like.dtype in _HALVES else like.dtype
+    if like.device.type == "cpu" and like.numel() >= LARGE and drawn in _COMPILED:
         from raysim.training.networks import masks  # numba's import takes a third of a second
 
         dropped, kept = round(rate * _PARTS), torch.empty_like(like, dtype=drawn)
         # In the order of memory, so that a product with ``like`` is one pass.
         flat = kept.as_strided((like.numel(),), (1,)).numpy()
         seed = int(torch.randint(2**63 - 1, ()))
-        masks.store(np.uint64(seed), np.uint64(dropped), flat.dtype.type(_PARTS / (_PARTS - dropped)), flat)
+        masks.store(np.uint64(seed), np.uint64(dropped), flat.dtype.type(_factor(dropped / _PARTS)), flat)
         return kept.to(like.dtype)
-    return torch.rand_like(like, dtype=drawn).ge_(rate).to(like.dtype).mul_(1.0 / (1.0 - rate))
+    return torch.rand_like(like, dtype=drawn).ge_(rate).to(like.dtype).mul_(_factor(rate))
+
+
+def _factor(rate: float) -> float:
+    return 1.0 / (1.0 - rate) if rate < 1 else 0.0

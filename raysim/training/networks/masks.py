@@ -21,19 +21,29 @@ def _word(seed, k):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _part(word, dropped, zero, factor):  # type: ignore[no-untyped-def]
+    return zero if (word & _LOW) < dropped else factor
+
+
+@compiled
 def store(seed, dropped, factor, mask):  # type: ignore[no-untyped-def]
     """Store ``factor`` in ``mask [n]``, but zero with probability ``dropped / 65536``.
 
-    Each word makes four numbers of it, a quarter of ``n`` apart; ``n`` is 6 at least.
+    Each word makes four numbers of it, a quarter of ``n`` apart; the last three may make fewer.
     """
     zero = mask.dtype.type(0)
     n = np.uint64(len(mask))
     quarter = (n + np.uint64(3)) // np.uint64(4)
     second, third = quarter + quarter, quarter + quarter + quarter
-    for k in range(quarter):
+    whole = max(n, third) - third
+    for k in range(whole):
         z = _word(seed, k)
-        mask[k] = zero if (z & _LOW) < dropped else factor
-        mask[k + quarter] = zero if ((z >> _16) & _LOW) < dropped else factor
-        mask[k + second] = zero if ((z >> _32) & _LOW) < dropped else factor
-        if k + third < n:
-            mask[k + third] = zero if (z >> _48) < dropped else factor
+        mask[k] = _part(z, dropped, zero, factor)
+        mask[k + quarter] = _part(z >> _16, dropped, zero, factor)
+        mask[k + second] = _part(z >> _32, dropped, zero, factor)
+        mask[k + third] = _part(z >> _48, dropped, zero, factor)
+    for k in range(whole, quarter):
+        z = _word(seed, k)
+        for at in range(k, n, quarter):
+            mask[at] = _part(z, dropped, zero, factor)
+            z >>= _16

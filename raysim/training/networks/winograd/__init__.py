@@ -14,5 +14,7 @@ more apart than they are long. All arrays are flat. H and W are multiples of 4. 
 - ``strip``: the 36 numbers of a tile, or of weights, for each channel.
 
 Images are read and written line by line, which a processor foresees, and as tiles where they are in its nearest cache.
-In float32 results differ from the convolution by a few millionths of their largest value.
+In float32 results differ from the convolution by a few millionths of their largest value. A variance is the mean of
+squares less the square of the mean, in float64: where a bias of 10,000 makes the mean 17,000 deviations, it is wrong in
+the sixth digit. torch's is wrong in the fourth in float32, and in the fifteenth in float64.
 """

@@ -60,15 +60,15 @@ class Chain:
         last = len(channels) - 2
         self._layers = [Layer(high, wide, a, b, k > 0, k == last, dtype) for k, (a, b) in enumerate(pairwise(channels))]
 
-    def forward(self, x: Array, parameters: Sequence[Parameters], eps: float) -> tuple[Array, list[Kept]]:
+    def forward(self, x: Array, parameters: Sequence[Parameters], eps: Sequence[float]) -> tuple[Array, list[Kept]]:
         """Images ``[n, H, W, channels]`` to pooled norms ``[n, H / 2, W / 2, maps]``; and what is kept of each layer.
 
-        ``eps`` is added to variances.
+        ``eps`` is added to the variances of each.
         """
         of_x, kept = np.empty(0, x.dtype), []
-        for layer, own in zip(self._layers, parameters, strict=True):
+        for layer, own, added in zip(self._layers, parameters, eps, strict=True):
             y, mean, variance = layer.forward(x, of_x, own.weight, own.bias)
-            deviation = np.sqrt(variance + eps)
+            deviation = np.sqrt(variance + added)
             factor = own.scale / deviation
             of_y = np.concatenate([factor, own.shift - factor * mean]).astype(y.dtype)
             kept.append(Kept(x, of_x, y, of_y, mean, variance, deviation))

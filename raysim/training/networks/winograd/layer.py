@@ -34,13 +34,14 @@ class Layer:
         places = at_once * columns
         self._sizes = passes.Sizes(at_once, columns, channels, width, maps)
         self._wide, self._rows = wide, high // TILE
-        self._loops = passes.Loops(
-            passes.product(dtype),
-            inputs(high, wide, channels, width, places, normed, dtype).address,
-            outputs(wide, maps, places, dtype).address,
-            by_inputs(high, wide, channels, places, normed, dtype).address,
-            (by_pooled if pooled else by_outputs)(wide, maps, places, dtype).address,
+        # An address keeps no code, and the caches of these drop what is old.
+        self._called = (
+            inputs(high, wide, channels, width, places, normed, dtype),
+            outputs(wide, maps, places, dtype),
+            by_inputs(high, wide, channels, places, normed, dtype),
+            (by_pooled if pooled else by_outputs)(wide, maps, places, dtype),
         )
+        self._loops = passes.Loops(passes.product(dtype), *(loop.address for loop in self._called))
         self._pool, self._by_pool = pool(wide, maps), by_pool(wide, maps)
         self._of_weights, self._turned = (of_weights(channels, maps, width, turned) for turned in (False, True))
         self._by_weights = by_weights(channels, maps, width)
