@@ -28,32 +28,34 @@ _lock = RLock()
 _linkers: list[Any] = []  # code is in memory as long as what has linked it
 
 
-def function(module: str, name: str, given: str, dtype: Any) -> Callable[..., None]:
+def function(module: str, name: str, given: str, dtype: Any, *sizes: Any) -> Callable[..., None]:
     """The loop ``name`` of ``raysim.training.loops.<module>``, called with whole numbers below ``2**64``.
 
-    ``given`` has a letter for each: the address of an array of ``dtype`` (a) or of whole numbers of 64 bits (i), or the
-    number itself (n). The interpreter's lock is free while it runs.
+    ``given`` has a letter for each: the address of an array of ``dtype`` (a), of float64 (r) or of whole numbers of 64
+    bits (i), or the number itself (n). Where there are ``sizes``, ``name`` is a function that makes the loop for them;
+    they are constants of the compiler. The interpreter's lock is free while it runs.
     """
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * len(given))
-    return kind(address(module, name, given, np.dtype(dtype).name))
+    return kind(address(module, name, given, np.dtype(dtype).name, *sizes))
 
 
 @cache
-def address(module: str, name: str, given: str, dtype: str) -> int:
+def address(module: str, name: str, given: str, dtype: str, *sizes: Any) -> int:
     """Where the machine code of a loop begins; see :func:`function`."""
     with _lock:  # two threads would compile it both
-        file = f"{module}.{name}-{_digest(module, name, given, dtype)}.code"
+        file = f"{module}.{name}-{_digest(module, name, given, dtype, *sizes)}.code"
         code = _read(file)
         if code is None:
-            code = _compiled(module, name, given, dtype)
+            code = _compiled(module, name, given, dtype, *sizes)
             _keep(file, code)
         symbol, _, machine_code = code.partition(b"\0")
         return _linked(symbol.decode(), machine_code)
 
 
 @cache
-def blas(name: str) -> int:
-    """The address of scipy's BLAS routine ``name``, which takes the addresses of all that it is given."""
+def blas(routine: str, dtype: Any) -> int:
+    """The address of scipy's BLAS ``routine``, such as ``gemm``, which takes the addresses of all that it is given."""
+    name = {4: "s", 8: "d"}[np.dtype(dtype).itemsize] + routine
     from scipy.linalg import cython_blas
 
     capsule, api = cython_blas.__pyx_capi__[name], ctypes.pythonapi
@@ -64,9 +66,9 @@ def blas(name: str) -> int:
     return found
 
 
-def _digest(*loop: str) -> str:
+def _digest(*loop: Any) -> str:
     """Of all that the code depends on."""
-    return sha256("\n".join([_sources(), *loop]).encode()).hexdigest()[:24]
+    return sha256(repr((_sources(), *loop)).encode()).hexdigest()[:24]
 
 
 @cache
@@ -76,7 +78,7 @@ def _sources() -> str:
 
     digest = sha256(f"{version('numba')} {version('llvmlite')} {llvm.get_host_cpu_name()}".encode())
     digest.update(llvm.get_host_cpu_features().flatten().encode())
-    for path in (Path(__file__), *sorted(_beside().glob("*.py"))):
+    for path in (Path(__file__), *sorted(_beside().rglob("*.py"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -120,13 +122,14 @@ def _keep(file: str, code: bytes) -> None:
         return
 
 
-def _compiled(module: str, name: str, given: str, dtype: str) -> bytes:
+def _compiled(module: str, name: str, given: str, dtype: str, *sizes: Any) -> bytes:
     """The code's name, a zero and the code, as an object file."""
     from importlib import import_module
 
     from raysim.training.loops.writing import object_code
 
-    return object_code(getattr(import_module(f"raysim.training.loops.{module}"), name), given, dtype)
+    loop = getattr(import_module(f"raysim.training.loops.{module}"), name)
+    return object_code(loop(*sizes) if sizes else loop, given, dtype)
 
 
 def _linked(symbol: str, machine_code: bytes) -> int:

@@ -71,6 +71,7 @@ def test_in_float32_it_is_as_near_to_float64_as_torch() -> None:
 def test_variances_in_float32_are_nearer_than_torchs_where_means_are_large() -> None:
     ours, torchs = layers((16, 16), torch.float64)
     for convolution, norm in (ours.layers[0].children(), (torchs[0], torchs[2])):
+        assert isinstance(norm, nn.BatchNorm2d)
         nn.init.constant_(convolution.bias, 10_000)
         norm.momentum = 1
     x = torch.randn(32, 16, 16, 16, dtype=torch.float64)

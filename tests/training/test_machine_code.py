@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pa
 
 def masked(dtype: str = "float32") -> list[float]:
     """Residuals of two rows below a layer of two inputs, by the loop that sets some to 0."""
-    table = np.array([1, 2, 4, 0, 0, 0, *[2, 1, 1, 1, 0, 0, 4], *[0] * 8], np.uint64)
+    table = np.array([1, 2, 4, 0, 0, *[2, 1, 1, 1, 0, 0, 4], *[0] * 8], np.uint64)
     factors, act, res = (np.array(of, dtype) for of in ([1, 0, 1, 1, 1], [1, 0, -0.0, np.nan], [5, 6, 7, 8]))
     loop = machine_code.function("dense", "masked", "iaaan", dtype)
     loop(*(array.ctypes.data for array in (table, factors, act, res)), 0)
@@ -41,9 +42,9 @@ def compiled_times(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The loops that are compiled from now on."""
     times, compiled = [], machine_code._compiled
 
-    def noting(module: str, name: str, given: str, dtype: str) -> bytes:
+    def noting(module: str, name: str, given: str, dtype: str, *sizes: Any) -> bytes:
         times.append(f"{name} {dtype}")
-        return compiled(module, name, given, dtype)
+        return compiled(module, name, given, dtype, *sizes)
 
     monkeypatch.setattr(machine_code, "_compiled", noting)
     return times
@@ -164,5 +165,5 @@ def test_blas_is_called_by_its_address():
 
     x, y, one = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]), np.array([1], np.int32)
     n = np.array([3], np.int32)
-    dot = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_void_p] * 5)(machine_code.blas("ddot"))
+    dot = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_void_p] * 5)(machine_code.blas("dot", np.float64))
     assert dot(*(array.ctypes.data for array in (n, x, one, y, one))) == 32

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
+from raysim.training import machine_code
 from raysim.training.base import ContrastTerm, Layout, Moments, Optimizer, Task
 from raysim.training.kernels.batched import Cohort
 from raysim.training.kernels.modules import generic, visit
@@ -24,7 +25,7 @@ from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.kernels.modules.lookup import condense
 from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.models import build_model
-from raysim.training.networks import dropout, masks
+from raysim.training.networks import dropout
 from raysim.training.networks.dropout import Dropout, mask
 from raysim.training.networks.images import CifarCnn, FashionCnn
 from raysim.training.networks.recurrent import Gates, recurrences
@@ -164,15 +165,18 @@ def test_a_large_mask_has_a_part_of_a_word_for_each_number(n: int) -> None:
     drawn, seed, quarter = np.full(n + 4, 7.0), 2**63 - 5, -(-n // 4)
     words = np.array([split_mix(seed, k) for k in range(quarter)], np.uint64)
     parts = np.concatenate([words >> np.uint64(16 * j) & np.uint64(65535) for j in range(4)])[:n]
+    values = np.array([0, 1.5])
     for dropped in (20_000, *parts[:: max(quarter, 1)]):  # and what stands in a mask itself
-        masks.store(np.uint64(seed), np.uint64(dropped), 1.5, drawn[:n])
+        machine_code.function("masks", "store", "nnaan", drawn.dtype)(
+            seed, int(dropped), values.ctypes.data, drawn.ctypes.data, n
+        )
         np.testing.assert_array_equal(drawn[:n], np.where(parts < dropped, 0, 1.5))
         assert (drawn[n:] == 7).all()
 
 
 def test_seeds_of_large_masks_have_63_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
-    monkeypatch.setattr(masks, "store", lambda seed, *_: seeds.append(int(seed)))
+    monkeypatch.setattr(dropout, "function", lambda *_: lambda seed, *_: seeds.append(seed))
     for _ in range(100):
         mask(torch.empty(dropout.LARGE), 0.5)
     assert len(set(seeds)) == 100

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from raysim.training.networks import compiled
-from raysim.training.networks.winograd import inputs, outputs
+from raysim.training.loops.winograd.points import plane
+from raysim.training.machine_code import function
 from raysim.training.networks.winograd import layer as layers
 from raysim.training.networks.winograd.chain import Parameters, chain
-from raysim.training.networks.winograd.points import plane
-from raysim.training.networks.winograd.weights import by_weights, of_weights
+from raysim.training.networks.winograd.memory import MEMORY, Memory
 from raysim.training.networks.written import Array
 
 
 def points(flat: Array, rows: int, columns: int) -> Array:
     return flat.reshape(36, -1)[:, : rows * columns].reshape(36, rows, columns)
+
+
+def called(name: str, *sizes: int) -> Callable[..., None]:
+    """A loop over three arrays."""
+    loop = function("winograd.weights", name, "aaa", np.float64, *sizes, "float64")
+    return lambda *arrays: loop(*(array.ctypes.data for array in arrays))
 
 
 @pytest.mark.parametrize(("channels", "maps", "width"), [(3, 5, 7), (4, 2, 4), (1, 1, 1)])
@@ -34,7 +38,7 @@ def test_weights_are_multiplied_at_36_points(channels: int, maps: int, width: in
     strip = np.empty(36 * max(width, maps))
     for turned, shape in (False, (width, maps)), (True, (maps, channels)):
         flat = np.full(36 * plane(*shape) + 40, np.nan)
-        of_weights(channels, maps, width, turned)(weight.reshape(-1), strip, flat)
+        called("of_weights", channels, maps, width, turned)(weight, strip, flat)
         assert np.isnan(flat[-40:]).all()
         stored = points(flat[:-40], *shape)
         np.testing.assert_allclose(
@@ -42,7 +46,7 @@ def test_weights_are_multiplied_at_36_points(channels: int, maps: int, width: in
         )
         assert turned or not stored[:, channels:].any()
     by_points, by_weight = rng.normal(size=36 * plane(width, maps)), np.empty_like(weight)
-    by_weights(channels, maps, width)(by_points, strip, by_weight.reshape(-1))
+    called("by_weights", channels, maps, width)(by_points, strip, by_weight)
     by = points(by_points, width, maps)[:, :channels].reshape(6, 6, channels, maps)
     np.testing.assert_allclose(by_weight, np.einsum("pi,qj,pqab->baij", values, values, by), rtol=0, atol=1e-13)
 
@@ -66,7 +70,7 @@ def results(dtype: Any) -> list[Array]:
 def test_no_bit_depends_on_what_was_computed_before() -> None:
     first = results(np.float32)
     results(np.float64)
-    compiled.MEMORY._bytes[:] = 255  # no numbers
+    MEMORY._bytes[:] = 255  # no numbers
     for a, b in zip(first, results(np.float32), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -82,7 +86,7 @@ def test_any_number_of_tiles_may_be_computed_at_once(places: int, monkeypatch: p
 
 
 def test_memory_has_room_for_all_and_begins_with_lines_of_the_cache() -> None:
-    memory = compiled.Memory()
+    memory = Memory()
     for dtype in (np.float32, np.float64):
         arrays = memory.take(dtype, 3, 16, 33, 1)
         for k, array in enumerate(arrays):
@@ -103,30 +107,10 @@ def test_memory_has_room_for_all_and_begins_with_lines_of_the_cache() -> None:
 
 
 def test_each_thread_has_memory_of_its_own() -> None:
-    memory = compiled.Memory()
+    memory = Memory()
     (mine,) = memory.take(np.float32, 8)
     others: list[Array] = []
     thread = threading.Thread(target=lambda: others.extend(memory.take(np.float32, 8)))
     thread.start()
     thread.join()
     assert not np.shares_memory(mine, others[0])
-
-
-def test_code_is_there_as_long_as_a_layer_that_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[weakref.ref[Any]] = []
-
-    def by_address(*given: Any) -> Any:
-        loop = compiled.by_address(*given)
-        made.append(weakref.ref(loop))
-        return loop
-
-    for module in (inputs, outputs):
-        monkeypatch.setattr(module, "by_address", by_address)
-    layer = layers.Layer(4, 4, 2, 3, False, True, np.dtype(np.float32))
-    for loops in (inputs.inputs, inputs.by_inputs, outputs.outputs, outputs.by_pooled):
-        loops.cache_clear()
-    gc.collect()
-    assert [loop() is None for loop in made] == [False] * 4
-    del layer
-    gc.collect()
-    assert [loop() is None for loop in made] == [True] * 4

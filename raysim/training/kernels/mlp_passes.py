@@ -17,9 +17,6 @@ from raysim.training.losses import LOG_LOSS, residual
 from raysim.training.machine_code import blas, function
 from raysim.training.products import cut, has_small_products
 
-_LETTERS = {"float32": "s", "float64": "d"}
-"""The first letters of BLAS's names."""
-
 
 class _Layer(NamedTuple):
     """A layer's memory for a batch of ``b`` rows: views ``[b, width]``, whose columns are contiguous."""
@@ -35,7 +32,6 @@ class _Batch(NamedTuple):
     """See :mod:`raysim.training.loops.dense`."""
     at: int
     """The address of ``table``."""
-    ones: NDArray[Any]
 
 
 class Passes:
@@ -48,8 +44,8 @@ class Passes:
     def __init__(self, widths: Sequence[int], dtype: np.dtype[Any], loss: str) -> None:
         self._loss, self._widths, self._dtype = loss, tuple(widths), dtype
         self._sums = BLAS[dtype].gemv
-        self._blas = [blas(_LETTERS[dtype.name] + routine) for routine in ("gemm", "gemv")]
-        loops = {"forward": "iaaaa", "backward": "iaaaan", "returned": "iaaan", "masked": "iaaan", "step": "iaaaaaaa"}
+        self._blas = blas("gemm", dtype)
+        loops = {"forward": "iaaaa", "backward": "iaaaan", "returned": "iaaan", "masked": "iaaan", "step": "iaaaaaa"}
         self._forward, self._backward, self._returned, self._masked, self._step = (
             function("dense", name, given, dtype) for name, given in loops.items()
         )
@@ -64,9 +60,9 @@ class Passes:
         self._most = batch
         self._activations, self._residuals = (np.empty(batch * sum(self._widths), self._dtype) for _ in range(2))
         self._room = np.empty(batch * max(self._widths), self._dtype)
-        self._ones = np.ones(max(batch, *self._widths), self._dtype)
-        memory = self._activations, self._residuals, self._room, self._ones
-        self._at_activations, self._at_residuals, self._at_room, self._at_ones = (part.ctypes.data for part in memory)
+        self._ones = np.ones(max(self._widths), self._dtype)
+        memory = self._activations, self._residuals, self._room
+        self._at_activations, self._at_residuals, self._at_room = (part.ctypes.data for part in memory)
         self._batches: dict[int, _Batch] = {}
 
     def _batch(self, b: int) -> _Batch:
@@ -91,9 +87,9 @@ class Passes:
             pieces, back = cut(outputs, inputs, b)[0], cut(inputs, outputs, b)[0]
             numbers += [inputs, outputs, pieces, back, weight, begin, middle]
             weight += (inputs + 1) * outputs
-        head = [len(layers), b, self._dtype.itemsize, *self._blas, has_small_products()]
+        head = [len(layers), b, self._dtype.itemsize, self._blas, has_small_products()]
         table = np.array([*head, *numbers, *[0] * 8], np.uint64)
-        return _Batch(layers, table, table.ctypes.data, self._ones[:b])
+        return _Batch(layers, table, table.ctypes.data)
 
     def begin(self, theta: Vector, target: Vector) -> None:
         """Go on with the parameters ``theta [P]``, whose steps change ``target [P]``."""
@@ -161,7 +157,6 @@ class Passes:
             self._at_batch,
             self._at_target,
             self._at_room,
-            self._at_ones,
         )
 
     def traces(self, rows: NDArray[Any]) -> list[Traced]:

@@ -12,12 +12,12 @@ import numpy as np
 
 from raysim.training.loops.writing import at, call, inlined
 
-HEAD = ("layers", "rows", "bytes", "gemm", "gemv", "turned")
-"""How many layers; rows of the batch; bytes of a number; BLAS's routines; whether rows are turned before products."""
+HEAD = ("layers", "rows", "bytes", "product", "turned")
+"""How many layers; rows of the batch; bytes of a number; BLAS's product; whether rows are turned before products."""
 LAYER = ("inputs", "outputs", "pieces", "pieces_back", "weight", "from", "to")
 """Widths; pieces of the product forward, and of that back; where its parameters begin, what it receives and gives."""
 
-_LAYERS, _ROWS, _BYTES, _GEMM, _GEMV, _TURNED = (np.uint64(k) for k in range(len(HEAD)))
+_LAYERS, _ROWS, _BYTES, _PRODUCT, _TURNED = (np.uint64(k) for k in range(len(HEAD)))
 _INPUTS, _OUTPUTS, _PIECES, _BACK, _WEIGHT, _FROM, _TO = (np.uint64(k) for k in range(len(LAYER)))
 _HEAD, _WIDE = np.uint64(len(HEAD)), np.uint64(len(LAYER))
 _0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(k) for k in range(9))
@@ -41,7 +41,7 @@ def _multiply(t, f, turn_a, turn_b, shape, factor, a, apart_a, b, apart_b, kept,
     eight, size = np.uint64(8), t[_BYTES]
     start, rest = at(t) + n * eight, at(t) + m * eight
     call(
-        t[_GEMM],
+        t[_PRODUCT],
         (
             start,
             start + eight,
@@ -152,7 +152,7 @@ def _masked(t, f, act, res, k):  # type: ignore[no-untyped-def]
         res[i] = zero if act[i] <= zero else res[i]
 
 
-def step(t, f, act, res, rows, target, room, ones):  # type: ignore[no-untyped-def]
+def step(t, f, act, res, rows, target, room):  # type: ignore[no-untyped-def]
     """``target <- keep target + scale gradient`` for all layers; ``room`` is for a copy of what one receives."""
     b, size = t[_ROWS], t[_BYTES]
     for down in range(t[_LAYERS]):
@@ -195,13 +195,12 @@ def step(t, f, act, res, rows, target, room, ones):  # type: ignore[no-untyped-d
         keep, scale = f[KEEP_BIAS], f[SCALE]
         for j in range(outputs):
             of_all = weight + inputs * outputs + j
-            target[of_all] = keep * target[of_all] + scale * _sum(res, t[layer + _TO] + j * b, b)
+            target[of_all] = keep * target[of_all] + scale * _sum(res, t[layer + _TO] + j * b, b, f[ZERO])
 
 
 @inlined
-def _sum(numbers, begin, count):  # type: ignore[no-untyped-def]
+def _sum(numbers, begin, count, zero):  # type: ignore[no-untyped-def]
     """The sum of so many numbers, as eight sums that a processor may compute at once."""
-    zero = numbers[begin] - numbers[begin]
     a = b = c = d = e = f = g = h = zero
     whole = begin + count // _8 * _8
     for i in range(begin, whole, _8):

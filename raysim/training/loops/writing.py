@@ -21,6 +21,11 @@ _OPTIONS = {"fastmath": {"contract"}, "error_model": "numpy"}
 operation."""
 
 
+def called(loop: Callable[..., Any]) -> Any:
+    """``loop`` as what others call. LLVM makes it a part of them: else each call would look for errors of numba's."""
+    return njit(forceinline=True, **_OPTIONS)(loop)
+
+
 def inlined(loop: Callable[..., Any]) -> Any:
     """``loop`` as a part of each that calls it, so that what it is given are constants there too."""
     return njit(inline="always", **_OPTIONS)(loop)
@@ -30,10 +35,11 @@ def object_code(loop: Callable[..., Any], given: str, dtype: str) -> bytes:
     """The name of ``loop``'s code, a zero and the code, as an object file; see :mod:`raysim.training.machine_code`.
 
     Raises ``RuntimeError`` where the code needs something of numba's, which a process without numba would look for in
-    vain.
+    vain. So does code that may raise an error, as ``range`` with a step that might be 0.
     """
-    kinds = {"a": types.CPointer(from_dtype(np.dtype(dtype))), "i": types.CPointer(types.uint64), "n": types.uint64}
-    made = cfunc(types.void(*(kinds[letter] for letter in given)), **_OPTIONS)(loop)
+    pointers = {"a": from_dtype(np.dtype(dtype)), "r": types.float64, "i": types.uint64}
+    kinds = {"n": types.uint64} | {letter: types.CPointer(kind) for letter, kind in pointers.items()}
+    made = cfunc(types.void(*(kinds[letter] for letter in given)), forceinline=True, **_OPTIONS)(loop)
     library = made._library
     needed = [
         other.name

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raysim.training.loops.winograd.points import TILE
 from raysim.training.networks.numpy_layers import NumpyLayer
 from raysim.training.networks.once import differentiable_once
-from raysim.training.networks.winograd.points import TILE
+from raysim.training.networks.winograd.chain import Kept, Parameters, chain
 from raysim.training.networks.written import Array
 
-if TYPE_CHECKING:
-    from raysim.training.networks.winograd.chain import Kept, Parameters
-
-OfLayer = TypeVar("OfLayer", "Parameters", "Kept")
+OfLayer = TypeVar("OfLayer", Parameters, Kept)
 
 
 class NormedConvolution(nn.Module):
@@ -84,9 +82,6 @@ class Winograd(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, module: PooledConvolutions, *parameters: Tensor) -> Tensor:
         """See the class."""
-        # numba's import takes a third of a second
-        from raysim.training.networks.winograd.chain import Parameters, chain
-
         images, norms = _channels_last(x), module.norms()
         arithmetic = chain(*images.shape[1:3], module.channels, images.dtype)
         pooled, kept = arithmetic.forward(images, _by_layer(Parameters, parameters), [norm.eps for norm in norms])
@@ -101,8 +96,6 @@ class Winograd(torch.autograd.Function):
     @differentiable_once
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients by all that ``forward`` is given, but the module."""
-        from raysim.training.networks.winograd.chain import Kept, Parameters
-
         (_, *saved), (by_needed, _, *of_parameters) = ctx.saved_tensors, ctx.needs_input_grad
         count = len(of_parameters)
         kept, parameters = _by_layer(Kept, saved[count:]), _by_layer(Parameters, saved[:count])

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raysim.training.machine_code import function
+
 LARGE = 8192
 """From so many numbers on a compiled loop draws them, in a tenth of the time."""
 _PARTS = 2**16
@@ -33,13 +35,11 @@ def mask(like: Tensor, rate: float) -> Tensor:
     # numbers of eight bits would be below a rate more or less often than they should
     drawn = torch.float32 if like.dtype in _HALVES else like.dtype
     if like.device.type == "cpu" and like.numel() >= LARGE and drawn in _COMPILED:
-        from raysim.training.networks import masks  # numba's import takes a third of a second
-
         dropped, kept = round(rate * _PARTS), torch.empty_like(like, dtype=drawn)
         # In the order of memory, so that a product with ``like`` is one pass.
         flat = kept.as_strided((like.numel(),), (1,)).numpy()
-        seed = int(torch.randint(2**63 - 1, ()))
-        masks.store(np.uint64(seed), np.uint64(dropped), flat.dtype.type(_factor(dropped / _PARTS)), flat)
+        seed, values = int(torch.randint(2**63 - 1, ())), np.array([0, _factor(dropped / _PARTS)], flat.dtype)
+        function("masks", "store", "nnaan", flat.dtype)(seed, dropped, values.ctypes.data, flat.ctypes.data, len(flat))
         return kept.to(like.dtype)
     return torch.rand_like(like, dtype=drawn).ge_(rate).to(like.dtype).mul_(_factor(rate))
 

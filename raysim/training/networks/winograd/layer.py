@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from raysim.training.networks.compiled import MEMORY
-from raysim.training.networks.winograd import passes
-from raysim.training.networks.winograd.inputs import by_inputs, inputs
-from raysim.training.networks.winograd.outputs import by_outputs, by_pooled, outputs
-from raysim.training.networks.winograd.points import LINES, POINTS, TILE, plane
-from raysim.training.networks.winograd.pooling import by_pool, pool
-from raysim.training.networks.winograd.weights import by_weights, of_weights
+from raysim.training.loops.winograd.points import LINES, POINTS, TILE, plane
+from raysim.training.loops.winograd.table import Table
+from raysim.training.machine_code import address, blas, function
+from raysim.training.networks.winograd.memory import MEMORY
 from raysim.training.networks.written import Array
 
 LEAST_CHANNELS = 16
 """Tiles of fewer channels get zeros for the others: the innermost loops are over channels."""
+_MEMORY = "room", "room_by", "room_y", "strip", "tiles", "tiles_y", "weights", "turned"
+"""What of a table is memory."""
 PLACES = 32
 """Tiles that are computed at once, at least: with their products they stay in a core's cache."""
 
@@ -32,19 +32,40 @@ class Layer:
         width, columns = max(channels, LEAST_CHANNELS), wide // TILE
         at_once = -(-PLACES // columns)
         places = at_once * columns
-        self._sizes = passes.Sizes(at_once, columns, channels, width, maps)
-        self._wide, self._rows = wide, high // TILE
-        # An address keeps no code, and the caches of these drop what is old.
-        self._called = (
-            inputs(high, wide, channels, width, places, normed, dtype),
-            outputs(wide, maps, places, dtype),
-            by_inputs(high, wide, channels, places, normed, dtype),
-            (by_pooled if pooled else by_outputs)(wide, maps, places, dtype),
+        self._wide, self._rows, self._maps = wide, high // TILE, maps
+        self._factors = np.array([1, 0], dtype)
+        name = np.dtype(dtype).name
+        images, outputs = (high, wide, channels), (wide, maps, places, name)
+        by_outputs = "by_pooled" if pooled else "by_outputs"
+        self._table = Table(
+            product=blas("gemm", dtype),
+            inputs=_address("inputs.inputs", "aannaaa", dtype, *images, width, places, normed, name),
+            outputs=_address("outputs.outputs", "aannaaar", dtype, *outputs),
+            by_inputs=_address("inputs.by_inputs", "aannaaar", dtype, *images, places, normed, name),
+            by_outputs=_address(f"outputs.{by_outputs}", "aaannaaar", dtype, *outputs),
+            at_once=at_once,
+            columns=columns,
+            channels=channels,
+            width=width,
+            maps=maps,
+            of_tiles=plane(places, width),
+            of_tiles_y=plane(places, maps),
+            of_weights=plane(width, maps),
+            of_turned=plane(maps, channels),
+            of_by_tiles=plane(places, channels),
+            size=np.dtype(dtype).itemsize,
+            factors=self._factors.ctypes.data,
+            **dict.fromkeys(_MEMORY, 0),
         )
-        self._loops = passes.Loops(passes.product(dtype), *(loop.address for loop in self._called))
-        self._pool, self._by_pool = pool(wide, maps), by_pool(wide, maps)
-        self._of_weights, self._turned = (of_weights(channels, maps, width, turned) for turned in (False, True))
-        self._by_weights = by_weights(channels, maps, width)
+        self._forward = _function("passes.forward", "innnnnn", dtype)
+        self._backward = _function("passes.backward", "innnnnnnnnn", dtype)
+        self._pool = _function("pooling.pool", "aaan", dtype, wide, maps)
+        self._by_pool = _function("pooling.by_pool", "aaarn", dtype, wide, maps)
+        self._of_weights, self._turned = (
+            _function("weights.of_weights", "aaa", dtype, channels, maps, width, turned, name)
+            for turned in (False, True)
+        )
+        self._by_weights = _function("weights.by_weights", "aaa", dtype, channels, maps, width, name)
         of_points = (places, width), (places, maps), (width, maps), (maps, channels)
         self._lengths = (
             LINES * (wide + 2) * width,
@@ -57,10 +78,10 @@ class Layer:
     def forward(self, x: Array, of_x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         """``max(convolution, 0)`` of images ``[n, H, W, channels]``; mean and variance ``[maps]`` of it, in float64."""
         y, sums = np.empty((*x.shape[:3], len(bias)), x.dtype), np.zeros(2 * len(bias))
-        rooms = self._rooms(x.dtype)
-        self._of_weights(weight.ravel(), rooms.strip, rooms.weights)
-        arrays = x.ravel(), self._of_lines(of_x), bias, y.ravel(), sums
-        passes.forward(self._loops, self._sizes, rooms, len(x) * self._rows, *arrays)
+        table, of_lines = self._in_memory(x.dtype), self._of_lines(of_x)
+        self._of_weights(_at(weight), table.strip, table.weights)
+        numbers = _numbers(table)
+        self._forward(_at(numbers), len(x) * self._rows, _at(x), _at(of_lines), _at(bias), _at(y), _at(sums))
         mean, square = sums.reshape(2, -1) / (y.size // len(bias))
         return y, mean, np.maximum(square - mean * mean, 0)
 
@@ -68,13 +89,13 @@ class Layer:
         """The largest of each 2 x 2 of the norms of ``y [n, H, W, maps]``."""
         n, high, wide, maps = y.shape
         pooled = np.empty((n, high // 2, wide // 2, maps), y.dtype)
-        self._pool(y.ravel(), of_y, pooled.ravel())
+        self._pool(_at(y), _at(of_y), _at(pooled), n * high // 2)
         return pooled
 
     def by_pool(self, by_pooled: Array, y: Array, of_y: Array) -> Array:
         """Each map's sum of the gradient by the norm, and of that times ``y``, ``[2, maps]`` in float64."""
         sums = np.zeros(2 * y.shape[3])
-        self._by_pool(by_pooled.ravel(), y.ravel(), of_y, sums)
+        self._by_pool(_at(by_pooled), _at(y), _at(of_y), _at(sums), by_pooled.shape[0] * by_pooled.shape[1])
         return sums.reshape(2, -1)
 
     def backward(
@@ -83,22 +104,45 @@ class Layer:
         """The gradient by the images' norm, or nothing if not ``by_images``; and by the weights and the bias.
 
         Between these, what :meth:`by_pool` gives, for the layer before. ``by_result``: the gradient by the
-        norm, or by the pooled one; ``of_norm``: see :func:`raysim.training.networks.winograd.outputs.by_pooled`.
+        norm, or by the pooled one; ``of_norm``: see :func:`raysim.training.loops.winograd.outputs.by_pooled`.
         """
-        rooms, by_x = self._rooms(x.dtype), np.empty_like(x if by_images else x[:0])
+        table, of_lines, by_x = self._in_memory(x.dtype), self._of_lines(of_x), np.empty_like(x if by_images else x[:0])
         sums, by_bias, by_weight = np.zeros(2 * x.shape[3]), np.zeros(y.shape[3]), np.empty_like(weight)
         if by_images:
-            self._turned(weight.ravel(), rooms.strip, rooms.turned)
-        given = by_result.ravel(), of_norm, x.ravel(), self._of_lines(of_x), y.ravel()
-        results = by_images, by_x.ravel(), sums, by_bias
-        passes.backward(self._loops, self._sizes, rooms, len(x) * self._rows, *given, *results)
-        self._by_weights(rooms.weights, rooms.strip, by_weight.ravel())
+            self._turned(_at(weight), table.strip, table.turned)
+        given = _at(by_result), _at(of_norm), _at(x), _at(of_lines), _at(y)
+        numbers = _numbers(table)
+        results = by_images, _at(by_x), _at(sums), _at(by_bias)
+        self._backward(_at(numbers), len(x) * self._rows, *given, *results)
+        self._by_weights(table.weights, table.strip, _at(by_weight))
         return by_x, sums.reshape(2, -1), by_weight, by_bias
 
-    def _rooms(self, dtype: Any) -> passes.Rooms:
+    def _in_memory(self, dtype: Any) -> Table:
+        """The table with the memory of this thread."""
         arrays = MEMORY.take(dtype, *self._lengths)
-        return passes.Rooms._make([*arrays, np.empty(8, np.int64), np.empty(2, dtype)])
+        return self._table._replace(**dict(zip(_MEMORY, map(_at, arrays), strict=True)))
 
     def _of_lines(self, of_norm: Array) -> Array:
         """The factor of each number of a line, then its shift."""
         return np.tile(of_norm.reshape(2, -1), self._wide).ravel()
+
+
+def _numbers(table: Table) -> Array:
+    """The table as an array, with room behind it for what BLAS is given."""
+    return np.array([*table, *[0] * 8], np.uint64)
+
+
+def _at(array: Array) -> int:
+    """The address of an array that is contiguous."""
+    at: int = array.ctypes.data
+    return at
+
+
+def _address(loop: str, given: str, dtype: Any, *sizes: Any) -> int:
+    module, name = loop.split(".")
+    return address(f"winograd.{module}", name, given, np.dtype(dtype).name, *sizes)
+
+
+def _function(loop: str, given: str, dtype: Any, *sizes: Any) -> Callable[..., None]:
+    module, name = loop.split(".")
+    return function(f"winograd.{module}", name, given, dtype, *sizes)

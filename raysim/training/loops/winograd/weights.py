@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from raysim.training.networks.compiled import compiled
-from raysim.training.networks.winograd.points import POINTS, plane
-from raysim.training.networks.winograd.sixes import put_six, six_of
+from raysim.training.loops.winograd.points import POINTS, plane
+from raysim.training.loops.winograd.sixes import put_six, six_of
+from raysim.training.loops.writing import called
 
 _F, _u = np.float32, np.uint64  # without a sign, see winograd.inputs
 _2, _4 = _F(2), _F(4)
@@ -18,21 +17,20 @@ _BEHIND = _u(18)
 """The nine derivatives of a weight are in the strip behind so many numbers."""
 
 
-@compiled
+@called
 def _g(w0, w1, w2, sixth, twelfth):  # type: ignore[no-untyped-def]
     """The values at 0, 1, -1, 2, -2 and infinity of ``w0 + w1 t + w2 t^2``, divided by 4, -6, -6, 24, 24 and 1."""
     even, odd, far, wide = sixth * (w0 + w2), sixth * w1, twelfth / _2 * (w0 + _4 * w2), twelfth * w1
     return w0 / _4, -even - odd, odd - even, far + wide, far - wide, w2
 
 
-@compiled
+@called
 def _g_transposed(v0, v1, v2, v3, v4, v5, sixth, twelfth):  # type: ignore[no-untyped-def]
     near, far = sixth * (v1 + v2), v3 + v4
     return v0 / _4 - near + twelfth / _2 * far, sixth * (v2 - v1) + twelfth * (v3 - v4), sixth * far - near + v5
 
 
-@lru_cache
-def of_weights(channels: int, maps: int, width: int, turned: bool) -> Any:
+def of_weights(channels: int, maps: int, width: int, turned: bool, dtype: str) -> Any:
     """``(weight, strip, points)``: store ``G w G'`` of ``weight [b, a, 3, 3]`` in ``points [36, width, b]``.
 
     Rows beyond the a channels are zero. ``turned``: store it in ``points [36, b, a]``.
@@ -43,10 +41,10 @@ def of_weights(channels: int, maps: int, width: int, turned: bool) -> Any:
         _u(0 if turned else (width - channels) * maps),
         _u(plane(*(maps, channels) if turned else (width, maps))),
     )
+    kind = np.dtype(dtype).type
+    sixth, twelfth, nothing = kind(1 / 6), kind(1 / 12), kind(0)
 
     def of_weights(weight, strip, points):  # type: ignore[no-untyped-def]
-        kind = weight.dtype.type
-        sixth, twelfth = kind(1 / 6), kind(1 / 12)
         for i in range(lines):
             # The strip has nine weights of each column, then three numbers of each of six points.
             for c in range(C):
@@ -64,22 +62,21 @@ def of_weights(channels: int, maps: int, width: int, turned: bool) -> Any:
                     put_six(six, points, k * _SIX * point + i * C + c, point)
         for k in range(_u(POINTS)):
             for c in range(rest):
-                points[k * point + lines * C + c] = kind(0)
+                points[k * point + lines * C + c] = nothing
 
-    return compiled(of_weights)
+    return of_weights
 
 
-@lru_cache
-def by_weights(channels: int, maps: int, width: int) -> Any:
+def by_weights(channels: int, maps: int, width: int, dtype: str) -> Any:
     """``(by_points, strip, by_weight)``: store the derivatives by the weights ``[b, a, 3, 3]``.
 
     ``by_points [36, width, b]``: those by their points.
     """
     a, b, point = _u(channels), _u(maps), _u(plane(width, maps))
+    kind = np.dtype(dtype).type
+    sixth, twelfth = kind(1 / 6), kind(1 / 12)
 
     def by_weights(by_points, strip, by_weight):  # type: ignore[no-untyped-def]
-        kind = by_weight.dtype.type
-        sixth, twelfth = kind(1 / 6), kind(1 / 12)
         for i in range(a):
             for k in range(_SIX):
                 for c in range(b):
@@ -97,4 +94,4 @@ def by_weights(channels: int, maps: int, width: int) -> Any:
                 for k in range(_NINE):
                     by_weight[(c * a + i) * _NINE + k] = strip[(_BEHIND + k) * b + c]
 
-    return compiled(by_weights)
+    return by_weights

@@ -6,28 +6,27 @@ of 2 x 2, is taken on the way.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from raysim.training.networks.compiled import by_address, compiled, inlined
-from raysim.training.networks.winograd.points import TILE, plane
-from raysim.training.networks.winograd.pooling import largest
-from raysim.training.networks.winograd.sixes import put_six, six_of
+from raysim.training.loops.winograd.points import TILE, plane
+from raysim.training.loops.winograd.pooling import largest
+from raysim.training.loops.winograd.sixes import put_six, six_of
+from raysim.training.loops.writing import called, inlined
 
 _F, _real, _u = np.float32, np.float64, np.uint64  # without a sign, see winograd.inputs
 _2, _4, _8 = _F(2), _F(4), _F(8)
 _ZERO, _TWO, _THREE, _FOUR, _SIX = (_u(k) for k in (0, 2, 3, 4, 6))
 
 
-@compiled
+@called
 def _a_transposed(m0, m1, m2, m3, m4, m5):  # type: ignore[no-untyped-def]
     near, less, far, wide = m1 + m2, m1 - m2, m3 + m4, m3 - m4
     return m0 + near + far, less + _2 * wide, near + _4 * far, less + _8 * wide + m5
 
 
-@compiled
+@called
 def _a(g0, g1, g2, g3):  # type: ignore[no-untyped-def]
     even, odd, near, far = g0 + g2, g1 + g3, g0 + _4 * g2, _2 * g1 + _8 * g3
     return g0, even + odd, even - odd, near + far, near - far, g3
@@ -65,7 +64,7 @@ def _points(room, line, columns, strip, tiles, to, point, channels, by_bias):  #
             _six_of_four(strip, k * channels, _SIX * channels, tiles, at, _SIX * point, channels)
 
 
-@compiled
+@called
 def _shares(zero, factor, shift, y0, y1, y2, y3, by_best):  # type: ignore[no-untyped-def]
     """``by_best`` for the first of the four whose norm is largest, and ``zero`` for the others."""
     second, fourth, lower = largest(factor, shift, y0, y1, y2, y3)
@@ -78,8 +77,7 @@ def _shares(zero, factor, shift, y0, y1, y2, y3, by_best):  # type: ignore[no-un
     )
 
 
-@lru_cache
-def outputs(wide: int, channels: int, places: int, dtype: Any) -> Any:
+def outputs(wide: int, channels: int, places: int, dtype: str) -> Any:
     """``(tiles, bias, low, high, room, strip, y, sums)``: store ``max(A' m A + bias, 0)`` in ``y``.
 
     Each channel's are added to ``sums``, and behind these their squares, in float64.
@@ -109,11 +107,10 @@ def outputs(wide: int, channels: int, places: int, dtype: Any) -> Any:
                     sums[c] += (d0 + d1) + (d2 + d3)
                     sums[C + c] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
 
-    return by_address(outputs, "aannaaar", dtype)
+    return outputs
 
 
-@lru_cache
-def by_outputs(wide: int, channels: int, places: int, dtype: Any) -> Any:
+def by_outputs(wide: int, channels: int, places: int, dtype: str) -> Any:
     """``(by_norm, y, of_norm, low, high, room, strip, tiles, by_bias)``: store the derivatives by its tiles.
 
     Those by its bias are added to ``by_bias``, in float64. Those by ``y`` are ``slope by_norm + bend y + shift``;
@@ -134,14 +131,13 @@ def by_outputs(wide: int, channels: int, places: int, dtype: Any) -> Any:
             _points(room, line, columns, strip, tiles, to, point, C, by_bias)
             to += columns * C
 
-    return by_address(by_outputs, "aaannaaar", dtype)
+    return by_outputs
 
 
-@lru_cache
-def by_pooled(wide: int, channels: int, places: int, dtype: Any) -> Any:
+def by_pooled(wide: int, channels: int, places: int, dtype: str) -> Any:
     """As :func:`by_outputs`, of norms that are pooled: ``by_norm`` is that by the pooled ones.
 
-    ``of_norm`` has each channel's factor and shift of :mod:`raysim.training.networks.winograd.pooling` besides.
+    ``of_norm`` has each channel's factor and shift of :mod:`raysim.training.loops.winograd.pooling` besides.
     """
     C, line, columns = _u(channels), _u(wide * channels), _u(wide // TILE)
     point, nothing = _u(plane(places, channels)), np.dtype(dtype).type(0)
@@ -167,4 +163,4 @@ def by_pooled(wide: int, channels: int, places: int, dtype: Any) -> Any:
             _points(room, line, columns, strip, tiles, to, point, C, by_bias)
             to += columns * C
 
-    return by_address(by_pooled, "aaannaaar", dtype)
+    return by_pooled

@@ -6,18 +6,17 @@ shift.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from raysim.training.networks.compiled import compiled, inlined
+from raysim.training.loops.writing import called, inlined
 
 _real, _u = np.float64, np.uint64  # without a sign, see winograd.inputs
 _TWO = _u(2)
 
 
-@compiled
+@called
 def largest(factor, shift, y0, y1, y2, y3):  # type: ignore[no-untyped-def]
     """Where the largest norm of 2 x 2 is, of equal ones the first: in the second column of each line, and below?"""
     v0, v1, v2, v3 = factor * y0 + shift, factor * y1 + shift, factor * y2 + shift, factor * y3 + shift
@@ -33,14 +32,13 @@ def _best(y, q, below, channels, factor, shift):  # type: ignore[no-untyped-def]
     return (y3 if fourth else y2) if lower else (y1 if second else y0)
 
 
-@lru_cache
 def pool(wide: int, channels: int) -> Any:
-    """``(y, of_norm, pooled)``: store the largest norm of each 2 x 2."""
+    """``(y, of_norm, pooled, rows)``: store the largest norm of each 2 x 2 of so many rows of these."""
     C, line, columns = _u(channels), _u(wide * channels), _u(wide // 2)
 
-    def pool(y, of_norm, pooled):  # type: ignore[no-untyped-def]
+    def pool(y, of_norm, pooled, rows):  # type: ignore[no-untyped-def]
         to = _u(0)
-        for i in range(_u(len(y)) // (_TWO * line)):
+        for i in range(rows):
             for j in range(columns):
                 start = _TWO * (i * line + j * C)
                 for c in range(C):
@@ -48,20 +46,19 @@ def pool(wide: int, channels: int) -> Any:
                     pooled[to + c] = f * _best(y, start + c, line, C, f, s) + s
                 to += C
 
-    return compiled(pool)
+    return pool
 
 
-@lru_cache
 def by_pool(wide: int, channels: int) -> Any:
-    """``(by_pooled, y, of_norm, sums)``: each channel's sum of the derivatives by the norm, in float64.
+    """``(by_pooled, y, of_norm, sums, rows)``: each channel's sum of the derivatives by the norm, in float64.
 
     Behind these are the sums of their products with ``y``. Sums are added.
     """
     C, line, columns = _u(channels), _u(wide * channels), _u(wide // 2)
 
-    def by_pool(by_pooled, y, of_norm, sums):  # type: ignore[no-untyped-def]
+    def by_pool(by_pooled, y, of_norm, sums, rows):  # type: ignore[no-untyped-def]
         at = _u(0)
-        for i in range(_u(len(y)) // (_TWO * line)):
+        for i in range(rows):
             for j in range(columns):
                 start = _TWO * (i * line + j * C)
                 for c in range(C):
@@ -70,4 +67,4 @@ def by_pool(wide: int, channels: int) -> Any:
                     sums[C + c] += g * _real(_best(y, start + c, line, C, of_norm[c], of_norm[C + c]))
                 at += C
 
-    return compiled(by_pool)
+    return by_pool

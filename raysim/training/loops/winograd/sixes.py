@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.training.networks.compiled import inlined
+from raysim.training.loops.writing import inlined
 
 _TWO, _THREE, _FOUR, _FIVE = (np.uint64(k) for k in (2, 3, 4, 5))  # without a sign, see winograd.inputs
 

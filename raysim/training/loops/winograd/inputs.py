@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from raysim.training.networks.compiled import by_address, compiled, inlined
-from raysim.training.networks.winograd.points import TILE, plane
-from raysim.training.networks.winograd.sixes import put_six, six_of
+from raysim.training.loops.winograd.points import TILE, plane
+from raysim.training.loops.winograd.sixes import put_six, six_of
+from raysim.training.loops.writing import called, inlined
 
 _F, _real, _u = np.float32, np.float64, np.uint64
 _2, _4, _5 = _F(2), _F(4), _F(5)
@@ -17,13 +16,13 @@ _2, _4, _5 = _F(2), _F(4), _F(5)
 _ZERO, _ONE, _TWO, _THREE, _FOUR, _FIVE, _SIX = (_u(k) for k in range(7))
 
 
-@compiled
+@called
 def _b_transposed(d0, d1, d2, d3, d4, d5):  # type: ignore[no-untyped-def]
     even, odd, near, far = d4 - _4 * d2, d3 - _4 * d1, d4 - d2, _2 * (d3 - d1)
     return _4 * d0 - _5 * d2 + d4, even + odd, even - odd, near + far, near - far, _4 * d1 - _5 * d3 + d5
 
 
-@compiled
+@called
 def _b(v0, v1, v2, v3, v4, v5):  # type: ignore[no-untyped-def]
     near, less, far, wide = v1 + v2, v1 - v2, v3 + v4, v3 - v4
     return (
@@ -52,8 +51,7 @@ def _add_line(given, start, apart, into, to, step, channels):  # type: ignore[no
         put_six((w0 + v0, w1 + v1, w2 + v2, w3 + v3, w4 + v4, w5 + v5), into, to + c, step)
 
 
-@lru_cache
-def inputs(high: int, wide: int, given: int, channels: int, places: int, normed: bool, dtype: Any) -> Any:
+def inputs(high: int, wide: int, given: int, channels: int, places: int, normed: bool, dtype: str) -> Any:
     """``(x, of_norm, low, high, room, strip, tiles)``: store ``B' d B`` of the tiles of ``x``, padded by zeros.
 
     - ``x``: images of ``high x wide x given``; ``tiles`` have ``channels``, which may be more: these are zero.
@@ -103,11 +101,10 @@ def inputs(high: int, wide: int, given: int, channels: int, places: int, normed:
                     _line(_b_transposed, strip, k * C, _SIX * C, tiles, to + k * point, _SIX * point, C)
                 to += C
 
-    return by_address(inputs, "aannaaa", dtype)
+    return inputs
 
 
-@lru_cache
-def by_inputs(high: int, wide: int, channels: int, places: int, normed: bool, dtype: Any) -> Any:
+def by_inputs(high: int, wide: int, channels: int, places: int, normed: bool, dtype: str) -> Any:
     """``(by_tiles, x, low, high, room, strip, by_x, sums)``: store the derivatives by what :func:`inputs` transformed.
 
     All rows of an image come in order, with one ``room``. If that was ``normed``, each channel's derivatives are added
@@ -150,4 +147,4 @@ def by_inputs(high: int, wide: int, channels: int, places: int, normed: bool, dt
                             sums[c] += (d0 + d1) + (d2 + d3)
                             sums[C + c] += (d0 * x0 + d1 * x1) + (d2 * x2 + d3 * x3)
 
-    return by_address(by_inputs, "aannaaar", dtype)
+    return by_inputs
