@@ -86,9 +86,8 @@ def test_what_has_changed_before_its_derivative_is_noticed(make: Make) -> None:
         derivative(y, x)
 
 
-@pytest.mark.parametrize("make", [convolution, recurrence])
-def test_memory_is_given_back_with_the_derivatives(make: Make) -> None:
-    call, x = given(make)
+def test_images_are_given_back_with_the_derivatives() -> None:
+    call, x = given(convolution)
     derivative(call(x).sum(), x)  # what is compiled or kept for later calls
     tracemalloc.start()
     try:
@@ -98,5 +97,6 @@ def test_memory_is_given_back_with_the_derivatives(make: Make) -> None:
         left, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held > 2 * 10**4
-    assert left < held / 4
+    images = 2 * 4 * 16 * 4 * 8 * 8  # two layers, float32, 16 of 4 maps of 8 x 8
+    assert held > images
+    assert left < held - 0.9 * images

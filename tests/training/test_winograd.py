@@ -61,8 +61,8 @@ def results(dtype: Any) -> list[Array]:
         for a, b in ((channels, 20), (20, 17))
     ]
     arithmetic = chain(8, 12, (channels, 20, 17), np.dtype(dtype))
-    pooled, kept = arithmetic.forward(x, parameters, [1e-5, 1e-3])
-    by_x, by_parameters = arithmetic.backward(by_pooled, kept, parameters, True)
+    pooled, images, norms = arithmetic.forward(x, parameters, [1e-5, 1e-3])
+    by_x, by_parameters = arithmetic.backward(by_pooled, images, norms, parameters, True)
     assert by_x is not None
     return [pooled, by_x, *(array for own in by_parameters for array in own)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +17,8 @@ from torch import Tensor, nn
 from raysim.training.loops.winograd.points import TILE
 from raysim.training.networks.numpy_layers import NumpyLayer
 from raysim.training.networks.once import differentiable_once
-from raysim.training.networks.winograd.chain import Kept, Parameters, chain
+from raysim.training.networks.winograd.chain import Parameters, chain
 from raysim.training.networks.written import Array
-
-OfLayer = TypeVar("OfLayer", Parameters, Kept)
 
 
 class NormedConvolution(nn.Module):
@@ -49,23 +47,27 @@ class PooledConvolutions(NumpyLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images ``[b, channels, H, W]``, channels last in memory, to ``[b, maps, H / 2, W / 2]``."""
-        if torch.is_grad_enabled() and self.computes_by_numpy() and self._for_winograd(x):
-            result: Tensor = Winograd.apply(x, self, *self.parameters())  # type: ignore[no-untyped-call]
-            return result
+        if torch.is_grad_enabled() and self.computes_by_numpy():
+            parameters = list(self.parameters())
+            if self._for_winograd(x, parameters):
+                result: Tensor = Winograd.apply(x, self, *parameters)  # type: ignore[no-untyped-call]
+                return result
         for layer in self.layers:
             x = layer(x)
         return nn.functional.max_pool2d(x, 2)
 
-    def _for_winograd(self, x: Tensor) -> bool:
-        """Whether :class:`Winograd` takes ``x`` and the norms as they are. Others are torch's to compute or refuse."""
-        norms = self.norms()
+    def _for_winograd(self, x: Tensor, parameters: Sequence[Tensor]) -> bool:
+        """Whether :class:`Winograd` takes ``x`` and the layers as they are. Others are torch's to compute or refuse."""
         return (
-            {x.dtype, *(parameter.dtype for parameter in self.parameters())} in ({torch.float32}, {torch.float64})
+            x.dtype in (torch.float32, torch.float64)
+            and all(parameter.dtype == x.dtype for parameter in parameters)
             and x.dim() == 4
             and x.shape[1] == self.channels[0]
             and x.shape[2] % TILE == x.shape[3] % TILE == 0 < x.numel()
-            and all(norm.training and norm.affine and norm.track_running_stats for norm in norms)
-            and all(norm.momentum is not None for norm in norms)
+            and all(
+                norm.training and norm.affine and norm.track_running_stats and norm.momentum is not None
+                for norm in self.norms()
+            )
         )
 
     def norms(self) -> list[nn.BatchNorm2d]:
@@ -84,23 +86,23 @@ class Winograd(torch.autograd.Function):
         """See the class."""
         images, norms = _channels_last(x), module.norms()
         arithmetic = chain(*images.shape[1:3], module.channels, images.dtype)
-        pooled, kept = arithmetic.forward(images, _by_layer(Parameters, parameters), [norm.eps for norm in norms])
+        pooled, (_, *made), kept = arithmetic.forward(images, _by_layer(parameters), [norm.eps for norm in norms])
         for norm, of in zip(norms, kept, strict=True):
             follow(norm, of.mean, of.variance, of.rows)
-        ctx.arithmetic = arithmetic
+        ctx.arithmetic, ctx.norms = arithmetic, kept
         # torch sees what changes until the derivatives are taken, and then lets go of all.
-        ctx.save_for_backward(x, *parameters, *(torch.from_numpy(array) for of in kept for array in of))
+        ctx.save_for_backward(x, *parameters, *map(torch.from_numpy, made))
         return _channels_first(pooled)
 
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients by all that ``forward`` is given, but the module."""
-        (_, *saved), (by_needed, _, *of_parameters) = ctx.saved_tensors, ctx.needs_input_grad
+        (x, *saved), (by_needed, _, *of_parameters) = ctx.saved_tensors, ctx.needs_input_grad
         count = len(of_parameters)
-        kept, parameters = _by_layer(Kept, saved[count:]), _by_layer(Parameters, saved[:count])
+        images, parameters = [_channels_last(x), *(y.numpy() for y in saved[count:])], _by_layer(saved[:count])
         by_pooled = _channels_last(gradients[0])
-        by_images, by_layer = ctx.arithmetic.backward(by_pooled, kept, parameters, by_needed)
+        by_images, by_layer = ctx.arithmetic.backward(by_pooled, images, ctx.norms, parameters, by_needed)
         results = (torch.from_numpy(part.astype(by_pooled.dtype, copy=False)) for own in by_layer for part in own)
         return None if by_images is None else _channels_first(by_images), None, *results
 
@@ -126,7 +128,7 @@ def _channels_first(images: Array) -> Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2)
 
 
-def _by_layer(kind: type[OfLayer], tensors: Sequence[Tensor]) -> list[OfLayer]:
+def _by_layer(parameters: Sequence[Tensor]) -> list[Parameters]:
     # Loops read memory as it lies: it must have the order of the axes.
-    arrays, each = [np.ascontiguousarray(tensor.detach().numpy()) for tensor in tensors], len(kind._fields)
-    return [kind(*arrays[k : k + each]) for k in range(0, len(arrays), each)]
+    arrays = [np.ascontiguousarray(parameter.detach().numpy()) for parameter in parameters]
+    return [Parameters(*arrays[k : k + 4]) for k in range(0, len(arrays), 4)]

@@ -135,18 +135,16 @@ class Recurrence(torch.autograd.Function):
                 np.multiply(output, t, sent)
                 if dropped is not None and s + 1 < steps:
                     np.multiply(sent, dropped, sent)
-        ctx.late = late
-        arrays = (torch.from_numpy(array) for array in (kept, squashed, hidden, starts))
-        ctx.save_for_backward(*arrays, *tensors[1::2], None if drop is None else torch.from_numpy(drop))
+        ctx.kept = kept, squashed, hidden, late, drop, starts
+        ctx.save_for_backward(*tensors[1::2])
         return tuple(torch.from_numpy(hidden[steps, :, k].T.copy()).to(t.device) for k, t in enumerate(tensors[::2]))
 
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients by inputs and matrices, member after member."""
-        *saved, dropping = ctx.saved_tensors
-        kept, squashed, hidden, starts, *matrices = (_array(tensor) for tensor in saved)
-        late, drop = ctx.late, None if dropping is None else _array(dropping)
+        kept, squashed, hidden, late, drop, starts = ctx.kept
+        matrices = [_array(tensor) for tensor in ctx.saved_tensors]
         steps, H, G, rows = squashed.shape
         o, i, f, g, cells = (kept[:steps, k * H : (k + 1) * H] for k in range(5))
         # Of each step: the forget gate; how the gates' sums follow the cell (candidate, input, forget) and the hidden

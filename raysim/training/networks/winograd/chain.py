@@ -29,28 +29,21 @@ class Parameters(NamedTuple):
     """Likewise."""
 
 
-class Kept(NamedTuple):
-    """What is kept of a layer's forward pass."""
+class Norms(NamedTuple):
+    """The batch norms of the images that a layer is given, and of those that it gives."""
 
-    x: Array
-    """The images ``[n, H, W, channels]`` that it was given, without their norm if they have one."""
     of_x: Array
-    """Each channel's factor of that norm, then each one's shift; empty if they have none."""
-    y: Array
-    """``max(convolution, 0)``, ``[n, H, W, maps]``."""
+    """Each channel's factor of the former, then each one's shift; empty if they have none."""
     of_y: Array
-    """Factors and shifts of its norm."""
+    """Factors and shifts of the latter."""
     mean: Array
-    """Of each map of ``y``, in float64."""
+    """Of each map that it gives, in float64."""
     variance: Array
     """Likewise."""
     deviation: Array
     """The root of the variance and of what batch norm adds to it."""
-
-    @property
-    def rows(self) -> int:
-        """How many numbers of a map are normed together."""
-        return self.y.size // len(self.mean)
+    rows: int
+    """How many numbers of a map are normed together."""
 
 
 class Chain:
@@ -60,39 +53,47 @@ class Chain:
         last = len(channels) - 2
         self._layers = [Layer(high, wide, a, b, k > 0, k == last, dtype) for k, (a, b) in enumerate(pairwise(channels))]
 
-    def forward(self, x: Array, parameters: Sequence[Parameters], eps: Sequence[float]) -> tuple[Array, list[Kept]]:
-        """Images ``[n, H, W, channels]`` to pooled norms ``[n, H / 2, W / 2, maps]``; and what is kept of each layer.
+    def forward(
+        self, x: Array, parameters: Sequence[Parameters], eps: Sequence[float]
+    ) -> tuple[Array, list[Array], list[Norms]]:
+        """Images ``x [n, H, W, channels]`` to pooled norms ``[n, H / 2, W / 2, maps]``.
 
-        ``eps`` is added to the variances of each.
+        Then ``x``, and of each layer ``max(convolution, 0)``, ``[n, H, W, maps]``; and its norms. ``eps`` is added to
+        the variances of each.
         """
-        of_x, kept = np.empty(0, x.dtype), []
+        of_x, images, norms = np.empty(0, x.dtype), [x], []
         for layer, own, added in zip(self._layers, parameters, eps, strict=True):
-            y, mean, variance = layer.forward(x, of_x, own.weight, own.bias)
+            y, mean, variance = layer.forward(images[-1], of_x, own.weight, own.bias)
             deviation = np.sqrt(variance + added)
             factor = own.scale / deviation
             of_y = np.concatenate([factor, own.shift - factor * mean]).astype(y.dtype)
-            kept.append(Kept(x, of_x, y, of_y, mean, variance, deviation))
-            x, of_x = y, of_y
-        return self._layers[-1].pool(x, of_x), kept
+            images.append(y)
+            norms.append(Norms(of_x, of_y, mean, variance, deviation, y.size // len(mean)))
+            of_x = of_y
+        return self._layers[-1].pool(images[-1], of_x), images, norms
 
     def backward(
-        self, by_pooled: Array, kept: Sequence[Kept], parameters: Sequence[Parameters], by_images: bool
+        self,
+        by_pooled: Array,
+        images: Sequence[Array],
+        norms: Sequence[Norms],
+        parameters: Sequence[Parameters],
+        by_images: bool,
     ) -> tuple[Array | None, list[Parameters]]:
-        """The gradients by the images, if ``by_images``, and by each layer's parameters."""
-        last = kept[-1]
-        by_norm, sums = by_pooled, self._layers[-1].by_pool(by_pooled, last.y, last.of_y)
+        """The gradients by ``x``, if ``by_images``, and by each layer's parameters."""
+        by_norm, sums = by_pooled, self._layers[-1].by_pool(by_pooled, images[-1], norms[-1].of_y)
         results = []
         for k, layer in reversed(list(enumerate(self._layers))):
-            own, given = parameters[k], kept[k]
+            own, given, x, y = parameters[k], norms[k], images[k], images[k + 1]
             by_shift, products = sums
             by_scale = (products - given.mean * by_shift) / given.deviation
             # The derivative by y is linear in that by its norm and in y.
             slope = own.scale / given.deviation
             bend = -slope * by_scale / (given.rows * given.deviation)
             line = slope, bend, -slope * by_shift / given.rows - bend * given.mean
-            of_norm = np.concatenate([*line, given.of_y]).astype(given.y.dtype)
+            of_norm = np.concatenate([*line, given.of_y]).astype(y.dtype)
             by_norm, sums, by_weight, by_bias = layer.backward(
-                by_norm, of_norm, given.x, given.of_x, given.y, own.weight, by_images or k > 0
+                by_norm, of_norm, x, given.of_x, y, own.weight, by_images or k > 0
             )
             results.append(Parameters(by_weight, by_bias, by_scale, by_shift))
         return by_norm if by_images else None, results[::-1]
