@@ -7,7 +7,8 @@ weights fit the second-level cache, several hospitals' do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
 
 Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out]) for each layer, the first one first
 
-BLOCK = 512
-"""Rows in a product for many hospitals: a size at which OpenBLAS is near its best."""
+BLOCK = 64
+"""Rows of many hospitals whose outputs are computed at once: they stay in a core's cache from layer to layer."""
+BLOCKS = 16
+"""Blocks whose rows are converted at once."""
 
 
 @dataclass(frozen=True)
@@ -120,13 +123,28 @@ class MlpModel(DenseLayers):
 
     def _logits_in_blocks(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """As ``logits``, ``BLOCK`` rows at a time; the last block is filled up with zeros."""
-        outputs = np.empty(len(X), self._dtype)
-        for low in range(0, len(X), BLOCK):
-            rows = X[low : low + BLOCK]
-            if len(rows) < BLOCK:
-                rows = np.concatenate([rows, np.zeros((BLOCK - len(rows), X.shape[1]), X.dtype)])
-            outputs[low : low + BLOCK] = self.logits(theta, rows)[: len(X) - low]
-        return outputs
+        theta, logits = np.ascontiguousarray(theta, self._dtype), np.empty(len(X), self._dtype)
+        with self._passes() as passes, np.errstate(all="ignore"):
+            passes.begin(theta, theta)
+            for low in range(0, len(X), BLOCKS * BLOCK):
+                rows = np.ascontiguousarray(X[low : low + BLOCKS * BLOCK], self._dtype)
+                n = len(rows)
+                if n % BLOCK:
+                    rows = np.concatenate([rows, np.zeros((-n % BLOCK, X.shape[1]), self._dtype)])
+                of_rows = np.empty(len(rows), self._dtype)
+                for begin in range(0, len(rows), BLOCK):
+                    outputs = passes.outputs(rows, begin, begin + BLOCK)
+                    of_block = outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
+                    of_rows[begin : begin + BLOCK] = of_block
+                logits[low : low + n] = of_rows[:n]
+        return logits
+
+    @contextmanager
+    def _passes(self) -> Iterator[Passes]:
+        """Memory for passes, which the next call uses again."""
+        passes = self._idle.pop() if self._idle else Passes(self._widths, self._dtype, self._loss)
+        yield passes
+        self._idle.append(passes)
 
     def as_module(self, theta: Vector) -> nn.Module:
         """See :class:`raysim.training.base.Exportable`."""
@@ -174,14 +192,14 @@ class MlpModel(DenseLayers):
         """LocalSGD for each task in turn, ``[len(tasks), P]``."""
         n, _ = largest(tasks, optimizer.batch_size)
         buffer = np.empty((filled(n), self._pairs[0][0]), self._dtype)
-        passes = self._idle.pop() if self._idle else Passes(self._widths, self._dtype, self._loss)
+        with self._passes() as passes:
 
-        def descend(task: Task, theta: Vector) -> None:
-            self._descend(task, optimizer, theta, buffer, passes)
+            def descend(task: Task, theta: Vector) -> None:
+                self._descend(task, optimizer, theta, buffer, passes)
 
-        trained = one_by_one(tasks, self.layout.size, self._dtype, descend)
-        if optimizer.batch_size:  # memory for whole hospitals may be large: it is given back
-            self._idle.append(passes)
+            trained = one_by_one(tasks, self.layout.size, self._dtype, descend)
+            if not optimizer.batch_size:
+                passes.give_back()  # memory for whole hospitals may be large
         return trained
 
     def __getstate__(self) -> dict[str, Any]:
@@ -263,6 +281,8 @@ def rows_may_move(widths: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     rng = np.random.default_rng(0)
     model = MlpModel(widths, "default", dtype.name)
     theta, X = model.initial(rng).astype(dtype), rng.standard_normal((BLOCK, widths[0])).astype(dtype)
-    outputs = model.logits(theta, X)
+    outputs = model._logits_in_blocks(theta, X)
     moves = [2**k for k in range(BLOCK.bit_length() - 1)]
-    return all(np.array_equal(np.roll(outputs, by, 0), model.logits(theta, np.roll(X, by, 0))) for by in moves)
+    return all(
+        np.array_equal(np.roll(outputs, by, 0), model._logits_in_blocks(theta, np.roll(X, by, 0))) for by in moves
+    )

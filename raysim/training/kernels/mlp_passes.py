@@ -65,6 +65,10 @@ class Passes:
         self._at_activations, self._at_residuals, self._at_room = (part.ctypes.data for part in memory)
         self._batches: dict[int, _Batch] = {}
 
+    def give_back(self) -> None:
+        """Give the memory for batches back."""
+        self._allocate(0)
+
     def _batch(self, b: int) -> _Batch:
         if b > self._most:
             self._allocate(b)
@@ -95,6 +99,15 @@ class Passes:
         """Go on with the parameters ``theta [P]``, whose steps change ``target [P]``."""
         self._at_theta, self._at_target = theta.ctypes.data, target.ctypes.data
 
+    def outputs(self, rows: NDArray[Any], low: int, high: int) -> NDArray[Any]:
+        """Fill the activations of the batch ``rows[low:high]``; returns the last layer's ``[b, C]``."""
+        if rows is not self._rows:
+            self._rows, self._at_rows = rows, rows.ctypes.data
+        self._now = memory = self._batch(high - low)
+        self._at_batch = self._at_rows + low * rows.strides[0]
+        self._forward(memory.at, self._at_factors, self._at_theta, self._at_batch, self._at_activations)
+        return memory.layers[-1].outputs
+
     def forward(
         self, rows: NDArray[Any], low: int, high: int, labels: NDArray[Any], weights: NDArray[Any] | None = None
     ) -> None:
@@ -103,12 +116,8 @@ class Passes:
         The batch is ``rows[low:high]``. Each row's loss counts ``weights [b]`` times; once where None. Rows behind
         those that have ``labels [b]`` only fill up the batch: their residuals are zeros.
         """
-        if rows is not self._rows:
-            self._rows, self._at_rows = rows, rows.ctypes.data
-        self._now = memory = self._batch(high - low)
-        self._at_batch = self._at_rows + low * rows.strides[0]
-        self._forward(memory.at, self._at_factors, self._at_theta, self._at_batch, self._at_activations)
-        _, z, last = memory.layers[-1]
+        z = self.outputs(rows, low, high)
+        last = self._now.layers[-1].residuals
         if len(labels) < high - low:
             last[len(labels) :] = 0
             last, z = last[: len(labels)], z[: len(labels)]
