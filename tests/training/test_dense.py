@@ -41,6 +41,28 @@ def test_outputs_and_gradients_are_those_of_linear(needed: bool) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize(
+    "x", [torch.ones(4, 5), torch.ones(4, 6).double(), torch.ones(5).double(), torch.ones(2, 3, 5).double()]
+)
+def test_what_is_no_batch_is_computed_or_refused_by_torch(x: Tensor) -> None:
+    ours, plain, _ = layers()
+    said = []
+    with by_numpy(ours, True):
+        for layer in (ours, plain):
+            try:
+                said.append(layer(x).tolist())
+            except RuntimeError as error:
+                said.append(str(error))
+    assert said[0] == said[1]
+
+
+def test_a_layer_without_bias_has_none() -> None:
+    ours = Dense(5, 3, bias=False)
+    x = torch.ones(4, 5)
+    with by_numpy(ours, True):
+        assert torch.equal(ours(x), x @ ours.weight.T)
+
+
 def test_numpy_computes_for_the_while_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, _, x = layers()
     called = []

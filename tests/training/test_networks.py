@@ -204,6 +204,12 @@ def test_a_rate_of_one_leaves_nothing(n: int, dtype: torch.dtype) -> None:
     assert torch.equal(Dropout(1.0)(x), nn.Dropout(1.0)(x))
 
 
+@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
+def test_a_rate_that_is_no_probability_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match=f"a probability, not {rate}"):
+        Dropout(rate)
+
+
 @lengths
 def test_masks_in_float16_are_those_of_float32(n: int) -> None:
     drawn = []

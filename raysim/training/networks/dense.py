@@ -20,11 +20,19 @@ class Dense(NumpyLayer, nn.Linear):
     """``nn.Linear``; in a visit's loop on a CPU (:func:`by_numpy`) with the products of :class:`Product`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x [b, in]`` times the matrix, plus the bias: ``[b, out]``."""
-        if self.computes_by_numpy():
+        """``x [b, in]`` times the matrix, plus the bias: ``[b, out]``. Other ``x`` are torch's to compute or refuse."""
+        if self.computes_by_numpy() and self._for_product(x):
             product: Tensor = Product.apply(x, self.weight)  # type: ignore[no-untyped-call]
             return product + self.bias
         return super().forward(x)
+
+    def _for_product(self, x: Tensor) -> bool:
+        return (
+            x.dtype == self.weight.dtype in (torch.float32, torch.float64)
+            and x.dim() == 2
+            and x.shape[1] == self.in_features
+            and self.bias is not None
+        )
 
 
 class Product(torch.autograd.Function):

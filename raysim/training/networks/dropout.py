@@ -15,10 +15,15 @@ _HALVES, _COMPILED = (torch.bfloat16, torch.float16), (torch.float32, torch.floa
 
 
 class Dropout(nn.Module):
-    """Zero with probability ``rate``, else divided by ``1 - rate``, in training; the identity in evaluation."""
+    """Zero with probability ``rate``, else divided by ``1 - rate``, in training; the identity in evaluation.
+
+    Raises ``ValueError`` for a rate below 0 or above 1.
+    """
 
     def __init__(self, rate: float) -> None:
         super().__init__()
+        if not 0 <= rate <= 1:
+            raise ValueError(f"a rate of dropout is a probability, not {rate}")
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
