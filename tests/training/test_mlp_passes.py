@@ -11,6 +11,8 @@ from raysim.training import products
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels import mlp_passes
 from raysim.training.kernels.mlp import MlpModel
+from raysim.training.kernels.mlp_passes import Passes
+from raysim.training.losses import LOG_LOSS
 from raysim.training.products import LEAST_PIECE, SMALL, cut
 
 WIDTHS = (7, 64, 48, 2)
@@ -76,3 +78,25 @@ def test_a_product_in_pieces_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> No
 def test_nothing_is_cut_where_small_products_are_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "has_small_products", lambda: False)
     assert cut(128, 256, 32) == (1, 128, 32)
+
+
+@pytest.mark.parametrize(
+    ("rows", "theta"),
+    [
+        (np.ones((4, 3)), np.ones(12)),
+        (np.ones((4, 2), np.float32), np.ones(12)),
+        (np.ones((2, 4)).T, np.ones(12)),
+        (np.ones((4, 2)), np.ones(13)),
+        (np.ones((4, 2)), np.ones(12, np.float32)),
+        (np.ones((4, 2)), np.ones(24)[::2]),
+    ],
+)
+def test_memory_that_is_not_as_it_is_read_is_refused(rows: np.ndarray, theta: np.ndarray) -> None:
+    passes = Passes((2, 2, 2), np.dtype(np.float64), LOG_LOSS)
+
+    def outputs() -> None:
+        passes.begin(theta, theta)
+        passes.outputs(rows, 0, 4)
+
+    with pytest.raises(ValueError, match="one after the other are needed"):
+        outputs()

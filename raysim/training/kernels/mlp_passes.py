@@ -43,6 +43,7 @@ class Passes:
 
     def __init__(self, widths: Sequence[int], dtype: np.dtype[Any], loss: str) -> None:
         self._loss, self._widths, self._dtype = loss, tuple(widths), dtype
+        self._size = sum((a + 1) * b for a, b in pairwise(widths))
         self._sums = BLAS[dtype].gemv
         self._blas = blas("gemm", dtype)
         loops = {"forward": "iaaaa", "backward": "iaaaan", "returned": "iaaan", "masked": "iaaan", "step": "iaaaaaa"}
@@ -97,12 +98,19 @@ class Passes:
 
     def begin(self, theta: Vector, target: Vector) -> None:
         """Go on with the parameters ``theta [P]``, whose steps change ``target [P]``."""
-        self._at_theta, self._at_target = theta.ctypes.data, target.ctypes.data
+        self._at_theta, self._at_target = (self._address(vector, (self._size,)) for vector in (theta, target))
+
+    def _address(self, array: NDArray[Any], shape: tuple[int, ...]) -> int:
+        """Of an array of this ``shape``, whose memory is read as it lies. Raises ``ValueError`` for another."""
+        if array.shape != shape or array.dtype != self._dtype or not array.flags.c_contiguous:
+            raise ValueError(f"{shape} numbers of {self._dtype.name} one after the other are needed, not {array.shape}")
+        at: int = array.ctypes.data
+        return at
 
     def outputs(self, rows: NDArray[Any], low: int, high: int) -> NDArray[Any]:
         """Fill the activations of the batch ``rows[low:high]``; returns the last layer's ``[b, C]``."""
         if rows is not self._rows:
-            self._rows, self._at_rows = rows, rows.ctypes.data
+            self._rows, self._at_rows = rows, self._address(rows, (len(rows), self._widths[0]))
         self._now = memory = self._batch(high - low)
         self._at_batch = self._at_rows + low * rows.strides[0]
         self._forward(memory.at, self._at_factors, self._at_theta, self._at_batch, self._at_activations)
