@@ -99,19 +99,19 @@ def test_a_perceptron_scores_rows_in_blocks_with_the_bits_that_each_hospital_has
 
 
 def test_rows_are_scored_in_blocks_only_where_a_row_may_move(monkeypatch):
-    logits, dtype = mlp.MlpModel.logits, np.dtype("float64")
+    in_blocks, dtype = mlp.MlpModel._logits_in_blocks, np.dtype("float64")
     mlp.rows_may_move.cache_clear()
-    monkeypatch.setattr(mlp.MlpModel, "logits", lambda self, theta, X: X.sum(1))
+    monkeypatch.setattr(mlp.MlpModel, "_logits_in_blocks", lambda self, theta, X: X.sum(1))
     assert mlp.rows_may_move((3, 4, 2), dtype)
 
     def last_rows_differ(self, theta, X):
         return np.concatenate([X[:-8].sum(1), np.nextafter(X[-8:].sum(1), np.inf)])
 
     mlp.rows_may_move.cache_clear()
-    monkeypatch.setattr(mlp.MlpModel, "logits", last_rows_differ)
+    monkeypatch.setattr(mlp.MlpModel, "_logits_in_blocks", last_rows_differ)
     assert not mlp.rows_may_move((3, 4, 2), dtype)
     assert mlp.MlpModel((3, 4, 2), "default", "float64").logits_of_many is None
-    monkeypatch.setattr(mlp.MlpModel, "logits", logits)
+    monkeypatch.setattr(mlp.MlpModel, "_logits_in_blocks", in_blocks)
     mlp.rows_may_move.cache_clear()
     assert mlp.MlpModel((3, 4, 3), "default", "float64").logits_of_many is None, "of three classes"
 

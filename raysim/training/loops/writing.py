@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba import cfunc, njit, types
@@ -40,16 +41,20 @@ def object_code(loop: Callable[..., Any], given: str, dtype: str) -> bytes:
     pointers = {"a": from_dtype(np.dtype(dtype)), "r": types.float64, "i": types.uint64}
     kinds = {"n": types.uint64} | {letter: types.CPointer(kind) for letter, kind in pointers.items()}
     made = cfunc(types.void(*(kinds[letter] for letter in given)), forceinline=True, **_OPTIONS)(loop)
-    library = made._library
-    needed = [
-        other.name
-        for other in library._final_module.functions
-        if other.is_declaration and not other.name.startswith("llvm.")
-    ]
+    module = llvm.parse_assembly(made.inspect_llvm())
+    defined = [each.name for each in module.functions if not each.is_declaration]
+    needed = [each.name for each in module.functions if each.is_declaration and not each.name.startswith("llvm.")]
     if needed:
         raise RuntimeError(f"{loop.__name__} calls {', '.join(needed)}")
-    code: bytes = made._wrapper_name.encode() + b"\0" + library._get_compiled_object()
+    symbol = next(name for name in defined if name.startswith("cfunc."))
+    code: bytes = symbol.encode() + b"\0" + _machine().emit_object(module)
     return code
+
+
+def _machine() -> Any:
+    """What makes code for this processor."""
+    processor = {"cpu": llvm.get_host_cpu_name(), "features": llvm.get_host_cpu_features().flatten()}
+    return llvm.Target.from_default_triple().create_target_machine(**processor, opt=3, jit=True)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
