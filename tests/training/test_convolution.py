@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from raysim.core.streams import stream
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.modules import visit
-from raysim.training.models import build_model
+from raysim.training.kernels.modules.flat import FlatModule
+from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.networks.convolution import NormedConvolution, PooledConvolutions, Winograd
 from raysim.training.networks.numpy_layers import by_numpy
 
@@ -48,7 +49,7 @@ def passes(module: nn.Module, x: Tensor, needed: bool = True) -> list[Tensor]:
 
 @pytest.mark.parametrize(
     ("n", "high", "wide", "channels"),
-    [(2, 8, 4, (3, 5)), (1, 4, 12, (18, 1)), (67, 8, 4, (16, 6, 5)), (5, 16, 8, (3, 17, 4, 18)), (2, 36, 32, (1, 2))],
+    [(2, 8, 4, (3, 5)), (1, 4, 12, (18, 1)), (67, 8, 4, (16, 6, 5)), (5, 16, 8, (3, 17, 4)), (2, 36, 32, (1, 2))],
 )
 def test_a_step_is_that_of_torchs_layers(n: int, high: int, wide: int, channels: tuple[int, ...]) -> None:
     ours, torchs = layers(channels, torch.float64)
@@ -61,30 +62,30 @@ def test_a_step_is_that_of_torchs_layers(n: int, high: int, wide: int, channels:
 
 
 def test_in_float32_it_is_as_near_to_float64_as_torch() -> None:
-    x = torch.randn(32, 32, 16, 16, dtype=torch.float64)
-    ours, torchs = layers((32, 64, 64), torch.float64)
+    x = torch.randn(32, 16, 8, 4, dtype=torch.float64)
+    ours, torchs = layers((16, 6, 5), torch.float64)
     exact = passes(torchs, x)
     for a, b in zip(passes(ours.float(), x.float()), exact, strict=True):
         assert (a.double() - b).norm() <= 1e-3 * b.double().norm()
 
 
 def test_variances_in_float32_are_nearer_than_torchs_where_means_are_large() -> None:
-    ours, torchs = layers((16, 16), torch.float64)
+    ours, torchs = layers((16, 3), torch.float64)
     for convolution, norm in (ours.layers[0].children(), (torchs[0], torchs[2])):
         assert isinstance(norm, nn.BatchNorm2d)
         nn.init.constant_(convolution.bias, 10_000)
         norm.momentum = 1
-    x = torch.randn(32, 16, 16, 16, dtype=torch.float64)
+    x = torch.randn(512, 16, 4, 4, dtype=torch.float64)
     exact, mine, theirs = (
         passes(module.to(dtype), x.to(dtype))[-3]  # the running variance
         for module, dtype in ((torchs, torch.float64), (ours, torch.float32), (torchs, torch.float32))
     )
-    assert 10 * (mine - exact).norm() < (theirs - exact).norm()
+    assert 4 * (mine - exact).norm() < (theirs - exact).norm()
 
 
 def test_parameters_may_lie_in_memory_in_any_order() -> None:
-    ours, torchs = layers((18, 5), torch.float64)
-    x = torch.randn(7, 18, 8, 4, dtype=torch.float64)
+    ours, torchs = layers((16, 6, 5), torch.float64)
+    x = torch.randn(7, 16, 8, 4, dtype=torch.float64)
     expected = passes(torchs, x)
     ours.to(memory_format=torch.channels_last)
     convolution = ours.layers[0].convolution
@@ -96,8 +97,8 @@ def test_parameters_may_lie_in_memory_in_any_order() -> None:
 
 
 def test_images_without_a_gradient_get_none() -> None:
-    ours, torchs = layers((3, 4, 4), torch.float64)
-    x = torch.randn(3, 3, 4, 8, dtype=torch.float64)
+    ours, torchs = layers((16, 6, 5), torch.float64)
+    x = torch.randn(3, 16, 8, 4, dtype=torch.float64)
     results = passes(ours, x, needed=False), passes(torchs, x, needed=False)
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
@@ -105,12 +106,12 @@ def test_images_without_a_gradient_get_none() -> None:
 
 def test_the_first_of_equals_is_pooled() -> None:
     """Images that are alike everywhere: all norms of a window are equal, and the gradient is that of the first."""
-    ours, torchs = layers((16, 4), torch.float64)
+    ours, torchs = layers((3, 5), torch.float64)
     with torch.no_grad():
         for weight in (ours.layers[0].convolution.weight, torchs[0].weight):
             weight[:, :, [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 0, 2, 0, 1, 2]] = 0
-    x = torch.randint(1, 3, (4, 1, 2, 2), dtype=torch.float64).repeat(1, 16, 4, 4)
-    x = x[:, :, [0, 0, 0, 0, 1, 1, 1, 1]][..., [0, 0, 0, 0, 1, 1, 1, 1]]
+    x = torch.randint(1, 3, (4, 1, 2, 2), dtype=torch.float64).repeat(1, 3, 4, 2)
+    x = x[:, :, [0, 0, 0, 0, 1, 1, 1, 1]][..., [0, 0, 1, 1]]
     for a, b in zip(passes(ours, x), passes(torchs, x), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
@@ -140,7 +141,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_numpy_computes_where_the_layer_trains_alone(calls: list[int]) -> None:
-    layer, x = PooledConvolutions(3, 4), torch.randn(2, 3, 4, 4)
+    layer, x = PooledConvolutions(16, 3), torch.randn(2, 16, 4, 4)
     layer(x)
     with by_numpy(layer, True):
         with torch.no_grad():
@@ -174,10 +175,10 @@ def test_numpy_computes_where_the_layer_trains_alone(calls: list[int]) -> None:
 def test_norms_may_differ(
     change: Callable[[nn.BatchNorm2d], object], made: int, changed: int, calls: list[int]
 ) -> None:
-    ours, torchs = layers((3, 4, 5), torch.float64)
+    ours, torchs = layers((16, 6, 5), torch.float64)
     change(ours.norms()[changed])
     change(torchs[2 + 3 * changed])
-    x = torch.randn(2, 3, 8, 4, dtype=torch.float64)
+    x = torch.randn(2, 16, 8, 4, dtype=torch.float64)
     results = [], []
     for _ in range(2):
         for module, found in zip((ours, torchs), results, strict=True):
@@ -237,8 +238,8 @@ def test_what_torch_refuses_is_refused(shape: tuple[int, ...], dtype: torch.dtyp
 
 
 def test_images_may_change_their_size_and_type_and_layers_be_copied(calls: list[int]) -> None:
-    layer = PooledConvolutions(3, 4)
-    for dtype, shape in ((torch.float32, (2, 3, 4, 8)), (torch.float32, (2, 3, 8, 4)), (torch.float64, (1, 3, 8, 4))):
+    layer = PooledConvolutions(3, 5)
+    for dtype, shape in ((torch.float32, (2, 3, 8, 4)), (torch.float32, (2, 3, 4, 8)), (torch.float64, (1, 3, 8, 4))):
         layer = copy.deepcopy(layer.to(dtype))
         x = torch.randn(*shape).to(dtype)
         plain = copy.deepcopy(layer)
@@ -247,17 +248,29 @@ def test_images_may_change_their_size_and_type_and_layers_be_copied(calls: list[
     assert len(calls) == 3
 
 
+class Small(nn.Module):
+    """Two convolutions and a layer above them."""
+
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.block, self.head = PooledConvolutions(16, 6, 5), nn.Linear(5 * 4 * 2, n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.head(self.block(x.reshape(-1, 16, 8, 4)).flatten(1))
+        return outputs
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_the_network_trains_as_with_torchs_layers(
+def test_a_network_trains_as_with_torchs_layers(
     optimizer: str, calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = build_model("cifar_cnn", 3072, 10, options={"dense": 6}, precision="float64")
+    model = ModuleModel(FlatModule(Small, 512, 10, {}, "default", "cpu", "float64"))
     rng = np.random.default_rng(3)
-    X, y, start = rng.random((9, 3072)), rng.integers(0, 10, 9), model.initial(rng)
+    X, y, start = rng.random((9, 512)), rng.integers(0, 10, 9), model.initial(rng)
     task = Task(X, y, start, [(0.1, start + 1)], 2, 0.001, lambda epoch: stream(1, "batch", epoch))
     (ours,) = model.train([task], Optimizer(optimizer, 0.001, 4))
-    assert len(calls) == 3 * 2 * 2  # blocks, batches of more than one row, epochs
+    assert len(calls) == 2 * 2  # batches of more than one row, epochs
     monkeypatch.setattr(visit, "by_numpy", lambda module, wanted: by_numpy(module, False))
     (torchs,) = model.train([task], Optimizer(optimizer, 0.001, 4))
-    assert len(calls) == 12
+    assert len(calls) == 4
     np.testing.assert_allclose(ours, torchs, rtol=0, atol=1e-6 if optimizer == "adam" else 1e-9)

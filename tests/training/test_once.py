@@ -27,7 +27,7 @@ def layer(made: NumpyLayer) -> Called:
 
 
 def convolution() -> tuple[Called, Tensor]:
-    return layer(PooledConvolutions(3, 4, 4)), torch.randn(16, 3, 8, 8).to(memory_format=torch.channels_last)
+    return layer(PooledConvolutions(16, 4, 3)), torch.randn(160, 16, 4, 4).to(memory_format=torch.channels_last)
 
 
 def dense() -> tuple[Called, Tensor]:
@@ -97,6 +97,6 @@ def test_images_are_given_back_with_the_derivatives() -> None:
         left, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    images = 2 * 4 * 16 * 4 * 8 * 8  # two layers, float32, 16 of 4 maps of 8 x 8
+    images = 4 * 160 * (4 + 3) * 4 * 4  # of float32, 160 of 4 and then 3 maps of 4 x 4
     assert held > images
     assert left < held - 0.9 * images

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.training.loops.writing import at, call, inlined
+from raysim.training.loops.writing import at, call, called
 
 HEAD = ("layers", "rows", "bytes", "product", "turned")
 """How many layers; rows of the batch; bytes of a number; BLAS's product; whether rows are turned before products."""
@@ -25,13 +25,13 @@ _NO, _YES = np.uint64(ord("N")), np.uint64(ord("T"))
 ONE, ZERO, SCALE, KEEP, KEEP_BIAS = _0, _1, _2, _3, _4
 
 
-@inlined
+@called
 def _layer(t, k):  # type: ignore[no-untyped-def]
     """Where a layer's numbers begin."""
     return _HEAD + k * _WIDE
 
 
-@inlined
+@called
 def _multiply(t, f, turn_a, turn_b, shape, factor, a, apart_a, b, apart_b, kept, c, apart_c):  # type: ignore[no-untyped-def]
     """``c = factor a b + kept c`` by BLAS, which takes matrices by columns: ``shape`` is of ``c``, and the sums'."""
     n = t[_LAYERS] * _WIDE + _HEAD
@@ -121,7 +121,7 @@ def masked(t, f, act, res, k):  # type: ignore[no-untyped-def]
     _masked(t, f, act, res, k)
 
 
-@inlined
+@called
 def _returned(t, f, theta, res, k):  # type: ignore[no-untyped-def]
     layer, b, size = _layer(t, k), t[_ROWS], t[_BYTES]
     inputs, outputs, weight = t[layer + _INPUTS], t[layer + _OUTPUTS], t[layer + _WEIGHT]
@@ -144,7 +144,7 @@ def _returned(t, f, theta, res, k):  # type: ignore[no-untyped-def]
         )
 
 
-@inlined
+@called
 def _masked(t, f, act, res, k):  # type: ignore[no-untyped-def]
     layer = _layer(t, k)
     begin, zero = t[layer + _FROM], f[ZERO]
@@ -198,7 +198,7 @@ def step(t, f, act, res, rows, target, room):  # type: ignore[no-untyped-def]
             target[of_all] = keep * target[of_all] + scale * _sum(res, t[layer + _TO] + j * b, b, f[ZERO])
 
 
-@inlined
+@called
 def _sum(numbers, begin, count, zero):  # type: ignore[no-untyped-def]
     """The sum of so many numbers, as eight sums that a processor may compute at once."""
     a = b = c = d = e = f = g = h = zero
