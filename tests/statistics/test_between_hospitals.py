@@ -9,6 +9,7 @@ import pytest
 from scipy.integrate import quad
 
 from raysim.statistics.discrimination.common_curve import common_curve
+from raysim.statistics.meta_analysis import shrinkage
 from raysim.statistics.meta_analysis.between_hospitals import between_hospitals
 from raysim.statistics.meta_analysis.shrinkage import posterior
 from raysim.statistics.meta_analysis.spread import Mean, hartung_knapp, paule_mandel, shrink
@@ -104,6 +105,16 @@ def test_shrunken_estimates_lie_between_the_mean_and_their_own():
     assert shrunken.mean.std() < y.std()
     assert abs(y - shrunken.mean).argmax() == 3  # the least certain moves most
     assert (shrunken.sd < np.sqrt(v)).all()
+
+
+def test_hospitals_may_be_taken_a_few_at_a_time(monkeypatch):
+    rng = np.random.default_rng(4)
+    y, v = rng.uniform(0.5, 0.9, 23), rng.uniform(1e-3, 2e-2, 23)
+    whole = posterior(y, v)
+    for at_once in (1, 7, 22, 23):
+        monkeypatch.setattr(shrinkage, "AT_ONCE", at_once)
+        for a, b in zip(posterior(y, v), whole, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
 def test_the_posterior_of_hospitals_that_are_surely_far_apart_is_what_they_say():

@@ -20,6 +20,9 @@ WIDEST = 0.5
 GRID = 200
 """Spreads that are tried, closer together the smaller they are."""
 
+AT_ONCE = 8192
+"""Hospitals whose numbers at all spreads are in memory at once."""
+
 
 class Posterior(NamedTuple):
     """Mean and standard deviation of each hospital's true figure, ``[k]``, and of a further hospital's."""
@@ -40,19 +43,31 @@ def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
     steps = (np.arange(GRID) + 0.5) / GRID
     taus = WIDEST * steps**2
     squared = np.square(taus)
-    w = 1.0 / (variances + squared[:, None])
-    total = w.sum(axis=1)
-    mu = _dot(w, estimates) / total
-    residuals = np.square(estimates - mu[:, None])
-    log_weight = 0.5 * (np.log(w).sum(axis=1) - np.log(total) - _dot(w, residuals))
+    blocks = [slice(low, low + AT_ONCE) for low in range(0, len(estimates), AT_ONCE)]
+
+    def precisions(block: slice) -> Floats:
+        return 1.0 / (variances[block] + squared[:, None])
+
+    total, weighted, logs, residuals = (np.zeros(GRID) for _ in range(4))
+    for block in blocks:
+        w = precisions(block)
+        total += w.sum(axis=1)
+        weighted += _dot(w, estimates[block])
+        logs += np.log(w).sum(axis=1)
+    mu = weighted / total
+    for block in blocks:
+        residuals += _dot(precisions(block), np.square(estimates[block] - mu[:, None]))
+    log_weight = 0.5 * (logs - np.log(total) - residuals)
     # A step of the grid is as wide as its place is far from 0, and the variance changes by it times the spread.
     weight = steps * taus * np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
-    shrinkage = squared[:, None] * w
-    centre = mu[:, None] + shrinkage * (estimates - mu[:, None])
-    variance = variances * shrinkage + np.square(1 - shrinkage) / total[:, None]
-    mean = (weight[:, None] * centre).sum(axis=0)
-    square = (weight[:, None] * (variance + np.square(centre))).sum(axis=0)
+    mean, square = np.empty_like(estimates), np.empty_like(estimates)
+    for block in blocks:
+        shrinkage = squared[:, None] * precisions(block)
+        centre = mu[:, None] + shrinkage * (estimates[block] - mu[:, None])
+        variance = variances[block] * shrinkage + np.square(1 - shrinkage) / total[:, None]
+        mean[block] = (weight[:, None] * centre).sum(axis=0)
+        square[block] = (weight[:, None] * (variance + np.square(centre))).sum(axis=0)
     further = (weight[:, None] * np.stack([mu, squared + 1.0 / total + np.square(mu)], axis=1)).sum(axis=0)
     further_mean, further_square = further.tolist()
     return Posterior(
