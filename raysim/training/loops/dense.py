@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.training.loops.writing import at, call, called
+from raysim.training.loops.blas_product import NO, YES, describe, product
+from raysim.training.loops.writing import at, called
 
 HEAD = ("layers", "rows", "bytes", "product", "turned")
 """How many layers; rows of the batch; bytes of a number; BLAS's product; whether rows are turned before products."""
@@ -21,7 +22,6 @@ _LAYERS, _ROWS, _BYTES, _PRODUCT, _TURNED = (np.uint64(k) for k in range(len(HEA
 _INPUTS, _OUTPUTS, _PIECES, _BACK, _WEIGHT, _FROM, _TO = (np.uint64(k) for k in range(len(LAYER)))
 _HEAD, _WIDE = np.uint64(len(HEAD)), np.uint64(len(LAYER))
 _0, _1, _2, _3, _4, _5, _6, _7, _8 = (np.uint64(k) for k in range(9))
-_NO, _YES = np.uint64(ord("N")), np.uint64(ord("T"))
 ONE, ZERO, SCALE, KEEP, KEEP_BIAS = _0, _1, _2, _3, _4
 
 
@@ -32,32 +32,11 @@ def _layer(t, k):  # type: ignore[no-untyped-def]
 
 
 @called
-def _multiply(t, f, turn_a, turn_b, shape, factor, a, apart_a, b, apart_b, kept, c, apart_c):  # type: ignore[no-untyped-def]
-    """``c = factor a b + kept c`` by BLAS, which takes matrices by columns: ``shape`` is of ``c``, and the sums'."""
-    n = t[_LAYERS] * _WIDE + _HEAD
-    t[n], t[n + _1], t[n + _2], t[n + _3], t[n + _4] = turn_a, turn_b, shape[0], shape[1], shape[2]
-    m = n + _4 + _1
-    t[m], t[m + _1], t[m + _2] = apart_a, apart_b, apart_c
-    eight, size = np.uint64(8), t[_BYTES]
-    start, rest = at(t) + n * eight, at(t) + m * eight
-    call(
-        t[_PRODUCT],
-        (
-            start,
-            start + eight,
-            start + _2 * eight,
-            start + _3 * eight,
-            start + _4 * eight,
-            at(f) + factor * size,
-            a,
-            rest,
-            b,
-            rest + eight,
-            at(f) + kept * size,
-            c,
-            rest + _2 * eight,
-        ),
-    )
+def _multiply(t, f, turns, shape, factor, a, b, kept, c, apart):  # type: ignore[no-untyped-def]
+    """``c = factor a b + kept c``; see :mod:`raysim.training.loops.blas_product`."""
+    n = _layer(t, t[_LAYERS])
+    describe(t, n, turns[0], turns[1], shape, apart)
+    product(t[_PRODUCT], t, n, at(f) + factor * t[_BYTES], a, b, at(f) + kept * t[_BYTES], c)
 
 
 def forward(t, f, theta, rows, act):  # type: ignore[no-untyped-def]
@@ -72,25 +51,13 @@ def forward(t, f, theta, rows, act):  # type: ignore[no-untyped-def]
         layer = _layer(t, k)
         inputs, outputs, weight, z = t[layer + _INPUTS], t[layer + _OUTPUTS], t[layer + _WEIGHT], t[layer + _TO]
         width = outputs // t[layer + _PIECES]
-        turn, received, apart = _NO, at(act) + t[layer + _FROM] * size, b
+        turn, received, apart = NO, at(act) + t[layer + _FROM] * size, b
         if k == _0 and not t[_TURNED]:
-            turn, received, apart = _YES, at(rows), inputs
+            turn, received, apart = YES, at(rows), inputs
         for p in range(t[layer + _PIECES]):
-            _multiply(
-                t,
-                f,
-                turn,
-                _NO,
-                (b, width, inputs),
-                ONE,
-                received,
-                apart,
-                at(theta) + (weight + p * width * inputs) * size,
-                inputs,
-                ZERO,
-                at(act) + (z + p * width * b) * size,
-                b,
-            )
+            matrix, into = at(theta) + (weight + p * width * inputs) * size, at(act) + (z + p * width * b) * size
+            shape = b, width, inputs
+            _multiply(t, f, (turn, NO), shape, ONE, received, matrix, ZERO, into, (apart, inputs, b))
         bias, last = weight + inputs * outputs, k + _1 == t[_LAYERS]
         for j in range(outputs):
             of_all, here = theta[bias + j], z + j * b
@@ -127,21 +94,9 @@ def _returned(t, f, theta, res, k):  # type: ignore[no-untyped-def]
     inputs, outputs, weight = t[layer + _INPUTS], t[layer + _OUTPUTS], t[layer + _WEIGHT]
     width = inputs // t[layer + _BACK]
     for p in range(t[layer + _BACK]):
-        _multiply(
-            t,
-            f,
-            _NO,
-            _YES,
-            (b, width, outputs),
-            ONE,
-            at(res) + t[layer + _TO] * size,
-            b,
-            at(theta) + (weight + p * width) * size,
-            inputs,
-            ZERO,
-            at(res) + (t[layer + _FROM] + p * width * b) * size,
-            b,
-        )
+        matrix, into = at(theta) + (weight + p * width) * size, at(res) + (t[layer + _FROM] + p * width * b) * size
+        shape, residuals = (b, width, outputs), at(res) + t[layer + _TO] * size
+        _multiply(t, f, (NO, YES), shape, ONE, residuals, matrix, ZERO, into, (b, inputs, b))
 
 
 @called
@@ -162,10 +117,8 @@ def step(t, f, act, res, rows, target, room):  # type: ignore[no-untyped-def]
         received, residuals = at(act) + t[layer + _FROM] * size, at(res) + t[layer + _TO] * size
         pieces = t[layer + _PIECES]
         if k > _0 and (f[KEEP] == f[ONE] or pieces == _1):
-            shape = inputs, outputs, b
-            _multiply(
-                t, f, _YES, _NO, shape, SCALE, received, b, residuals, b, KEEP, at(target) + weight * size, inputs
-            )
+            shape, into = (inputs, outputs, b), at(target) + weight * size
+            _multiply(t, f, (YES, NO), shape, SCALE, received, residuals, KEEP, into, (b, b, inputs))
         else:
             # OpenBLAS multiplies a large target by another factor in a pass of its own, a small one in none.
             by_rows = at(rows)
@@ -177,21 +130,9 @@ def step(t, f, act, res, rows, target, room):  # type: ignore[no-untyped-def]
                 by_rows = at(room)
             width = outputs // pieces
             for p in range(pieces):
-                _multiply(
-                    t,
-                    f,
-                    _NO,
-                    _NO,
-                    (inputs, width, b),
-                    SCALE,
-                    by_rows,
-                    inputs,
-                    residuals + p * width * b * size,
-                    b,
-                    KEEP,
-                    at(target) + (weight + p * width * inputs) * size,
-                    inputs,
-                )
+                shape, into = (inputs, width, b), at(target) + (weight + p * width * inputs) * size
+                of_piece = residuals + p * width * b * size
+                _multiply(t, f, (NO, NO), shape, SCALE, by_rows, of_piece, KEEP, into, (inputs, b, inputs))
         keep, scale = f[KEEP_BIAS], f[SCALE]
         for j in range(outputs):
             of_all = weight + inputs * outputs + j

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from raysim.training.loops.blas_product import NO, YES, describe, product
 from raysim.training.loops.winograd.points import POINTS
-from raysim.training.loops.winograd.sixes import put_six
 from raysim.training.loops.winograd.table import Table
-from raysim.training.loops.writing import at, call, inlined
+from raysim.training.loops.writing import call, inlined
 
 (
     _PRODUCT,
@@ -42,8 +42,7 @@ from raysim.training.loops.writing import at, call, inlined
     _TURNED,
     _NUMBERS,
 ) = (np.uint64(k) for k in range(len(Table._fields) + 1))
-_NO, _YES = (np.uint64(ord(letter)) for letter in "NT")
-_ZERO, _EIGHT, _POINTS = np.uint64(0), np.uint64(8), np.uint64(POINTS)
+_ZERO, _POINTS = np.uint64(0), np.uint64(POINTS)
 
 
 def forward(t, rows, x, of_x, bias, y, sums):  # type: ignore[no-untyped-def]
@@ -54,7 +53,7 @@ def forward(t, rows, x, of_x, bias, y, sums):  # type: ignore[no-untyped-def]
         call(t[_INPUTS], (x, of_x, low, high, t[_ROOM], t[_STRIP], t[_TILES]))
         shape = (high - low) * t[_COLUMNS], t[_WIDTH], t[_MAPS]
         apart = t[_OF_TILES], t[_OF_WEIGHTS], t[_OF_TILES_Y]
-        _multiply(t, _NO, False, shape, apart, t[_TILES], t[_WEIGHTS], t[_TILES_Y])
+        _multiply(t, NO, False, shape, apart, t[_TILES], t[_WEIGHTS], t[_TILES_Y])
         call(t[_OUTPUTS], (t[_TILES_Y], bias, low, high, t[_ROOM_Y], t[_STRIP], y, sums))
         low = high
 
@@ -69,11 +68,11 @@ def backward(t, rows, by_norm, of_norm, x, of_x, y, by_images, by_x, sums, by_bi
         # Computed again: to keep them from forward on would take more memory than the network's images do.
         call(t[_INPUTS], (x, of_x, low, high, t[_ROOM], strip, t[_TILES]))
         shape, apart = (t[_WIDTH], tiles, t[_MAPS]), (t[_OF_TILES], t[_OF_TILES_Y], t[_OF_WEIGHTS])
-        _multiply(t, _YES, low > _ZERO, shape, apart, t[_TILES], t[_TILES_Y], t[_WEIGHTS])
+        _multiply(t, YES, low > _ZERO, shape, apart, t[_TILES], t[_TILES_Y], t[_WEIGHTS])
         if by_images > _ZERO:
             # Into the place of the inputs' tiles, which are not needed any more.
             shape, apart = (tiles, t[_MAPS], t[_CHANNELS]), (t[_OF_TILES_Y], t[_OF_TURNED], t[_OF_BY_TILES])
-            _multiply(t, _NO, False, shape, apart, t[_TILES_Y], t[_TURNED], t[_TILES])
+            _multiply(t, NO, False, shape, apart, t[_TILES_Y], t[_TURNED], t[_TILES])
             call(t[_BY_INPUTS], (t[_TILES], x, low, high, t[_ROOM_BY], strip, by_x, sums))
         low = high
 
@@ -85,28 +84,13 @@ def _multiply(t, turned, added, shape, apart, a, b, result):  # type: ignore[no-
     ``shape``: rows of ``result``, the length of a sum, and columns. ``apart``: from point to point of each.
     """
     rows, inner, columns = shape
-    # BLAS takes a matrix by columns: rows as they are here are the columns of b' a'.
-    length = rows if turned == _YES else inner
-    put_six((_NO, turned, columns, rows, inner, columns), t, _NUMBERS, np.uint64(1))
-    t[_NUMBERS + np.uint64(6)], t[_NUMBERS + np.uint64(7)] = length, columns
-    n, f, size = at(t) + _NUMBERS * _EIGHT, t[_FACTORS], t[_SIZE]
-    one, kept = f, f if added else f + size
+    # By columns, rows as they are here are the columns of b' a'.
+    describe(t, _NUMBERS, NO, turned, (columns, rows, inner), (columns, rows if turned == YES else inner, columns))
+    one, kept = t[_FACTORS], t[_FACTORS] if added else t[_FACTORS] + t[_SIZE]
     for k in range(_POINTS):
-        call(
-            t[_PRODUCT],
-            (
-                n,
-                n + _EIGHT,
-                n + np.uint64(16),
-                n + np.uint64(24),
-                n + np.uint64(32),
-                one,
-                b + k * apart[1] * size,
-                n + np.uint64(40),
-                a + k * apart[0] * size,
-                n + np.uint64(48),
-                kept,
-                result + k * apart[2] * size,
-                n + np.uint64(56),
-            ),
+        at_a, at_b, at_result = (
+            a + k * apart[0] * t[_SIZE],
+            b + k * apart[1] * t[_SIZE],
+            result + k * apart[2] * t[_SIZE],
         )
+        product(t[_PRODUCT], t, _NUMBERS, one, at_b, at_a, kept, at_result)
