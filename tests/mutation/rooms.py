@@ -224,6 +224,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/training/losses.py": ("training/test_losses", "training/test_models", "training/test_objective"),
     "raysim/training/machine_code.py": ("training/test_machine_code",),
     "raysim/training/loops/writing.py": ("training/test_machine_code", "training/test_mlp_passes"),
+    "raysim/training/loops/blas_product.py": ("training/test_mlp_passes", "training/test_convolution"),
     "raysim/training/loops/dense.py": ("training/test_mlp_passes", "training/test_oracles", "training/test_contrast"),
     "raysim/training/loops/winograd/*.py": ("training/test_convolution", "training/test_winograd"),
     "raysim/training/networks/convolution.py": ("training/test_convolution",),

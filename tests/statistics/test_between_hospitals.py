@@ -107,6 +107,12 @@ def test_shrunken_estimates_lie_between_the_mean_and_their_own():
     assert (shrunken.sd < np.sqrt(v)).all()
 
 
+def test_the_posterior_of_many_hospitals_that_are_sure_is_what_they_say():
+    """Their weights are beyond what a number can be."""
+    y = np.random.default_rng(5).uniform(0.5, 0.9, 2000)
+    np.testing.assert_allclose(posterior(y, np.full(2000, 1e-6)).mean, y, atol=1e-4)
+
+
 def test_hospitals_may_be_taken_a_few_at_a_time(monkeypatch):
     rng = np.random.default_rng(4)
     y, v = rng.uniform(0.5, 0.9, 23), rng.uniform(1e-3, 2e-2, 23)

@@ -97,8 +97,9 @@ def test_a_damaged_file_is_compiled_anew_and_replaced(
     machine_code.address.cache_clear()
     times = compiled_times(monkeypatch)
     assert masked() == EXPECTED
+    machine_code.address.cache_clear()
+    assert masked() == EXPECTED
     assert times == ["masked float32"]
-    assert len(file.read_bytes()) == len(whole)
     assert list(folders[0].iterdir()) == [file]
 
 
