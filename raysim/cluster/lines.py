@@ -68,13 +68,20 @@ class Switchboard:
 
     def _listen(self, listener: Listener, key: bytes) -> None:
         while True:
-            Thread(target=self._answer, args=(listener.accept(), key), daemon=True).start()
+            try:
+                caller = listener.accept()
+            except OSError:  # it has gone again, or this process has too many files open for now
+                time.sleep(0.1)
+                continue
+            Thread(target=self._answer, args=(caller, key), daemon=True).start()
 
     def _answer(self, caller: Connection, key: bytes) -> None:
         with caller:
             try:
+                _limit(caller.fileno(), DIAL_SECONDS)  # a stranger, who may say nothing
                 deliver_challenge(caller, key)
                 answer_challenge(caller, key)
+                _limit(caller.fileno(), 0)
                 while True:
                     plan = at_once(receiving(caller.fileno()))
                     at_once(Parcel.of(self._serve(plan)).sending(caller.fileno()))
@@ -151,10 +158,16 @@ class Lines:
 def _called(address: str) -> Connection:
     """A connection that waits ``DIAL_SECONDS`` at most, for who is called and then for each message."""
     with socket.socket(socket.AF_UNIX) as caller:
-        for limit in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            caller.setsockopt(socket.SOL_SOCKET, limit, struct.pack("ll", DIAL_SECONDS, 0))
+        _limit(caller.fileno(), DIAL_SECONDS)
         caller.connect(address)
         return Connection(caller.detach())
+
+
+def _limit(file: int, seconds: int) -> None:
+    """Let a socket that blocks raise ``BlockingIOError`` where it would for more than ``seconds``; 0: never."""
+    with socket.socket(fileno=os.dup(file)) as same:
+        for limit in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            same.setsockopt(socket.SOL_SOCKET, limit, struct.pack("ll", seconds, 0))
 
 
 def _exchange(plan: Parcel, line: int) -> Steps[PartialResult]:

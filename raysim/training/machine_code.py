@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from functools import cache
 from hashlib import sha256
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import version
 from pathlib import Path
 from threading import RLock
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,16 @@ _HASH = 32
 """Bytes before the code in a file, which tell whether it is whole."""
 _lock = RLock()
 _linkers: list[Any] = []  # code is in memory as long as what has linked it
+
+
+def _unlock() -> None:
+    """In a fork: the thread that may have held the lock is not there."""
+    global _lock
+    _lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
 
 
 def function(module: str, name: str, given: str, dtype: Any, *sizes: Any) -> Callable[..., None]:
@@ -47,7 +60,8 @@ def address(module: str, name: str, given: str, dtype: str, *sizes: Any) -> int:
         code = _read(file)
         if code is None:
             code = _compiled(module, name, given, dtype, *sizes)
-            _keep(file, code)
+            if _sources() == _first_sources():  # else it may be that of files that have just changed
+                _keep(file, code)
         symbol, _, machine_code = code.partition(b"\0")
         return _linked(symbol.decode(), machine_code)
 
@@ -68,19 +82,34 @@ def blas(routine: str, dtype: Any) -> int:
 
 def _digest(*loop: Any) -> str:
     """Of all that the code depends on."""
-    return sha256(repr((_sources(), *loop)).encode()).hexdigest()[:24]
+    return sha256(repr((_first_sources(), *loop)).encode()).hexdigest()[:24]
 
 
 @cache
+def _first_sources() -> str:
+    return _sources()
+
+
 def _sources() -> str:
     """A digest of the loops, of what compiles them, and of the processor."""
     import llvmlite.binding as llvm
 
-    digest = sha256(f"{version('numba')} {version('llvmlite')} {llvm.get_host_cpu_name()}".encode())
-    digest.update(llvm.get_host_cpu_features().flatten().encode())
+    compiler = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_"))
+    about = [version("numba"), version("llvmlite"), *compiler, llvm.get_host_cpu_name()]
+    digest = sha256(repr([*about, llvm.get_host_cpu_features().flatten()]).encode())
     for path in (Path(__file__), *sorted(_beside().rglob("*.py"))):
-        digest.update(path.read_bytes())
+        # What Python would run, which is not always what the file says: it goes by the file's size and time.
+        digest.update(repr(_parts(SourceFileLoader(path.stem, str(path)).get_code(path.stem))).encode())
     return digest.hexdigest()
+
+
+def _parts(code: Any) -> Any:
+    """What of Python's code decides what it does."""
+    if isinstance(code, frozenset):
+        return sorted(map(repr, code))
+    if not isinstance(code, CodeType):
+        return repr(code)
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, [_parts(part) for part in code.co_consts]
 
 
 def _beside() -> Path:
@@ -126,10 +155,16 @@ def _compiled(module: str, name: str, given: str, dtype: str, *sizes: Any) -> by
     """The code's name, a zero and the code, as an object file."""
     from importlib import import_module
 
-    from raysim.training.loops.writing import object_code
+    from numba.core import config
 
-    loop = getattr(import_module(f"raysim.training.loops.{module}"), name)
-    return object_code(loop(*sizes) if sizes else loop, given, dtype)
+    asked, config.DISABLE_JIT = config.DISABLE_JIT, 0  # it is for a debugger, and there is nothing else to run
+    try:
+        from raysim.training.loops.writing import object_code
+
+        loop = getattr(import_module(f"raysim.training.loops.{module}"), name)
+        return object_code(loop(*sizes) if sizes else loop, given, dtype)
+    finally:
+        config.DISABLE_JIT = asked
 
 
 def _linked(symbol: str, machine_code: bytes) -> int:

@@ -85,6 +85,30 @@ def test_nobody_is_answered_without_the_key():
     silent.close()
 
 
+def test_a_stranger_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch):
+    _, number = answering(echo)
+    monkeypatch.setattr(lines, "DIAL_SECONDS", 1)
+    with Client(number.address, "AF_UNIX") as silent:
+        silent.recv_bytes()  # the question for the key
+        assert silent.poll(60)
+        with pytest.raises(EOFError):
+            silent.recv_bytes()
+
+
+def test_a_caller_who_cannot_be_let_in_keeps_no_other_out(monkeypatch: pytest.MonkeyPatch):
+    accept, errors = Listener.accept, [OSError(24, "Too many open files")] * 2
+
+    def accepting(listener: Listener) -> Any:
+        if errors:
+            raise errors.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(Listener, "accept", accepting)
+    ours, _ = answering(echo)
+    assert not errors
+    assert ours.call([3], Parcel.of("x"), 600) == ({3: "x"}, [])
+
+
 def test_an_address_of_another_host_is_nobody():
     assert not Lines().dial(0, Number("\0raysim-nobody", b"key"))
     assert not Lines().dial(0, None)

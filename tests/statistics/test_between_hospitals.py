@@ -111,6 +111,8 @@ def test_the_posterior_of_many_hospitals_that_are_sure_is_what_they_say():
     """Their weights are beyond what a number can be."""
     y = np.random.default_rng(5).uniform(0.5, 0.9, 2000)
     np.testing.assert_allclose(posterior(y, np.full(2000, 1e-6)).mean, y, atol=1e-4)
+    sd = posterior([0.5, 0.6], [0, 0]).sd
+    assert (sd < 1e-7).all()
 
 
 def test_hospitals_may_be_taken_a_few_at_a_time(monkeypatch):

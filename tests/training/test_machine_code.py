@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numpy as np
 import pytest
 
@@ -127,28 +131,78 @@ def test_a_disk_that_is_full_stops_nobody_and_gets_nothing(folders: list[Path], 
 def test_code_of_other_loops_or_another_processor_is_not_taken(monkeypatch: pytest.MonkeyPatch):
     names = {machine_code._digest("dense", "masked", "iaaan", "float32")}
     names.add(machine_code._digest("dense", "masked", "iaaan", "float64"))
-    monkeypatch.setattr(machine_code, "_sources", lambda: "others")
+    monkeypatch.setattr(machine_code, "_first_sources", lambda: "others")
     names.add(machine_code._digest("dense", "masked", "iaaan", "float32"))
     assert len(names) == 3
 
 
 def test_the_digest_of_sources_is_that_of_all_that_make_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    import llvmlite.binding
-
-    (tmp_path / "loop.py").write_text("one")
+    loop = tmp_path / "loop.py"
     monkeypatch.setattr(machine_code, "_beside", lambda: tmp_path)
     made = set()
     for change in (
-        lambda: None,
-        lambda: (tmp_path / "loop.py").write_text("two"),
+        lambda: loop.write_text("def loop(k):\n    return k in {'a', 'b'}"),
+        lambda: loop.write_text("def loop(k):\n    return k in {'a', 'bc'}"),
+        lambda: loop.write_text("def loop(k):\n    return (k not in {'a', 'bc'})"),
+        lambda: monkeypatch.setenv("NUMBA_CPU_NAME", "generic"),
         lambda: monkeypatch.setattr(machine_code, "version", lambda package: "another"),
         lambda: monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "another"),
     ):
         change()
-        machine_code._sources.cache_clear()
         made.add(machine_code._sources())
-    machine_code._sources.cache_clear()
-    assert len(made) == 4
+        assert machine_code._sources() in made
+    assert len(made) == 6
+
+
+def test_another_process_has_the_same_digest():
+    program = "from raysim.training import machine_code; print(machine_code._sources())"
+    told = {
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    }
+    assert told == {f"{machine_code._sources()}\n"}
+
+
+def test_code_of_sources_that_change_meanwhile_is_not_kept(folders: list[Path], monkeypatch: pytest.MonkeyPatch):
+    machine_code._first_sources()
+    monkeypatch.setattr(machine_code, "_sources", lambda: "others")
+    assert masked() == EXPECTED
+    assert not folders[0].exists()
+
+
+def test_loops_are_compiled_where_numba_is_told_to_compile_nothing(folders: list[Path]):
+    program = """
+import sys
+from pathlib import Path
+from raysim.training import machine_code
+machine_code._folders = lambda: iter([Path(sys.argv[1])])
+machine_code.function("masks", "store", "nnaan", "float32")
+from numba import config
+print(config.DISABLE_JIT)
+"""
+    there = [sys.executable, "-c", program, str(folders[0])]
+    told = {"NUMBA_DISABLE_JIT": "1"}
+    assert subprocess.run(there, capture_output=True, text=True, check=True, env=os.environ | told).stdout == "1\n"
+
+
+def test_a_fork_while_another_thread_compiles_can_compile():
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with machine_code._lock:
+            held.set()
+            over.wait(600)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(300)
+        os._exit(0 if masked() == EXPECTED else 1)
+    over.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_code_that_would_call_numba_is_refused():

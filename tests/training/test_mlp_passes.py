@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -100,3 +101,33 @@ def test_memory_that_is_not_as_it_is_read_is_refused(rows: np.ndarray, theta: np
 
     with pytest.raises(ValueError, match="one after the other are needed"):
         outputs()
+
+
+def test_what_is_not_given_is_not_read() -> None:
+    passes, rows, theta = Passes((2, 2, 2), np.dtype(np.float64), LOG_LOSS), np.ones((5, 2)), np.ones(12)
+    frozen = np.ones(12)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="rows 0 to 2 of 5, after parameters are given"):
+        passes.outputs(rows, 0, 2)
+    with pytest.raises(ValueError, match="must not be read-only"):
+        passes.begin(theta, frozen)
+    passes.begin(theta, theta)
+    for low, high in ((3, 9), (-1, 2), (2, 1)):
+        with pytest.raises(ValueError, match=f"rows {low} to {high} of 5"):
+            passes.outputs(rows, low, high)
+    passes.outputs(rows, 0, 2)
+    passes.end()
+    with pytest.raises(ValueError, match="no batch before its outputs"):
+        passes.step(1.0, (1.0, 1.0))
+
+
+def test_memory_and_rows_are_given_back() -> None:
+    passes, rows, theta = Passes((2, 2, 2), np.dtype(np.float64), LOG_LOSS), np.ones((500, 2)), np.ones(12)
+    passes.begin(theta, theta)
+    passes.outputs(rows, 0, 500)
+    memory, given = weakref.ref(passes._activations), weakref.ref(rows)
+    del rows
+    passes.end()
+    assert given() is None
+    passes.give_back()
+    assert memory() is None

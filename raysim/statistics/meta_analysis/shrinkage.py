@@ -70,9 +70,8 @@ def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
         square[block] = (weight[:, None] * (variance + np.square(centre))).sum(axis=0)
     further = (weight[:, None] * np.stack([mu, squared + 1.0 / total + np.square(mu)], axis=1)).sum(axis=0)
     further_mean, further_square = further.tolist()
-    return Posterior(
-        mean, np.sqrt(square - np.square(mean)), further_mean, float(np.sqrt(further_square - further_mean**2))
-    )
+    sd = np.sqrt(np.maximum(square - np.square(mean), 0))
+    return Posterior(mean, sd, further_mean, float(np.sqrt(further_square - further_mean**2)))
 
 
 def _dot(a: Floats, b: Floats) -> Floats:

@@ -144,6 +144,7 @@ class MlpModel(DenseLayers):
         """Memory for passes, which the next call uses again."""
         passes = self._idle.pop() if self._idle else Passes(self._widths, self._dtype, self._loss)
         yield passes
+        passes.end()
         self._idle.append(passes)
 
     def as_module(self, theta: Vector) -> nn.Module:

@@ -53,22 +53,35 @@ class Passes:
         self._factors = np.array([1, 0, 1, 1, 1], dtype)
         self._at_factors = self._factors.ctypes.data
         self._kept: tuple[float, tuple[float, float]] | None = None  # which of the factors are there
-        self._rows: NDArray[Any] | None = None
+        self._rows: NDArray[Any] | None
+        self._now: _Batch | None
+        self._vectors: tuple[Vector, Vector] | None = None  # addresses keep nothing
         self._allocate(0)
 
     def _allocate(self, batch: int) -> None:
-        """Allocate memory for batches of up to ``batch`` rows."""
-        self._most = batch
+        """Allocate memory for batches of up to ``batch`` rows, in place of the one that there is."""
+        self._most, self._rows, self._now = batch, None, None
+        self._batches: dict[int, _Batch] = {}
+        self._activations = self._residuals = self._room = np.empty(0, self._dtype)
         self._activations, self._residuals = (np.empty(batch * sum(self._widths), self._dtype) for _ in range(2))
         self._room = np.empty(batch * max(self._widths), self._dtype)
         self._ones = np.ones(max(self._widths), self._dtype)
         memory = self._activations, self._residuals, self._room
         self._at_activations, self._at_residuals, self._at_room = (part.ctypes.data for part in memory)
-        self._batches: dict[int, _Batch] = {}
 
     def give_back(self) -> None:
         """Give the memory for batches back."""
         self._allocate(0)
+
+    def end(self) -> None:
+        """Let go of the rows and parameters that were given."""
+        self._rows = self._vectors = self._now = None
+
+    def _batch_now(self) -> _Batch:
+        """The batch of the last :meth:`outputs`. Raises ``ValueError`` where there is none."""
+        if self._now is None:
+            raise ValueError("there is no batch before its outputs")
+        return self._now
 
     def _batch(self, b: int) -> _Batch:
         if b > self._most:
@@ -99,6 +112,9 @@ class Passes:
     def begin(self, theta: Vector, target: Vector) -> None:
         """Go on with the parameters ``theta [P]``, whose steps change ``target [P]``."""
         self._at_theta, self._at_target = (self._address(vector, (self._size,)) for vector in (theta, target))
+        if not target.flags.writeable:
+            raise ValueError("steps change the target, which must not be read-only")
+        self._vectors = theta, target
 
     def _address(self, array: NDArray[Any], shape: tuple[int, ...]) -> int:
         """Of an array of this ``shape``, whose memory is read as it lies. Raises ``ValueError`` for another."""
@@ -109,9 +125,12 @@ class Passes:
 
     def outputs(self, rows: NDArray[Any], low: int, high: int) -> NDArray[Any]:
         """Fill the activations of the batch ``rows[low:high]``; returns the last layer's ``[b, C]``."""
+        if self._vectors is None or not 0 <= low <= high <= len(rows):
+            raise ValueError(f"rows {low} to {high} of {len(rows)}, after parameters are given")
+        memory = self._batch(high - low)
         if rows is not self._rows:
             self._rows, self._at_rows = rows, self._address(rows, (len(rows), self._widths[0]))
-        self._now = memory = self._batch(high - low)
+        self._now = memory
         self._at_batch = self._at_rows + low * rows.strides[0]
         self._forward(memory.at, self._at_factors, self._at_theta, self._at_batch, self._at_activations)
         return memory.layers[-1].outputs
@@ -125,7 +144,7 @@ class Passes:
         those that have ``labels [b]`` only fill up the batch: their residuals are zeros.
         """
         z = self.outputs(rows, low, high)
-        last = self._now.layers[-1].residuals
+        last = self._batch_now().layers[-1].residuals
         if len(labels) < high - low:
             last[len(labels) :] = 0
             last, z = last[: len(labels)], z[: len(labels)]
@@ -150,7 +169,7 @@ class Passes:
 
         ``contrast``: a further term of the loss, and its rows' directions, ``[b, width]`` or fewer rows.
         """
-        memory, top = self._now, len(self._widths) - 2
+        memory, top = self._batch_now(), len(self._widths) - 2
         given = memory.at, self._at_factors
         if contrast is not None and top:
             self._returned(*given, self._at_theta, self._at_residuals, top)
@@ -167,7 +186,7 @@ class Passes:
             self._kept = scale, keep
             self._factors[2:] = scale, *keep
         self._step(
-            self._now.at,
+            self._batch_now().at,
             self._at_factors,
             self._at_activations,
             self._at_residuals,
