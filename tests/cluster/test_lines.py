@@ -40,6 +40,12 @@ def plan(federation: Federation, **changes: Any) -> RoundPlan:
     return replace(RoundPlan(work, 1, bank, ids, problem, losses_of={"global": np.zeros_like(ids)}), **changes)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, who is called gets time to answer."""
+    monkeypatch.setattr(lines, "DIAL_SECONDS", 600)
+
+
 def answering(serve: Callable[[Any], Any]) -> tuple[Lines, Number]:
     """A line to a switchboard of this process, as actor 3."""
     number = Switchboard(serve).number()

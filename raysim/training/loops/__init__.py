@@ -1,1 +1,4 @@
-"""Loops that numba compiles. Nothing here is imported but to compile: see :mod:`raysim.training.machine_code`."""
+"""Loops that numba compiles; see :mod:`raysim.training.machine_code`.
+
+Nothing here is imported but to compile, other than the sizes in ``winograd.points`` and ``winograd.table``.
+"""
