@@ -119,8 +119,8 @@ def describe_data(
     or ``compare`` would refuse is refused here too. The data are those of the first seed that would be run.
     """
     from raysim.api.describing import describe
+    from raysim.core.atomic import replacing
     from raysim.core.csv_files import write_csv
-    from raysim.storage.atomic import replacing
     from raysim.storage.manifest import spare
 
     if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):

@@ -13,9 +13,9 @@ from typing import Any
 
 from raysim.config.schema import TrackingSection
 from raysim.core import bounded
+from raysim.core.atomic import write_json
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.engine.job import Round
-from raysim.storage.atomic import write_json
 from raysim.storage.manifest import Manifest
 from raysim.storage.resume import UNSENT
 from raysim.tracking.recording import Recorder, Unsent, send

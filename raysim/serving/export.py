@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raysim.core.atomic import write_json
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.data.fitted import Preprocessing
 from raysim.metrics.predictions import predictions
 from raysim.serving import prepare
 from raysim.serving.predictor import Predictor
-from raysim.storage.atomic import write_json
 from raysim.storage.served import PREPROCESSING
 from raysim.training.base import Exportable
 

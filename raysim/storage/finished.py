@@ -12,6 +12,7 @@ import numpy as np
 
 from raysim.adversaries.figures import AttackFigures
 from raysim.config.checking import validated
+from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.engine.job import Outcome
@@ -22,7 +23,6 @@ from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
 from raysim.statistics.discrimination.auroc import PairSums
-from raysim.storage.atomic import replacing
 from raysim.storage.encoding import UNREADABLE, pack_ledger, pack_rounds, read_tensors, unpack_ledger, unpack_rounds
 from raysim.traffic.ledger import Bytes
 from raysim.training.base import Layout

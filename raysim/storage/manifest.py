@@ -20,10 +20,10 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from raysim.core import bounded
+from raysim.core.atomic import replacing, write_json
 from raysim.core.csv_files import write_csv, write_pieces
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
-from raysim.storage.atomic import replacing, write_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,11 +22,11 @@ from typing import Any
 
 from raysim.config.checking import validated
 from raysim.core import bounded
+from raysim.core.atomic import write_json
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.storage import checkpoints, manifest
-from raysim.storage.atomic import write_json
 from raysim.storage.finished import FINISHED, load_finished, save_finished
 from raysim.storage.manifest import Kind, Manifest
 from raysim.storage.results import write_config

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raysim.core.atomic import replacing
 from raysim.core.csv_files import write_csv
 from raysim.core.errors import ConfigError
-from raysim.storage.atomic import replacing
 from raysim.storage.manifest import spare
 
 if TYPE_CHECKING:

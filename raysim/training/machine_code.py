@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from functools import cache
 from hashlib import sha256
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from raysim.core.atomic import replacing
 from raysim.core.package import cache_folder
 
 _HASH = 32
@@ -140,12 +140,8 @@ def _keep(file: str, code: bytes) -> None:
     for folder in _folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            unfinished = folder / f"{file}.{secrets.token_hex(8)}"
-            try:
+            with replacing(folder / file) as unfinished:
                 unfinished.write_bytes(sha256(code).digest() + code)
-                unfinished.replace(folder / file)
-            finally:
-                unfinished.unlink(missing_ok=True)
         except OSError:
             continue
         return

@@ -10,11 +10,11 @@ from typing import Any
 from jinja2 import TemplateError
 
 from raysim.core import bounded
+from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.package import __version__
 from raysim.report.pages.page import hospital_page
 from raysim.report.pages.rendering import Page
-from raysim.storage.atomic import replacing
 from raysim.storage.manifest import spare
 
 FILE = "report.json"

@@ -7,6 +7,7 @@ Gelman 2006.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -45,25 +46,26 @@ def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
     squared = np.square(taus)
     blocks = [slice(low, low + AT_ONCE) for low in range(0, len(estimates), AT_ONCE)]
 
-    def precisions(block: slice) -> Floats:
-        return 1.0 / (variances[block] + squared[:, None])
+    @lru_cache(maxsize=1)  # where there is one block, it is computed once
+    def precisions(first: int) -> Floats:
+        return 1.0 / (variances[first : first + AT_ONCE] + squared[:, None])
 
     total, weighted, logs, residuals = (np.zeros(GRID) for _ in range(4))
     for block in blocks:
-        w = precisions(block)
+        w = precisions(block.start)
         total += w.sum(axis=1)
         weighted += _dot(w, estimates[block])
         logs += np.log(w).sum(axis=1)
     mu = weighted / total
     for block in blocks:
-        residuals += _dot(precisions(block), np.square(estimates[block] - mu[:, None]))
+        residuals += _dot(precisions(block.start), np.square(estimates[block] - mu[:, None]))
     log_weight = 0.5 * (logs - np.log(total) - residuals)
     # A step of the grid is as wide as its place is far from 0, and the variance changes by it times the spread.
     weight = steps * taus * np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
     mean, square = np.empty_like(estimates), np.empty_like(estimates)
     for block in blocks:
-        shrinkage = squared[:, None] * precisions(block)
+        shrinkage = squared[:, None] * precisions(block.start)
         centre = mu[:, None] + shrinkage * (estimates[block] - mu[:, None])
         variance = variances[block] * shrinkage + np.square(1 - shrinkage) / total[:, None]
         mean[block] = (weight[:, None] * centre).sum(axis=0)

@@ -50,6 +50,7 @@ class Passes:
         self._forward, self._backward, self._returned, self._masked, self._step = (
             function("dense", name, given, dtype) for name, given in loops.items()
         )
+        self._ones = np.ones(max(widths), dtype)
         self._factors = np.array([1, 0, 1, 1, 1], dtype)
         self._at_factors = self._factors.ctypes.data
         self._kept: tuple[float, tuple[float, float]] | None = None  # which of the factors are there
@@ -62,10 +63,9 @@ class Passes:
         """Allocate memory for batches of up to ``batch`` rows, in place of the one that there is."""
         self._most, self._rows, self._now = batch, None, None
         self._batches: dict[int, _Batch] = {}
-        self._activations = self._residuals = self._room = np.empty(0, self._dtype)
+        self._activations = self._residuals = self._room = np.empty(0, self._dtype)  # before there is more
         self._activations, self._residuals = (np.empty(batch * sum(self._widths), self._dtype) for _ in range(2))
         self._room = np.empty(batch * max(self._widths), self._dtype)
-        self._ones = np.ones(max(self._widths), self._dtype)
         memory = self._activations, self._residuals, self._room
         self._at_activations, self._at_residuals, self._at_room = (part.ctypes.data for part in memory)
 
@@ -127,10 +127,9 @@ class Passes:
         """Fill the activations of the batch ``rows[low:high]``; returns the last layer's ``[b, C]``."""
         if self._vectors is None or not 0 <= low <= high <= len(rows):
             raise ValueError(f"rows {low} to {high} of {len(rows)}, after parameters are given")
-        memory = self._batch(high - low)
+        memory = self._now = self._batch(high - low)
         if rows is not self._rows:
             self._rows, self._at_rows = rows, self._address(rows, (len(rows), self._widths[0]))
-        self._now = memory
         self._at_batch = self._at_rows + low * rows.strides[0]
         self._forward(memory.at, self._at_factors, self._at_theta, self._at_batch, self._at_activations)
         return memory.layers[-1].outputs
@@ -143,8 +142,7 @@ class Passes:
         The batch is ``rows[low:high]``. Each row's loss counts ``weights [b]`` times; once where None. Rows behind
         those that have ``labels [b]`` only fill up the batch: their residuals are zeros.
         """
-        z = self.outputs(rows, low, high)
-        last = self._batch_now().layers[-1].residuals
+        z, last = self.outputs(rows, low, high), self._batch_now().layers[-1].residuals
         if len(labels) < high - low:
             last[len(labels) :] = 0
             last, z = last[: len(labels)], z[: len(labels)]

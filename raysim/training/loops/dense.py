@@ -70,26 +70,9 @@ def forward(t, f, theta, rows, act):  # type: ignore[no-untyped-def]
                     act[here + i] = zero if value <= zero else value  # not a number stays what it is
 
 
-def backward(t, f, theta, act, res, top):  # type: ignore[no-untyped-def]
-    """Fill the residuals of the layers below ``top``, from its own."""
-    for down in range(top):
-        k = top - down
-        _returned(t, f, theta, res, k)
-        _masked(t, f, act, res, k)
-
-
+@called
 def returned(t, f, theta, res, k):  # type: ignore[no-untyped-def]
     """Fill the residuals of the layer below ``k``, as if it had no ReLU."""
-    _returned(t, f, theta, res, k)
-
-
-def masked(t, f, act, res, k):  # type: ignore[no-untyped-def]
-    """Set residuals of the layer below ``k`` to 0 where its ReLU gave 0."""
-    _masked(t, f, act, res, k)
-
-
-@called
-def _returned(t, f, theta, res, k):  # type: ignore[no-untyped-def]
     layer, b, size = _layer(t, k), t[_ROWS], t[_BYTES]
     inputs, outputs, weight = t[layer + _INPUTS], t[layer + _OUTPUTS], t[layer + _WEIGHT]
     width = inputs // t[layer + _BACK]
@@ -100,11 +83,20 @@ def _returned(t, f, theta, res, k):  # type: ignore[no-untyped-def]
 
 
 @called
-def _masked(t, f, act, res, k):  # type: ignore[no-untyped-def]
+def masked(t, f, act, res, k):  # type: ignore[no-untyped-def]
+    """Set residuals of the layer below ``k`` to 0 where its ReLU gave 0."""
     layer = _layer(t, k)
     begin, zero = t[layer + _FROM], f[ZERO]
     for i in range(begin, begin + t[layer + _INPUTS] * t[_ROWS]):
         res[i] = zero if act[i] <= zero else res[i]
+
+
+def backward(t, f, theta, act, res, top):  # type: ignore[no-untyped-def]
+    """Fill the residuals of the layers below ``top``, from its own."""
+    for down in range(top):
+        k = top - down
+        returned(t, f, theta, res, k)
+        masked(t, f, act, res, k)
 
 
 def step(t, f, act, res, rows, target, room):  # type: ignore[no-untyped-def]

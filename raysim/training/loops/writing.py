@@ -40,12 +40,13 @@ def object_code(loop: Callable[..., Any], given: str, dtype: str) -> bytes:
     """
     pointers = {"a": from_dtype(np.dtype(dtype)), "r": types.float64, "i": types.uint64}
     kinds = {"n": types.uint64} | {letter: types.CPointer(kind) for letter, kind in pointers.items()}
-    made = cfunc(types.void(*(kinds[letter] for letter in given)), forceinline=True, **_OPTIONS)(loop)
+    plain = getattr(loop, "py_func", loop)  # of one that others call, too
+    made = cfunc(types.void(*(kinds[letter] for letter in given)), forceinline=True, **_OPTIONS)(plain)
     module = llvm.parse_assembly(made.inspect_llvm())
     defined = [each.name for each in module.functions if not each.is_declaration]
     needed = [each.name for each in module.functions if each.is_declaration and not each.name.startswith("llvm.")]
     if needed:
-        raise RuntimeError(f"{loop.__name__} calls {', '.join(needed)}")
+        raise RuntimeError(f"{plain.__name__} calls {', '.join(needed)}")
     symbol = next(name for name in defined if name.startswith("cfunc."))
     code: bytes = symbol.encode() + b"\0" + _machine().emit_object(module)
     return code

@@ -32,17 +32,24 @@ class Layer:
         width, columns = max(channels, LEAST_CHANNELS), wide // TILE
         at_once = -(-PLACES // columns)
         places = at_once * columns
-        self._wide, self._rows, self._maps = wide, high // TILE, maps
+        self._wide, self._rows = wide, high // TILE
         self._factors = np.array([1, 0], dtype)
         name = np.dtype(dtype).name
+
+        def loop(of: str, given: str, *sizes: Any) -> Callable[..., None]:
+            return function(*_names(of), given, name, *sizes)
+
+        def at(of: str, given: str, *sizes: Any) -> int:
+            return address(*_names(of), given, name, *sizes)
+
         images, outputs = (high, wide, channels), (wide, maps, places, name)
         by_outputs = "by_pooled" if pooled else "by_outputs"
         self._table = Table(
             product=blas("gemm", dtype),
-            inputs=_address("inputs.inputs", "aannaaa", dtype, *images, width, places, normed, name),
-            outputs=_address("outputs.outputs", "aannaaar", dtype, *outputs),
-            by_inputs=_address("inputs.by_inputs", "aannaaar", dtype, *images, places, normed, name),
-            by_outputs=_address(f"outputs.{by_outputs}", "aaannaaar", dtype, *outputs),
+            inputs=at("inputs.inputs", "aannaaa", *images, width, places, normed, name),
+            outputs=at("outputs.outputs", "aannaaar", *outputs),
+            by_inputs=at("inputs.by_inputs", "aannaaar", *images, places, normed, name),
+            by_outputs=at(f"outputs.{by_outputs}", "aaannaaar", *outputs),
             at_once=at_once,
             columns=columns,
             channels=channels,
@@ -57,15 +64,14 @@ class Layer:
             factors=self._factors.ctypes.data,
             **dict.fromkeys(_MEMORY, 0),
         )
-        self._forward = _function("passes.forward", "innnnnn", dtype)
-        self._backward = _function("passes.backward", "innnnnnnnnn", dtype)
-        self._pool = _function("pooling.pool", "aaan", dtype, wide, maps)
-        self._by_pool = _function("pooling.by_pool", "aaarn", dtype, wide, maps)
+        self._forward = loop("passes.forward", "innnnnn")
+        self._backward = loop("passes.backward", "innnnnnnnnn")
+        self._pool = loop("pooling.pool", "aaan", wide, maps)
+        self._by_pool = loop("pooling.by_pool", "aaarn", wide, maps)
         self._of_weights, self._turned = (
-            _function("weights.of_weights", "aaa", dtype, channels, maps, width, turned, name)
-            for turned in (False, True)
+            loop("weights.of_weights", "aaa", channels, maps, width, turned, name) for turned in (False, True)
         )
-        self._by_weights = _function("weights.by_weights", "aaa", dtype, channels, maps, width, name)
+        self._by_weights = loop("weights.by_weights", "aaa", channels, maps, width, name)
         of_points = (places, width), (places, maps), (width, maps), (maps, channels)
         self._lengths = (
             LINES * (wide + 2) * width,
@@ -78,9 +84,8 @@ class Layer:
     def forward(self, x: Array, of_x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
         """``max(convolution, 0)`` of images ``[n, H, W, channels]``; mean and variance ``[maps]`` of it, in float64."""
         y, sums = np.empty((*x.shape[:3], len(bias)), x.dtype), np.zeros(2 * len(bias))
-        table, of_lines = self._in_memory(x.dtype), self._of_lines(of_x)
+        (table, numbers), of_lines = self._in_memory(x.dtype), self._of_lines(of_x)
         self._of_weights(_at(weight), table.strip, table.weights)
-        numbers = _numbers(table)
         self._forward(_at(numbers), len(x) * self._rows, _at(x), _at(of_lines), _at(bias), _at(y), _at(sums))
         mean, square = sums.reshape(2, -1) / (y.size // len(bias))
         return y, mean, np.maximum(square - mean * mean, 0)
@@ -106,30 +111,26 @@ class Layer:
         Between these, what :meth:`by_pool` gives, for the layer before. ``by_result``: the gradient by the
         norm, or by the pooled one; ``of_norm``: see :func:`raysim.training.loops.winograd.outputs.by_pooled`.
         """
-        table, of_lines, by_x = self._in_memory(x.dtype), self._of_lines(of_x), np.empty_like(x if by_images else x[:0])
+        (table, numbers), of_lines = self._in_memory(x.dtype), self._of_lines(of_x)
+        by_x = np.empty_like(x if by_images else x[:0])
         sums, by_bias, by_weight = np.zeros(2 * x.shape[3]), np.zeros(y.shape[3]), np.empty_like(weight)
         if by_images:
             self._turned(_at(weight), table.strip, table.turned)
         given = _at(by_result), _at(of_norm), _at(x), _at(of_lines), _at(y)
-        numbers = _numbers(table)
         results = by_images, _at(by_x), _at(sums), _at(by_bias)
         self._backward(_at(numbers), len(x) * self._rows, *given, *results)
         self._by_weights(table.weights, table.strip, _at(by_weight))
         return by_x, sums.reshape(2, -1), by_weight, by_bias
 
-    def _in_memory(self, dtype: Any) -> Table:
-        """The table with the memory of this thread."""
+    def _in_memory(self, dtype: Any) -> tuple[Table, Array]:
+        """The table with the memory of this thread; as an array, with room behind it for what BLAS is given."""
         arrays = MEMORY.take(dtype, *self._lengths)
-        return self._table._replace(**dict(zip(_MEMORY, map(_at, arrays), strict=True)))
+        table = self._table._replace(**dict(zip(_MEMORY, map(_at, arrays), strict=True)))
+        return table, np.array([*table, *[0] * 8], np.uint64)
 
     def _of_lines(self, of_norm: Array) -> Array:
         """The factor of each number of a line, then its shift."""
         return np.tile(of_norm.reshape(2, -1), self._wide).ravel()
-
-
-def _numbers(table: Table) -> Array:
-    """The table as an array, with room behind it for what BLAS is given."""
-    return np.array([*table, *[0] * 8], np.uint64)
 
 
 def _at(array: Array) -> int:
@@ -138,11 +139,7 @@ def _at(array: Array) -> int:
     return at
 
 
-def _address(loop: str, given: str, dtype: Any, *sizes: Any) -> int:
+def _names(loop: str) -> tuple[str, str]:
+    """The module and the name of a loop of :mod:`raysim.training.loops.winograd`."""
     module, name = loop.split(".")
-    return address(f"winograd.{module}", name, given, np.dtype(dtype).name, *sizes)
-
-
-def _function(loop: str, given: str, dtype: Any, *sizes: Any) -> Callable[..., None]:
-    module, name = loop.split(".")
-    return function(f"winograd.{module}", name, given, dtype, *sizes)
+    return f"winograd.{module}", name
