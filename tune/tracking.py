@@ -24,10 +24,10 @@ from raysim.config.checking import validated
 from raysim.config.plugins import label
 from raysim.config.schema import Config
 from raysim.core import bounded, host
+from raysim.core.atomic import write_json
 from raysim.core.errors import ConfigError
 from raysim.core.package import FOLDER, __version__
 from raysim.engine.job import Round
-from raysim.core.atomic import write_json
 from raysim.tracking.charts import runs_page, view_of
 from raysim.tracking.client import LOGGERS, NOTE_TAG, Status, Tracker, parameter_name
 from raysim.tracking.recording import CLOSING_SECONDS, KILLED_SECONDS, SETTINGS, WAITS, joined
