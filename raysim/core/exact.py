@@ -7,8 +7,6 @@ and added as 64-bit integers, which is exact: any placement gives the same bits.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -72,35 +70,6 @@ class ExactSum:
             total = members.sum(axis=0)
             total -= shift * len(members)
             self.units[group] += total
-
-    def add_pieces(
-        self,
-        groups: Iterable[int],
-        weights: Iterable[float],
-        pieces: Iterable[tuple[NDArray[np.float64], float]],
-        columns: slice,
-    ) -> None:
-        """Add the ``columns`` of ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, as :meth:`add`
-        would.
-
-        ``pieces`` hold these columns of each vector, and a magnitude that none of their entries is above. A piece is
-        overwritten before the next one is asked for, so that all may be in the same memory.
-        """
-        shifted = Counter[int]()
-        for group, weight, (piece, most) in zip(groups, weights, pieces, strict=True):
-            np.multiply(piece, weight * 2.0**FRACTION_BITS, out=piece)
-            if most * abs(weight) < LEAST_UNROUNDED:  # as in add_rows
-                np.add(piece, SHIFT, out=piece)
-                rounded = piece.view(np.int64)
-                shifted[group] += 1
-            else:
-                np.rint(piece, out=piece)
-                rounded = piece.astype(np.int64)
-            total = self.units[group, columns]
-            np.add(total, rounded, out=total)
-        for group, times in shifted.items():
-            total = self.units[group, columns]
-            np.subtract(total, SHIFT_UNITS * times, out=total)
 
 
 def exact_multiple(value: float) -> float:

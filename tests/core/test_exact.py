@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -54,9 +53,6 @@ def test_odd_terms_of_51_bits_keep_their_last():
         vectors = np.array([[units, -units]]) * unit
         sums.add_rows(np.zeros(1, np.int64), np.ones(1), vectors, most=units * unit)
         assert sums.units[0].tolist() == [units, -units]
-        pieces = ExactSum(1, 2)
-        pieces.add_pieces([0], [1.0], [(np.array([units, -units]) * unit, units * unit)], slice(0, 2))
-        assert pieces.units[0].tolist() == [units, -units]
 
 
 def test_terms_are_rounded_to_the_nearest_unit_and_halves_to_the_even_one():
@@ -134,25 +130,14 @@ def test_rows_added_at_once_are_rows_added_one_by_one(into: list[int], magnitude
     vectors[0, 2:6] = np.array([2.5, 3.5, -2.5, -3.5]) * 2.0**-FRACTION_BITS
     vectors = np.clip(vectors, -magnitude, magnitude)
     groups = np.array(into)
-    unbounded, bounded, pieces, alone = (ExactSum(3, 7) for _ in range(4))
-    memory = np.empty(4)
-
-    def in_one_memory(columns: slice) -> Iterator[tuple[np.ndarray, float]]:
-        for vector in vectors[:, columns]:
-            piece = memory[: len(vector)]
-            piece[:] = vector
-            yield piece, np.abs(vector).max()  # so that some are rounded in one way, and some in the other
-
+    unbounded, bounded, alone = (ExactSum(3, 7) for _ in range(3))
     for _ in range(2):
         unbounded.add_rows(groups, weights, vectors.copy())
         bounded.add_rows(groups, weights, vectors.copy(), most=magnitude)
-        for columns in (slice(0, 4), slice(4, 8)):
-            pieces.add_pieces(into, weights.tolist(), in_one_memory(columns), columns)
         for group, weight, vector in zip(into, weights.tolist(), vectors, strict=True):
             alone.add(group, weight, vector)
     np.testing.assert_array_equal(unbounded.units, alone.units)
     np.testing.assert_array_equal(bounded.units, alone.units)
-    np.testing.assert_array_equal(pieces.units, alone.units)
 
 
 def test_no_rows_leave_sums_as_they_are():

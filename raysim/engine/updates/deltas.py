@@ -1,24 +1,24 @@
 """Adds deltas that are sent unchanged to their sums: of small models many at once, and large ones in pieces.
 
-A model of a few hundred thousand scalars no longer fits a core's cache beside its delta in float64 and its sum. All
-passes over a piece of it therefore come before those over the next piece.
+A model of a few hundred thousand scalars no longer fits a core's cache beside its sum. All hospitals' deltas of a piece
+of it are therefore added up before those of the next piece, each in one pass of a compiled loop.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.exact import ExactSum
+from raysim.core.exact import FRACTION_BITS, ExactSum
 from raysim.engine.visits.starts import Parameters
 from raysim.strategies.base import Floats
+from raysim.training.machine_code import function
 
 TOGETHER = 2**15
-"""Scalars of deltas that are added up at a time, so that they, their sums and what they come from fit the cache."""
+"""Scalars of deltas that are added up at a time, so that their sums and what they come from fit the cache."""
 
 LARGE = 2**14
 """Scalars of a model from which on it is added up in pieces."""
@@ -66,43 +66,25 @@ def _add_small(sums: ExactSum, of: _Deltas, limit: float, check: Callable[[], No
         sums.add_rows(groups[part], weights[part], deltas, most)
 
 
-@np.errstate(over="ignore")  # of lengths, which are checked
 def _add_large(sums: ExactSum, of: _Deltas, limit: float, check: Callable[[], None]) -> None:
     groups, weights, starts, trained = of
-    most = {place: _length(start) for place, start in {id(start): start for start in starts}.items()}
-    delta, before = np.empty(TOGETHER), np.empty(TOGETHER)
-    checked = False
-
-    def deltas(columns: slice) -> Iterator[tuple[Floats, float]]:
-        nonlocal checked
-        held: Parameters | None = None
-        for start, end in zip(starts, trained[:, columns], strict=True):
-            piece, begun = delta[: len(end)], before[: len(end)]
-            if start is not held:
-                begun[...], held = start[columns], start
-            bound = most[id(start)] + _length(end)
-            if not bound < limit:  # False for NaN
-                if not checked:
-                    check()
-                checked, bound = True, np.inf
-            piece[...] = end
-            np.subtract(piece, begun, out=piece)
-            yield piece, bound
-
-    into, times = groups.tolist(), weights.tolist()
-    for low in range(0, trained.shape[1], TOGETHER):
-        columns = slice(low, low + TOGETHER)
-        sums.add_pieces(into, times, deltas(columns), columns)
+    units, size, dtype = sums.units, trained.shape[1], np.result_type(trained, *starts)
+    add = function("sums", "add", "iaarn", dtype)
+    begun = {id(start): np.ascontiguousarray(start, dtype) for start in starts}
+    ends = [np.ascontiguousarray(end, dtype) for end in trained]
+    numbers = np.stack([weights * 2.0**FRACTION_BITS, np.full(len(ends), limit), np.zeros(len(ends))], axis=1)
+    at = [
+        (units[group].ctypes.data, end.ctypes.data, begun[id(start)].ctypes.data, of_one.ctypes.data)
+        for group, end, start, of_one in zip(groups, ends, starts, numbers, strict=True)
+    ]
+    for low in range(0, size, TOGETHER):
+        here, count = low * dtype.itemsize, min(TOGETHER, size - low)
+        for into, end, start, of_one in at:
+            add(into + low * units.itemsize, end + here, start + here, of_one, count)
+    if numbers[:, 2].any():
+        check()
 
 
 def _most(values: NDArray[Any]) -> float:
     """The largest magnitude among ``values``; NaN where one is."""
     return max(float(values.max(initial=0)), -float(values.min(initial=0)))
-
-
-def _length(vector: NDArray[Any]) -> float:
-    """A little more than the Euclidean length of a vector, so that no entry is above it; not finite where one is not.
-
-    It takes one pass, where the largest and the smallest entry take two.
-    """
-    return math.sqrt(float(np.dot(vector, vector))) * (1 + 2**-20) + 1e-18  # squares of the least numbers are 0
