@@ -44,9 +44,9 @@ if hasattr(os, "register_at_fork"):
 def function(module: str, name: str, given: str, dtype: Any, *sizes: Any) -> Callable[..., None]:
     """The loop ``name`` of ``raysim.training.loops.<module>``, called with whole numbers below ``2**64``.
 
-    ``given`` has a letter for each: the address of an array of ``dtype`` (a), of float64 (r) or of whole numbers of 64
-    bits (i), or the number itself (n). Where there are ``sizes``, ``name`` is a function that makes the loop for them;
-    they are constants of the compiler. The interpreter's lock is free while it runs.
+    ``given`` has a letter for each: the address of an array of ``dtype`` (a), of float64 (r), of whole numbers of 64
+    bits (i) or of bytes (b), or the number itself (n). Where there are ``sizes``, ``name`` is a function that makes the
+    loop for them; they are constants of the compiler. The interpreter's lock is free while it runs.
     """
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * len(given))
     return kind(address(module, name, given, np.dtype(dtype).name, *sizes))

@@ -226,6 +226,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/training/loops/writing.py": ("training/test_machine_code", "training/test_mlp_passes"),
     "raysim/training/loops/blas_product.py": ("training/test_mlp_passes", "training/test_convolution"),
     "raysim/training/loops/dense.py": ("training/test_mlp_passes", "training/test_oracles", "training/test_contrast"),
+    "raysim/training/loops/pooled.py": ("training/test_written_images",),
+    "raysim/training/loops/sums.py": ("engine/test_deltas",),
     "raysim/training/loops/winograd/*.py": ("training/test_convolution", "training/test_winograd"),
     "raysim/training/networks/convolution.py": ("training/test_convolution",),
     "raysim/training/networks/numpy_layers.py": ("training/test_convolution", "training/test_dense"),

@@ -58,13 +58,50 @@ def test_a_stage_is_its_layers(high: int, wide: int, border: int, channels: int,
         torch.autograd.backward(expected, torch.from_numpy(slope))
         stage.forward(weight.detach().numpy(), bias.detach().numpy())
         by_weight, by_bias = np.empty(weight.shape), np.empty(bias.shape)
-        stage.backward(slope.transpose(2, 1, 3, 0), by_weight, by_bias)
+        stage.backward(np.ascontiguousarray(slope.transpose(2, 1, 3, 0)), by_weight, by_bias, needed=True)
         close(stage.outputs, expected.detach().permute(2, 1, 3, 0))
         close(by_weight, weight.grad)
         close(by_bias, bias.grad)
         assert x.grad is not None
-        close(stage.by_images(), x.grad.permute(2, 1, 3, 0))
+        close(stage.by_images, x.grad.permute(2, 1, 3, 0))
     assert stage.following.shape[0] == len(stage.outputs) + 2 * border
+
+
+def test_a_stage_takes_arrays_that_lie_side_by_side_and_are_of_its_type() -> None:
+    whole, given = bordered((4, 2, 6, 3), 1, np.float64)
+    stage = Stage(whole, 3, 1, padded=True)
+    given[:] = np.random.default_rng(0).normal(size=given.shape)
+    weight, bias = np.random.default_rng(1).normal(size=(3, 3, 3, 2)).transpose(0, 3, 1, 2), np.ones(6)[::2]
+    stage.forward(weight, bias)
+    outputs = stage.outputs.copy()
+    stage.forward(np.ascontiguousarray(weight), np.ones(3))
+    np.testing.assert_array_equal(stage.outputs, outputs)
+    slope, by_weight, by_bias = np.ones(outputs.shape), np.empty((3, 2, 3, 3)), np.empty(3)
+    for wrong in (
+        (slope[:, :, ::-1], by_weight, by_bias),
+        (slope[:1], by_weight, by_bias),
+        (slope.astype(np.float32), by_weight, by_bias),
+        (slope, by_weight.astype(np.float32), by_bias),
+        (slope, by_weight.transpose(0, 1, 3, 2), by_bias),
+        (slope, by_weight, np.empty(6)[::2]),
+    ):
+        with pytest.raises(ValueError, match="float64 are needed, side by side"):
+            stage.backward(*wrong, needed=False)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_what_is_not_a_number_goes_on_and_gets_no_gradient(place: int) -> None:
+    """As torch's pooling has it: else a network that has diverged would look as if it had not."""
+    whole, given = bordered((4, 1, 4, 1), 0, np.float64)
+    stage = Stage(whole, 1, 0, padded=False)
+    weight = np.zeros((1, 1, 3, 3))
+    weight[0, 0, 0, 0] = 1.0  # so that the four that are pooled are the images' own first four
+    given[:], given[place // 2, 0, place % 2, 0] = 1.0, np.nan
+    stage.forward(weight, np.zeros(1))
+    assert np.isnan(stage.outputs).all()
+    by_bias = np.empty(1)
+    stage.backward(np.ones((1, 1, 1, 1)), np.empty_like(weight), by_bias, needed=True)
+    assert by_bias == 0
 
 
 def close(ours: NDArray[Any], expected: torch.Tensor | None) -> None:

@@ -38,7 +38,7 @@ def object_code(loop: Callable[..., Any], given: str, dtype: str) -> bytes:
     Raises ``RuntimeError`` where the code needs something of numba's, which a process without numba would look for in
     vain. So does code that may raise an error, as ``range`` with a step that might be 0.
     """
-    pointers = {"a": from_dtype(np.dtype(dtype)), "r": types.float64, "i": types.uint64}
+    pointers = {"a": from_dtype(np.dtype(dtype)), "r": types.float64, "i": types.uint64, "b": types.uint8}
     kinds = {"n": types.uint64} | {letter: types.CPointer(kind) for letter, kind in pointers.items()}
     plain = getattr(loop, "py_func", loop)  # of one that others call, too
     made = cfunc(types.void(*(kinds[letter] for letter in given)), forceinline=True, **_OPTIONS)(plain)

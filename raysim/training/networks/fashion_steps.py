@@ -62,6 +62,5 @@ class FashionSteps:
         np.matmul(first.T, self._by_hidden, out=self._by_received)
         slope = self._by_received.reshape(self._flat_shape).transpose(1, 0, 2, 3)
         for k in (2, 1, 0):
-            self._stages[k].backward(slope, *of_stages[2 * k : 2 * k + 2])
-            if k:
-                slope = self._stages[k].by_images()
+            self._stages[k].backward(slope, of_stages[2 * k], of_stages[2 * k + 1], needed=k > 0)
+            slope = self._stages[k].by_images

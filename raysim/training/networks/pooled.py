@@ -1,18 +1,32 @@
-"""A convolution of 3 x 3, max pooling of 2 x 2 and ReLU, as products of matrices with derivatives written out.
+"""A convolution of 3 x 3, max pooling of 2 x 2 and ReLU with derivatives written out, as machine code.
 
-Arrays of images are ``[rows, maps, columns, b]``. The batch comes last, so that what is copied or compared at once is
-contiguous, and rows that follow each other are the rows of one matrix. A pooled column sees four columns of the images:
-these are copied, and give both columns that are pooled in one product, where a quarter of the factors are zeros.
+Arrays of images are ``[rows, maps, columns, b]``, with the batch last; see :mod:`raysim.training.loops.pooled`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
+from raysim.training.machine_code import blas, function
 from raysim.training.networks.written import Array
+
+
+class _Loops(NamedTuple):
+    """Of :mod:`raysim.training.loops.pooled`."""
+
+    forward: Callable[..., None]
+    backward: Callable[..., None]
+    by_parameters: Callable[..., None]
+
+
+@cache
+def _loops(dtype: str) -> _Loops:
+    given = {"forward": "iaaaaaaaba", "backward": "iaaibaaaaaaa", "by_parameters": "iaaa"}
+    return _Loops(*(function("pooled", name, letters, dtype) for name, letters in given.items()))
 
 
 def bordered(shape: tuple[int, ...], border: int, dtype: Any) -> tuple[Array, Array]:
@@ -32,82 +46,54 @@ class Stage:
     """The outputs, in a border as wide as ``images`` if they are ``padded``: the images of the next stage."""
     outputs: Array
     """The outputs alone, ``[(H - 2) // 2, maps, (W - 2) // 2, b]``."""
+    by_images: Array
+    """The gradient by the images without their border, once :meth:`backward` was asked for it."""
 
     def __init__(self, images: Array, maps: int, border: int, padded: bool) -> None:
         (high, channels, wide, b), dtype = images.shape, images.dtype
-        rows, columns = (high - 2) // 2, (wide - 2) // 2
-        each = columns * b
-        self.following, self.outputs = bordered((rows, maps, columns, b), border if padded else 0, dtype)
-        # The four columns that each pooled one sees, and a row of ones, which the biases multiply.
-        patches = np.ones((2 * rows + 2, 4 * channels + 1, each), dtype)
-        self._patches = patches[:, :-1].reshape(2 * rows + 2, 4, channels, columns, b)
-        of_row, of_map, of_column, of_one = images.strides
-        self._columns = as_strided(images, self._patches.shape, (of_row, of_column, of_map, 2 * of_column, of_one))
-        self._seen = _threes(patches)
-        self._factors = np.zeros((2, maps, 3, 4 * channels + 1), dtype)
-        # Two rows of zeros before and after, for those of the gradient's rows that lie outside.
-        z = np.zeros((2 * rows + 4, 2 * maps, each), dtype)
-        self._z, self._near = z[2:-2], _threes(z)
-        window = self._z.reshape(rows, 2, 2, maps, each)
-        self._left, self._right = window[:, :, 0], window[:, :, 1]
-        self._pairs = np.empty((rows, 2, maps, each), dtype)
-        self._best = np.empty((rows, maps, each), dtype)
-        self._reached = slice(border, high - border)  # the patches' rows that do not lie in the border
-        self._by_patches = patches[self._reached, :-1]
-        by_images = np.zeros((high - 2 * border, channels, wide, b), dtype)
-        self._by_images = by_images[:, :, border : wide - border]
-        self._by_columns = by_images[: len(self._by_patches), :, : 2 * columns + 2]
+        rows, columns, height = (high - 2) // 2, (wide - 2) // 2, 4 * channels + 1
+        each, behind = columns * b, border if padded else 0
+        self.following, self.outputs = bordered((rows, maps, columns, b), behind, dtype)
+        by_images = np.zeros_like(images)
+        self.by_images = by_images[border : high - border, :, border : wide - border]
+        table = [dtype.itemsize, blas("gemm", dtype), high, channels, wide, b, border, rows, columns, maps, behind]
+        self._loops, self._scale = _loops(dtype.name), np.array([1, 0], dtype)
+        self._table, self._places = np.array([*table, *[0] * 8], np.uint64), np.zeros(3, np.uint64)
+        best, patches = np.empty((rows, maps, each), np.uint8), np.ones((2 * rows + 2, height, each), dtype)
+        z, by_z = np.empty((2, 2 * maps, each), dtype), np.zeros((2 * rows + 4, 2 * maps, each), dtype)
+        factors, by_factors = (np.zeros((2, maps, 3, height), dtype) for _ in range(2))
+        turned, by_patches = np.empty((4 * channels, 6 * maps), dtype), np.empty((4 * channels, each), dtype)
+        self._memory = images, best, patches, z, by_z, factors, by_factors, turned, by_patches, by_images
+        self._at_table, self._at_scale, self._at_places, self._at_following = _addresses(
+            self._table, self._scale, self._places, self.following
+        )
+        self._at = _addresses(*self._memory)
 
     def forward(self, weight: Array, bias: Array) -> None:
         """Compute the outputs of what ``images`` hold with ``weight [maps, C, 3, 3]`` and ``bias [maps]``."""
-        np.copyto(self._patches, self._columns)
-        _, maps, _, height = self._factors.shape
-        by_column = self._factors[..., :-1].reshape(2, maps, 3, 4, -1)
-        # The right one of two neighbours sees what lies a column further.
-        by_column[0, :, :, :3] = by_column[1, :, :, 1:] = weight.transpose(0, 2, 3, 1)
-        self._factors[:, :, 0, -1] = bias
-        np.matmul(self._factors.reshape(2 * maps, 3 * height), self._seen, out=self._z)
-        np.maximum(self._left, self._right, out=self._pairs)
-        np.maximum(self._pairs[:, 0], self._pairs[:, 1], out=self._best)
-        np.maximum(self._best.reshape(self.outputs.shape), 0, out=self.outputs)
+        images, best, patches, z, _, factors, *_ = self._at
+        parameters = [np.ascontiguousarray(array, self.outputs.dtype) for array in (weight, bias)]
+        given = images, *_addresses(*parameters), factors, patches, z, best, self._at_following
+        self._loops.forward(self._at_table, self._at_scale, *given)
 
-    def backward(self, by_outputs: Array, by_weight: Array, by_bias: Array) -> None:
+    def backward(self, by_outputs: Array, by_weight: Array, by_bias: Array, *, needed: bool) -> None:
         """Store the gradients in ``by_weight`` and ``by_bias``, once after each :meth:`forward`.
 
-        ``by_outputs``: the gradient by the outputs, of their shape.
+        ``by_outputs``: the gradient by the outputs, of their shape; numbers of one row and map lie side by side.
+        ``needed``: whether to fill :attr:`by_images`. Raises ``ValueError`` for arrays that lie otherwise in memory, or
+        are not of the images' type.
         """
-        # What has been compared is not needed any more, so that its gradient takes its place.
-        np.multiply(by_outputs, self.outputs > 0, out=self._best.reshape(self.outputs.shape))
-        # Of equals the first takes all, as in torch: that of the upper row, and then the left one.
-        upper, lower = self._pairs[:, 0], self._pairs[:, 1]
-        np.multiply(self._best, lower > upper, out=lower)
-        np.subtract(self._best, lower, out=upper)
-        np.multiply(self._pairs, self._right > self._left, out=self._right)
-        np.subtract(self._pairs, self._right, out=self._left)
-        _, maps, _, height = self._factors.shape
-        channels = height // 4
-        turned = self._z.transpose(0, 2, 1)
-        if channels > 1:  # with one the copy takes longer than it saves
-            turned = np.ascontiguousarray(turned)
-        by_factors = np.matmul(self._seen, turned).sum(0).reshape(3, height, 2, maps)
-        by_column = by_factors[:, :-1].reshape(3, 4, channels, 2, maps)
-        np.add(by_column[:, :3, :, 0], by_column[:, 1:, :, 1], out=by_weight.transpose(2, 3, 1, 0))
-        np.add(by_factors[0, -1, 0], by_factors[0, -1, 1], out=by_bias)
-
-    def by_images(self) -> Array:
-        """The gradient by the images without their border, once after :meth:`backward`."""
-        _, maps, _, height = self._factors.shape
-        factors = self._factors[:, :, ::-1, :-1].transpose(3, 2, 0, 1).reshape(height - 1, 6 * maps)
-        np.matmul(factors, self._near[self._reached], out=self._by_patches)
-        by_patches = self._patches[self._reached]
-        for k in (0, 1):
-            near, far, total = by_patches[:, k], by_patches[:, k + 2], self._by_columns[:, :, k::2]
-            total[:, :, 0], total[:, :, -1] = near[:, :, 0], far[:, :, -1]
-            np.add(near[:, :, 1:], far[:, :, :-1], out=total[:, :, 1:-1])
-        return self._by_images
+        shape, dtype = self.outputs.shape, self.outputs.dtype
+        given = by_outputs[0, 0], by_weight, by_bias
+        if by_outputs.shape != shape or any(part.dtype != dtype or not part.flags.c_contiguous for part in given):
+            raise ValueError(f"a gradient {shape} and arrays of {dtype.name} are needed, side by side in memory")
+        self._places[:] = *(stride // dtype.itemsize for stride in by_outputs.strides[:2]), needed
+        _, best, patches, _, by_z, factors, by_factors, turned, by_patches, by_images = self._at
+        slope, *into = _addresses(by_outputs, by_weight, by_bias)
+        made = by_z, by_factors, factors, turned, by_patches, by_images
+        self._loops.backward(self._at_table, self._at_scale, slope, self._at_places, best, patches, *made)
+        self._loops.by_parameters(self._at_table, by_factors, *into)
 
 
-def _threes(x: Array) -> Array:
-    """Each three matrices of ``x [n, k, each]`` that follow each other as one: a view ``[n - 2, 3 k, each]``."""
-    n, k, each = x.shape
-    return as_strided(x, (n - 2, 3 * k, each), x.strides)
+def _addresses(*arrays: Array) -> list[int]:
+    return [array.ctypes.data for array in arrays]
