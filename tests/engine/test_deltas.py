@@ -72,8 +72,8 @@ def test_what_has_diverged_is_checked(size: int, value: float, place: int):
         deltas.add_deltas(ExactSum(1, size), np.zeros(1, np.int64), np.ones(1), [trained[1]], trained[:1], 1e4, refuse)
 
 
-def test_a_delta_of_a_large_model_is_below_the_limit_or_checked():
-    size = deltas.LARGE + 5
+@pytest.mark.parametrize("size", [5, deltas.LARGE + 5])
+def test_a_delta_is_below_the_limit_or_checked(size: int):
     start, trained = np.zeros(size, np.float32), np.zeros((3, size), np.float32)
     asked: list[None] = []
     for value, times in ((8.0, 1), (-8.0, 2), (np.nextafter(np.float32(8.0), np.float32(0.0)), 2)):

@@ -123,7 +123,7 @@ def backward(t, f, by_outputs, places, best, patches, z, by_factors, factors, tu
         for k in range(_2):
             describe(t, _END, YES, NO, (_2 * maps, _3 * height, each), (each, each, _2 * maps))
             seen = at(patches) + (_2 * r + k) * height * each * size
-            kept = at(f) + (size if r + k == _0 else _0)
+            kept = at(f) + size if r + k == _0 else at(f)
             product(t[_PRODUCT], t, _END, at(f), at(z) + (here + k * row) * size, seen, kept, at(by_factors))
         if needed:
             for k in range(_2 if r + _1 < rows else _4):
