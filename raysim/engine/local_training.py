@@ -145,7 +145,7 @@ class LocalTraining:
     def _train_named(self, tasks: Sequence[Task], optimizer: Optimizer, some: Sequence[int]) -> NDArray[Any]:
         """What the kernel makes of ``tasks``, the entries ``some``; an error names the hospital that it comes from."""
         try:
-            return self._model.train(tasks, optimizer)
+            return self._parameters_of(tasks, optimizer)
         except RaysimError:
             raise
         except DeviceFull as error:
@@ -154,8 +154,15 @@ class LocalTraining:
         except Exception:
             for task, j in zip(tasks, some, strict=True):
                 with self._named(j):
-                    self._model.train([task], optimizer)
+                    self._parameters_of([task], optimizer)
             raise
+
+    def _parameters_of(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
+        """``[len(tasks), P]``. Raises ``ValueError`` where a user's own model gives something else."""
+        trained, wanted = self._model.train(tasks, optimizer), (len(tasks), self._plan.bank.shape[1])
+        if trained.shape != wanted:
+            raise ValueError(f"the model has trained an array {trained.shape}, not {wanted}")
+        return trained
 
     def _named(self, j: int) -> named:
         return named(self._open(False), int(self._plan.ids[j]), f"training in round {self._plan.round}")
@@ -209,6 +216,7 @@ class LocalTraining:
         delta = np.subtract(theta, task.start, dtype=np.float64)
         private, upload, variates = self._plan.private, phase.upload, phase.objective.variates
         if private is not None:
+            self._sending.check(delta[private], np.inf, j, task.learning_rate)  # which nobody else sees
             delta[private] = 0.0
         change = None
         if variate is not None and variates is not None:

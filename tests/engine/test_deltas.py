@@ -101,3 +101,12 @@ def test_vectors_may_lie_apart_in_memory_and_differ_in_type():
     sums = ExactSum(3, size)
     deltas.add_deltas(sums, groups, weights, starts, apart, 1e6, refuse)
     np.testing.assert_array_equal(sums.units, units(groups, weights, starts, apart))
+
+
+@pytest.mark.parametrize("size", [5, deltas.LARGE + 5])
+def test_vectors_of_another_length_are_refused(size: int):
+    trained, one, sums = np.ones((1, size), np.float32), np.ones(1), ExactSum(1, size)
+    for ends, start in ((trained[:, 1:], trained[0]), (trained, trained[0, 1:]), (trained, trained), (trained[0], one)):
+        with pytest.raises(ValueError, match=f"sums of {size} numbers"):
+            deltas.add_deltas(sums, np.zeros(1, np.int64), one, [start], ends, 1e4, refuse)
+    assert not sums.units.any()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from raysim.core.errors import HospitalFailed
 from raysim.core.exact import ExactSum
 from raysim.engine import local_training
 from raysim.engine.measuring.evaluation import existing
@@ -19,6 +22,8 @@ from raysim.strategies.base import OWN, LocalProblem, Objective, RowGroups, Stra
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold
+from raysim.training.base import Optimizer, Task
+from raysim.training.kernels.linear import LinearModel
 from raysim.virtual_time.synchronous import discounted
 from tests.conftest import MakeFederation, play
 
@@ -142,3 +147,23 @@ def test_deltas_added_up_together_are_those_added_up_one_by_one(
     np.testing.assert_array_equal(by_scalar.bank, alone.bank)
     np.testing.assert_array_equal(in_pieces.bank, alone.bank)
     assert np.ptp(together.bank) > 0
+
+
+@pytest.mark.parametrize("wrong", ["short", "long", "fewer", "more"])
+def test_a_model_that_trains_another_length_is_told_with_its_hospital(
+    federate: MakeFederation, monkeypatch: pytest.MonkeyPatch, wrong: str
+):
+    def trained(self: LinearModel, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
+        theta = train(self, tasks, optimizer)
+        changes = {
+            "short": theta[:, 1:],
+            "long": np.hstack([theta, theta]),
+            "fewer": theta[1:],
+            "more": theta[[0, *range(len(theta))]],
+        }
+        return changes[wrong]
+
+    train = LinearModel.train
+    monkeypatch.setattr(LinearModel, "train", trained)
+    with pytest.raises(HospitalFailed, match=r"hospital 'h0' failed .* the model has trained an array \("):
+        play(federate([9, 5]), FedAvg(), rounds=1)

@@ -76,32 +76,55 @@ def test_a_stage_takes_arrays_that_lie_side_by_side_and_are_of_its_type() -> Non
     outputs = stage.outputs.copy()
     stage.forward(np.ascontiguousarray(weight), np.ones(3))
     np.testing.assert_array_equal(stage.outputs, outputs)
+    for wrong in ((weight[:, :1], bias), (weight, np.ones(2)), (weight[:2], bias[:2])):
+        with pytest.raises(ValueError, match="of float64 side by side are needed"):
+            stage.forward(*wrong)
     slope, by_weight, by_bias = np.ones(outputs.shape), np.empty((3, 2, 3, 3)), np.empty(3)
-    for wrong in (
+    fixed = np.empty(3)
+    fixed.flags.writeable = False
+    for wrong_one in (
         (slope[:, :, ::-1], by_weight, by_bias),
+        (slope[::-1], by_weight, by_bias),
         (slope[:1], by_weight, by_bias),
+        (slope[:0], by_weight, by_bias),
         (slope.astype(np.float32), by_weight, by_bias),
         (slope, by_weight.astype(np.float32), by_bias),
         (slope, by_weight.transpose(0, 1, 3, 2), by_bias),
+        (slope, by_weight[:, :1].copy(), by_bias),
         (slope, by_weight, np.empty(6)[::2]),
+        (slope, by_weight, fixed),
     ):
-        with pytest.raises(ValueError, match="float64 are needed, side by side"):
-            stage.backward(*wrong, needed=False)
+        with pytest.raises(ValueError, match=r"side by side|read-only"):
+            stage.backward(*wrong_one, needed=False)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_what_is_not_a_number_goes_on_and_gets_no_gradient(place: int) -> None:
-    """As torch's pooling has it: else a network that has diverged would look as if it had not."""
-    whole, given = bordered((4, 1, 4, 1), 0, np.float64)
+def test_what_is_not_a_number_goes_on_as_in_torch() -> None:
+    """Else a network that has diverged would look as if it had not."""
+    layers = nn.Sequential(nn.Conv2d(1, 1, 3), nn.MaxPool2d(2), nn.ReLU()).double()
+    convolution = layers[0]
+    assert isinstance(convolution, nn.Conv2d)
+    assert convolution.bias is not None
+    with torch.no_grad():
+        convolution.weight.zero_()
+        convolution.weight[0, 0, 0, ::2] = torch.tensor([np.inf, -np.inf])
+        convolution.bias.zero_()
+    b = 3**4
+    whole, given = bordered((4, 1, 4, b), 0, np.float64)
     stage = Stage(whole, 1, 0, padded=False)
-    weight = np.zeros((1, 1, 3, 3))
-    weight[0, 0, 0, 0] = 1.0  # so that the four that are pooled are the images' own first four
-    given[:], given[place // 2, 0, place % 2, 0] = 1.0, np.nan
-    stage.forward(weight, np.zeros(1))
-    assert np.isnan(stage.outputs).all()
-    by_bias = np.empty(1)
-    stage.backward(np.ones((1, 1, 1, 1)), np.empty_like(weight), by_bias, needed=True)
-    assert by_bias == 0
+    given[2:] = np.random.default_rng(0).normal(size=given[2:].shape)  # by which a place is known
+    for place in range(4):  # all ways to have not a number, infinity or minus infinity at each of the four
+        row, column, digit = place // 2, place % 2, np.arange(b) // 3**place % 3
+        given[row, 0, column], given[row, 0, column + 2] = np.array([[1.0, 1.0, -1.0], [1.0, -1.0, 1.0]])[:, digit]
+    slope = np.arange(1.0, b + 1)
+    expected = layers(torch.from_numpy(given.transpose(3, 1, 0, 2)))
+    assert 0 < expected.isnan().sum() < b
+    torch.autograd.backward(expected, torch.from_numpy(slope).reshape(b, 1, 1, 1))
+    stage.forward(convolution.weight.detach().numpy(), np.zeros(1))
+    close(stage.outputs, expected.detach().permute(2, 1, 3, 0))
+    by_weight, by_bias = np.empty((1, 1, 3, 3)), np.empty(1)
+    stage.backward(slope.reshape(1, 1, 1, b), by_weight, by_bias, needed=False)
+    close(by_weight, convolution.weight.grad)
+    close(by_bias, convolution.bias.grad)
 
 
 def close(ours: NDArray[Any], expected: torch.Tensor | None) -> None:

@@ -46,7 +46,11 @@ def add_deltas(
     one after the other.
 
     ``check()`` is called once where a delta's entries may not be below ``limit``, and raises where they are not.
+    Raises ``ValueError`` for vectors of other lengths than the sums.
     """
+    size = sums.units.shape[1]
+    if trained.shape != (len(starts), size) or any(start.shape != (size,) for start in starts):
+        raise ValueError(f"sums of {size} numbers, and {len(starts)} models {trained.shape}")
     add = _add_small if trained.shape[1] < LARGE else _add_large
     add(sums, _Deltas(groups, weights, starts, trained), limit, check)
 

@@ -88,15 +88,15 @@ def _copy(t, images, patches, row):  # type: ignore[no-untyped-def]
 
 @called
 def _pool(z, left, right, row, best, place, outputs, into, zero):  # type: ignore[no-untyped-def]
-    """Of equals the first is the largest, as in torch: that of the upper row, and then the left one."""
+    """What is not a number is the largest; of equals that of the upper row, and then the left one; as in torch."""
     a, b, c, d = z[left], z[right], z[row + left], z[row + right]
-    upper = b if b > a or b != b else a  # not a number stays what it is
+    upper = b if b > a or b != b else a
     lower = d if d > c or d != d else c
     largest = lower if lower > upper or lower != lower else upper
-    in_upper = np.uint8(1) if b > a else np.uint8(0)
-    in_lower = np.uint8(3) if d > c else np.uint8(2)
-    which = in_lower if lower > upper else in_upper
-    best[place] = which if largest > zero else _CLOSED
+    in_upper = np.uint8(1) if b > a or b != b else np.uint8(0)
+    in_lower = np.uint8(3) if d > c or d != d else np.uint8(2)
+    which = in_lower if lower > upper or lower != lower else in_upper
+    best[place] = _CLOSED if largest <= zero else which
     outputs[into] = zero if largest <= zero else largest
 
 

@@ -5,7 +5,7 @@ Arrays of images are ``[rows, maps, columns, b]``, with the batch last; see :mod
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -57,6 +57,7 @@ class Stage:
         by_images = np.zeros_like(images)
         self.by_images = by_images[border : high - border, :, border : wide - border]
         table = [dtype.itemsize, blas("gemm", dtype), high, channels, wide, b, border, rows, columns, maps, behind]
+        self._shapes = (maps, channels, 3, 3), (maps,)
         self._loops, self._scale = _loops(dtype.name), np.array([1, 0], dtype)
         self._table, self._places = np.array([*table, *[0] * 8], np.uint64), np.zeros(3, np.uint64)
         best, patches = np.empty((rows, maps, each), np.uint8), np.ones((2 * rows + 2, height, each), dtype)
@@ -70,9 +71,13 @@ class Stage:
         self._at = _addresses(*self._memory)
 
     def forward(self, weight: Array, bias: Array) -> None:
-        """Compute the outputs of what ``images`` hold with ``weight [maps, C, 3, 3]`` and ``bias [maps]``."""
+        """Compute the outputs of what ``images`` hold with ``weight [maps, C, 3, 3]`` and ``bias [maps]``.
+
+        Raises ``ValueError`` for other shapes.
+        """
         images, best, patches, z, _, factors, *_ = self._at
         parameters = [np.ascontiguousarray(array, self.outputs.dtype) for array in (weight, bias)]
+        self._check(parameters)
         given = images, *_addresses(*parameters), factors, patches, z, best, self._at_following
         self._loops.forward(self._at_table, self._at_scale, *given)
 
@@ -80,19 +85,29 @@ class Stage:
         """Store the gradients in ``by_weight`` and ``by_bias``, once after each :meth:`forward`.
 
         ``by_outputs``: the gradient by the outputs, of their shape; numbers of one row and map lie side by side.
-        ``needed``: whether to fill :attr:`by_images`. Raises ``ValueError`` for arrays that lie otherwise in memory, or
-        are not of the images' type.
+        ``needed``: whether to fill :attr:`by_images`. Raises ``ValueError`` for arrays of other shapes or types, or
+        that lie otherwise in memory.
         """
         shape, dtype = self.outputs.shape, self.outputs.dtype
-        given = by_outputs[0, 0], by_weight, by_bias
-        if by_outputs.shape != shape or any(part.dtype != dtype or not part.flags.c_contiguous for part in given):
-            raise ValueError(f"a gradient {shape} and arrays of {dtype.name} are needed, side by side in memory")
+        whole = by_outputs.shape == shape and by_outputs.dtype == dtype and by_outputs[:1, :1].flags.c_contiguous
+        if not whole or min(by_outputs.strides) < 0:
+            raise ValueError(f"a gradient {shape} of {dtype.name} is needed, side by side in memory")
+        self._check((by_weight, by_bias))
+        if not (by_weight.flags.writeable and by_bias.flags.writeable):
+            raise ValueError("gradients are stored in arrays that must not be read-only")
         self._places[:] = *(stride // dtype.itemsize for stride in by_outputs.strides[:2]), needed
         _, best, patches, _, by_z, factors, by_factors, turned, by_patches, by_images = self._at
         slope, *into = _addresses(by_outputs, by_weight, by_bias)
         made = by_z, by_factors, factors, turned, by_patches, by_images
         self._loops.backward(self._at_table, self._at_scale, slope, self._at_places, best, patches, *made)
         self._loops.by_parameters(self._at_table, by_factors, *into)
+
+    def _check(self, arrays: Sequence[Array]) -> None:
+        """Raise ``ValueError`` unless memory of ``arrays`` is that of a weight and a bias."""
+        for array, shape in zip(arrays, self._shapes, strict=True):
+            if array.shape != shape or array.dtype != self.outputs.dtype or not array.flags.c_contiguous:
+                dtype = self.outputs.dtype.name
+                raise ValueError(f"{shape} numbers of {dtype} side by side are needed, not {array.shape}")
 
 
 def _addresses(*arrays: Array) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.messages import ModelSpec
@@ -24,7 +26,8 @@ from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.personal.heads import head_mask, layers
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import Uniform
-from raysim.training.base import Layout
+from raysim.training.base import Layout, Optimizer, Task
+from raysim.training.kernels.linear import LinearModel
 from tests.conftest import MakeFederation, job_of, play, store
 from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 from tests.strategies.one_model.test_scaffold import gradient
@@ -92,6 +95,19 @@ def test_fedper_by_hand(federation):
     outcome = play(federation, FedPer(), rounds=3, epochs=2, batch_size=0)
     assert_same(outcome.bank[0], np.append(body, 0.0))
     assert_same(np.array([outcome.kept[h][3] for h in range(len(SIZES))]), heads)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_head_that_has_diverged_is_told_though_nobody_else_sees_it(federation, monkeypatch, value):
+    def trained(self: LinearModel, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
+        theta = train(self, tasks, optimizer)
+        theta[:, -1] = [value if len(task.y) == SIZES[1] else -1.0 for task in tasks]
+        return theta
+
+    train = LinearModel.train
+    monkeypatch.setattr(LinearModel, "train", trained)
+    with pytest.raises(TrainingDiverged, match="hospital 'h1' diverge in round 1"):
+        play(federation, FedPer(), rounds=2)
 
 
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
