@@ -2,7 +2,8 @@
 
 A later process needs neither numba, whose import takes a third of a second, nor the loops' modules: LLVM, which numba
 brings, links the code in a few milliseconds. The code is kept in ``__pycache__`` beside the loops, or in the user's
-cache folder where nobody may write there; where that is impossible too, each process compiles it anew.
+cache folder where nobody may write there; where that is impossible too, each process compiles it anew. Code that no
+process has read for a month goes when other code is written beside it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from hashlib import sha256
@@ -27,6 +29,10 @@ from raysim.core.package import cache_folder
 
 _HASH = 32
 """Bytes before the code in a file, which tell whether it is whole."""
+_KEPT = f"*-{'[0-9a-f]' * 24}.code"
+"""Names of files with code, unfinished ones too."""
+_DAY, _MONTH = 86400, 30 * 86400
+"""Seconds. Files say within a day when they were last read, and go where that is a month ago."""
 _lock = RLock()
 _linkers: list[Any] = []  # code is in memory as long as what has linked it
 
@@ -96,11 +102,19 @@ def _sources() -> str:
 
     compiler = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_"))
     about = [version("numba"), version("llvmlite"), *compiler, llvm.get_host_cpu_name()]
-    digest = sha256(repr([*about, llvm.get_host_cpu_features().flatten()]).encode())
+    digest = sha256(repr([*about, llvm.get_host_cpu_features().flatten(), _numba_file()]).encode())
     for path in (Path(__file__), *sorted(_beside().rglob("*.py"))):
         # What Python would run, which is not always what the file says: it goes by the file's size and time.
         digest.update(repr(_parts(SourceFileLoader(path.stem, str(path)).get_code(path.stem))).encode())
     return digest.hexdigest()
+
+
+def _numba_file() -> bytes:
+    """The file in the working folder that numba reads settings from, beside the environment."""
+    try:
+        return Path(".numba_config.yaml").read_bytes()
+    except OSError:
+        return b""
 
 
 def _parts(code: Any) -> Any:
@@ -131,6 +145,9 @@ def _read(file: str) -> bytes | None:
         except OSError:
             continue
         if sha256(kept[_HASH:]).digest() == kept[:_HASH]:
+            with contextlib.suppress(OSError):  # it is another user's, and may not be marked
+                if _age(folder / file) > _DAY:
+                    os.utime(folder / file)
             return kept[_HASH:]
     return None
 
@@ -144,23 +161,50 @@ def _keep(file: str, code: bytes) -> None:
                 unfinished.write_bytes(sha256(code).digest() + code)
         except OSError:
             continue
+        _drop_unused(folder)
         return
+
+
+def _drop_unused(folder: Path) -> None:
+    """Remove code that no process has read for long: sources and settings have changed since, here or elsewhere."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(_KEPT):
+            with contextlib.suppress(OSError):  # another process was quicker, or it is another user's
+                if _age(path) > _MONTH:
+                    path.unlink()
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was written or marked as read."""
+    return time.time() - path.stat().st_mtime
 
 
 def _compiled(module: str, name: str, given: str, dtype: str, *sizes: Any) -> bytes:
     """The code's name, a zero and the code, as an object file."""
     from importlib import import_module
 
-    from numba.core import config
-
-    asked, config.DISABLE_JIT = config.DISABLE_JIT, 0  # it is for a debugger, and there is nothing else to run
-    try:
+    with _compiling():
         from raysim.training.loops.writing import object_code
 
         loop = getattr(import_module(f"raysim.training.loops.{module}"), name)
         return object_code(loop(*sizes) if sizes else loop, given, dtype)
+
+
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    """Without those settings of numba for debuggers by which no loop is compiled, or one that calls numba or prints."""
+    from numba.core import config
+
+    config.reload_config()  # numba does so before it compiles, where the environment has changed
+    asked = {name: getattr(config, name) for name in ("DISABLE_JIT", "DEBUG_JIT", "OPT")}
+    config.DISABLE_JIT = config.DEBUG_JIT = 0
+    if config.OPT == 0:  # what handles errors that no loop raises is then left in the code
+        config.OPT = type(config.OPT)(1)
+    try:
+        yield
     finally:
-        config.DISABLE_JIT = asked
+        for name, value in asked.items():
+            setattr(config, name, value)
 
 
 def _linked(symbol: str, machine_code: bytes) -> int:

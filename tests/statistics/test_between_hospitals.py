@@ -115,6 +115,16 @@ def test_the_posterior_of_many_hospitals_that_are_sure_is_what_they_say():
     assert (sd < 1e-7).all()
 
 
+def test_deviations_are_the_same_wherever_estimates_lie():
+    """All numbers are moved without rounding."""
+    rng = np.random.default_rng(6)
+    y, v = rng.integers(0, 16, 64) * 2.0**-26, rng.integers(1, 16, 64) * 2.0**-56
+    near, far = posterior(y, v), posterior(y + 0.75, v)
+    np.testing.assert_allclose(far.sd, near.sd, rtol=1e-8)
+    assert far.further_sd == pytest.approx(near.further_sd, rel=1e-8)
+    assert posterior([0.1, 0.9, 0.5], np.full(3, 1e-18)).sd == pytest.approx(np.full(3, 1e-9), rel=0.01)
+
+
 def test_hospitals_may_be_taken_a_few_at_a_time(monkeypatch):
     rng = np.random.default_rng(4)
     y, v = rng.uniform(0.5, 0.9, 23), rng.uniform(1e-3, 2e-2, 23)

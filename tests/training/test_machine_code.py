@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from raysim.training import machine_code
 from raysim.training.loops import writing
 from raysim.training.loops.writing import object_code
+from tests.source import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +109,75 @@ def test_a_damaged_file_is_compiled_anew_and_replaced(
     assert list(folders[0].iterdir()) == [file]
 
 
+def aged(path: Path, days: float) -> Path:
+    """``path``, last written or read so many days ago."""
+    then = time.time() - days * 86400
+    os.utime(path, (then, then))
+    return path
+
+
+def test_code_that_nobody_read_for_a_month_goes_when_other_is_kept(folders: list[Path]):
+    folder = folders[0]
+    masked("float64")
+    (old,) = folder.iterdir()
+    digest = "0123456789abcdef01234567"
+    unfinished, young, *strange = (
+        folder / name
+        for name in (
+            f".77.dense.forward-{digest}.code",
+            f"masks.store-{digest}.code",
+            f"dense-{digest}.pyc",
+            f"notes-{digest[:-1]}.code",
+            f"notes-{digest.upper()}.code",
+            "dense.code",
+        )
+    )
+    for file in (old, unfinished, *strange):
+        file.touch()
+        aged(file, 30.5)
+    young.touch()
+    aged(young, 29.5)
+    masked()
+    (new,) = folder.glob("dense.masked-*")
+    assert {*folder.iterdir()} == {young, *strange, new}
+
+
+def test_code_that_is_read_now_and_then_stays(folders: list[Path]):
+    masked()
+    (file,) = folders[0].iterdir()
+    for days in (2, 40):
+        aged(file, days)
+        machine_code.address.cache_clear()
+        masked()
+        assert time.time() - file.stat().st_mtime < 86400
+    written = aged(file, 0.5).stat().st_mtime
+    machine_code.address.cache_clear()
+    masked()
+    assert file.stat().st_mtime == written
+    masked("float64")
+    assert len(list(folders[0].iterdir())) == 2
+
+
+def test_code_that_may_be_neither_marked_nor_removed_stops_nobody(folders: list[Path], monkeypatch: pytest.MonkeyPatch):
+    masked()
+    (file,) = folders[0].iterdir()
+    aged(file, 40)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "utime", refused)
+    unlink = Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda path, **of: refused() if path == file else unlink(path, **of))
+    machine_code.address.cache_clear()
+    times = compiled_times(monkeypatch)
+    assert masked() == EXPECTED
+    assert masked("float64") == EXPECTED
+    assert times == ["masked float64"]
+    assert len(list(folders[0].iterdir())) == 2
+    assert not folders[1].exists()
+
+
 def test_where_the_first_folder_cannot_be_written_the_second_is_taken(folders: list[Path]):
     folders[0].write_text("no folder")
     assert masked() == EXPECTED
@@ -137,7 +208,8 @@ def test_code_of_other_loops_or_another_processor_is_not_taken(monkeypatch: pyte
 
 
 def test_the_digest_of_sources_is_that_of_all_that_make_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    loop = tmp_path / "loop.py"
+    loop, elsewhere = tmp_path / "loop.py", tmp_path / "elsewhere"
+    elsewhere.mkdir()
     monkeypatch.setattr(machine_code, "_beside", lambda: tmp_path)
     made = set()
     for change in (
@@ -147,11 +219,13 @@ def test_the_digest_of_sources_is_that_of_all_that_make_the_code(tmp_path: Path,
         lambda: monkeypatch.setenv("NUMBA_CPU_NAME", "generic"),
         lambda: monkeypatch.setattr(machine_code, "version", lambda package: "another"),
         lambda: monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "another"),
+        lambda: monkeypatch.chdir(elsewhere),
+        lambda: (elsewhere / ".numba_config.yaml").write_text("loop_vectorize: 1"),
     ):
         change()
         made.add(machine_code._sources())
         assert machine_code._sources() in made
-    assert len(made) == 6
+    assert len(made) == 7
 
 
 def test_another_process_has_the_same_digest():
@@ -170,7 +244,8 @@ def test_code_of_sources_that_change_meanwhile_is_not_kept(folders: list[Path], 
     assert not folders[0].exists()
 
 
-def test_loops_are_compiled_where_numba_is_told_to_compile_nothing(folders: list[Path]):
+@pytest.mark.parametrize("told", ["DISABLE_JIT=1", "DEBUG_JIT=1", "OPT=0", 'opt: "0"'])
+def test_loops_are_compiled_whatever_numba_is_told_for_a_debugger(tmp_path: Path, told: str):
     program = """
 import sys
 from pathlib import Path
@@ -178,11 +253,32 @@ from raysim.training import machine_code
 machine_code._folders = lambda: iter([Path(sys.argv[1])])
 machine_code.function("masks", "store", "nnaan", "float32")
 from numba import config
-print(config.DISABLE_JIT)
+print(config.DISABLE_JIT, config.DEBUG_JIT, int(config.OPT))
 """
-    there = [sys.executable, "-c", program, str(folders[0])]
-    told = {"NUMBA_DISABLE_JIT": "1"}
-    assert subprocess.run(there, capture_output=True, text=True, check=True, env=os.environ | told).stdout == "1\n"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    if ":" in told:
+        (tmp_path / ".numba_config.yaml").write_text(told)
+    else:
+        name, value = told.split("=")
+        environment[f"NUMBA_{name}"] = value
+    done = subprocess.run(
+        [sys.executable, "-c", program, "kept"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    settings = {"DISABLE_JIT=1": "1 0 3\n", "DEBUG_JIT=1": "0 1 3\n"}.get(told, "0 0 0\n")
+    assert (done.stdout, done.stderr) == (settings, "")
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
+def test_settings_of_numba_are_afterwards_what_they_were(monkeypatch: pytest.MonkeyPatch):
+    from numba.core import config
+
+    with monkeypatch.context() as told:
+        told.setenv("NUMBA_OPT", "0")
+        assert masked() == EXPECTED
+        assert config.OPT == 0
+    config.reload_config()
+    assert masked("float64") == EXPECTED
+    assert config.OPT == 3
 
 
 def test_a_fork_while_another_thread_compiles_can_compile():

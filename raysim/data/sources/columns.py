@@ -61,16 +61,18 @@ def texts(
     remedy: str = "fill them or remove the rows",
 ) -> NDArray[Any]:
     """A column as texts ``[N]``; an empty one is ``unknown``, or refused with the ``remedy`` where that is None."""
+    import pyarrow.compute as pc
+
     column = plain_text(table, name, field)
-    values: NDArray[Any] = column.to_pandas().to_numpy(dtype=object)
-    if column.null_count:
-        empty = np.array([value is None or value != value for value in values])
-        if unknown is None:
-            raise DataError(
-                f"{field}: column '{name}' has no value in {counted(column.null_count, 'row')} (first: row "
-                f"{int(empty.argmax()) + 1}); {remedy}"
-            )
-        values[empty] = unknown
+    if column.null_count and unknown is None:
+        row = pc.index(pc.is_null(column), True).as_py() + 1
+        raise DataError(
+            f"{field}: column '{name}' has no value in {counted(column.null_count, 'row')} (first: row {row}); {remedy}"
+        )
+    # One object for each text, not for each row: a hospital's name may stand in many rows.
+    encoded = pc.dictionary_encode(column).combine_chunks()
+    different = np.array([*encoded.dictionary.to_pylist(), unknown], object)
+    values: NDArray[Any] = different[encoded.indices.fill_null(-1).to_numpy()]
     return values
 
 

@@ -63,17 +63,18 @@ def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
     # A step of the grid is as wide as its place is far from 0, and the variance changes by it times the spread.
     weight = steps * taus * np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
-    mean, square = np.empty_like(estimates), np.empty_like(estimates)
+    mean, sd = np.empty_like(estimates), np.empty_like(estimates)
+    # Variances are of distances from the mean: a mean square less the mean's has no digits left where they are small.
     for block in blocks:
         shrinkage = squared[:, None] * precisions(block.start)
         centre = mu[:, None] + shrinkage * (estimates[block] - mu[:, None])
-        variance = variances[block] * shrinkage + np.square(1 - shrinkage) / total[:, None]
         mean[block] = (weight[:, None] * centre).sum(axis=0)
-        square[block] = (weight[:, None] * (variance + np.square(centre))).sum(axis=0)
-    further = (weight[:, None] * np.stack([mu, squared + 1.0 / total + np.square(mu)], axis=1)).sum(axis=0)
-    further_mean, further_square = further.tolist()
-    sd = np.sqrt(np.maximum(square - np.square(mean), 0))
-    return Posterior(mean, sd, further_mean, float(np.sqrt(further_square - further_mean**2)))
+        variance = variances[block] * shrinkage + np.square(1 - shrinkage) / total[:, None]
+        variance += np.square(centre - mean[block])
+        sd[block] = np.sqrt((weight[:, None] * variance).sum(axis=0))
+    further = (weight * mu).sum()
+    variance = (weight * (squared + 1.0 / total + np.square(mu - further))).sum()
+    return Posterior(mean, sd, float(further), float(np.sqrt(variance)))
 
 
 def _dot(a: Floats, b: Floats) -> Floats:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from raysim.core.errors import DataError
 from raysim.data.build import build
 from raysim.data.records import Records
-from raysim.data.sources.columns import numbers
+from raysim.data.sources.columns import numbers, texts
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
 
@@ -331,3 +331,12 @@ def test_whole_numbers_that_no_float_holds_are_rounded(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     rounded = numbers(parquet_file.read_table(tmp_path / "t.parquet"), "x", "data.numeric")
     assert rounded.tolist() == [2.0**64, 2.0**53, 3.0]
+
+
+def test_rows_of_one_text_share_it() -> None:
+    chunks = pa.chunked_array([["general", None, "mercy"], [], ["mercy", "general"]], pa.string())
+    values = texts(pa.table({"c": chunks}), "c", "data.sex", unknown="unknown")
+    assert values.dtype == object
+    assert values.tolist() == ["general", "unknown", "mercy", "mercy", "general"]
+    assert values[0] is values[4]
+    assert values[2] is values[3]
