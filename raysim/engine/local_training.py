@@ -215,13 +215,16 @@ class LocalTraining:
         """Send what entry ``j`` sends after its visit, and note what its hospital remembers."""
         delta = np.subtract(theta, task.start, dtype=np.float64)
         private, upload, variates = self._plan.private, phase.upload, phase.objective.variates
+        release = self._plan.release
+        # Where a guarantee hides the hospital, an update that is not finite is sent as zeros, without an error.
+        hidden = release is not None and release.patients is None
         if private is not None:
-            self._sending.check(delta[private], np.inf, j, task.learning_rate)  # which nobody else sees
+            if not hidden:
+                self._sending.check(delta[private], np.inf, j, task.learning_rate)  # which nobody else sees
             delta[private] = 0.0
         change = None
         if variate is not None and variates is not None:
             change = np.subtract(variate, self._tasks.variate(int(self._plan.ids[j])), dtype=np.float64)
-        release = self._plan.release
         if upload is not None and release is not None and release.patients is not None and release.patients.pooled:
             hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
             contribution = self._contribution(release.patients, hospital)
@@ -232,8 +235,6 @@ class LocalTraining:
             delta = self._plan.attack.update(int(self._plan.ids[j]), delta, limit)
             if private is not None:
                 delta[private] = 0.0
-        # Where a guarantee hides the hospital, an update that is not finite is sent as zeros, without an error.
-        hidden = release is not None and release.patients is None
         if upload is not None and self._plan.bound is not None:
             if not hidden:
                 self._sending.check(delta, limit, j, task.learning_rate)
