@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -192,7 +193,10 @@ def _compiled(module: str, name: str, given: str, dtype: str, *sizes: Any) -> by
 
 @contextlib.contextmanager
 def _compiling() -> Iterator[None]:
-    """Without those settings of numba for debuggers by which no loop is compiled, or one that calls numba or prints."""
+    """Without those settings of numba for debuggers by which no loop is compiled, or one that calls numba or prints.
+
+    Nor does Python look for garbage, which takes a seventh of the time: numba makes many objects, and few go.
+    """
     from numba.core import config
 
     config.reload_config()  # numba does so before it compiles, where the environment has changed
@@ -200,11 +204,15 @@ def _compiling() -> Iterator[None]:
     config.DISABLE_JIT = config.DEBUG_JIT = 0
     if config.OPT == 0:  # what handles errors that no loop raises is then left in the code
         config.OPT = type(config.OPT)(1)
+    collecting = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
         for name, value in asked.items():
             setattr(config, name, value)
+        if collecting:
+            gc.enable()
 
 
 def _linked(symbol: str, machine_code: bytes) -> int:

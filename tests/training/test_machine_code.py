@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -318,3 +319,22 @@ def test_blas_is_called_by_its_address():
     n = np.array([3], np.int32)
     dot = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_void_p] * 5)(machine_code.blas("dot", np.float64))
     assert dot(*(array.ctypes.data for array in (n, x, one, y, one))) == 32
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_python_looks_for_garbage_afterwards_as_before(monkeypatch: pytest.MonkeyPatch, enabled: bool):
+    compiled, meanwhile = writing.object_code, []
+
+    def watched(*given: Any) -> bytes:
+        meanwhile.append(gc.isenabled())
+        return compiled(*given)
+
+    monkeypatch.setattr(writing, "object_code", watched)
+    try:
+        if not enabled:
+            gc.disable()
+        assert masked() == EXPECTED
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
+    assert meanwhile == [False]
