@@ -4,7 +4,8 @@
 ``[high, channels, wide, b]`` with their border, and the batch is last, so that what lies side by side is copied and
 compared at once. A pooled column sees four columns of the images. A row of ``patches [high, 4 channels + 1, each]`` has
 these for all ``each = columns * b`` that are pooled, and ones, which biases multiply; three rows that follow each other
-are one matrix. Its product gives both columns that are pooled, where a quarter of the factors are zeros.
+are one matrix. Its product gives both columns that are pooled, where a quarter of the factors are zeros; as these stand
+elsewhere for one than for the other, columns over equal patches may differ in their last bits.
 """
 
 from __future__ import annotations
