@@ -111,6 +111,10 @@ def test_what_is_not_given_is_not_read() -> None:
         passes.outputs(rows, 0, 2)
     with pytest.raises(ValueError, match="must not be read-only"):
         passes.begin(theta, frozen)
+    passes.begin(frozen)
+    passes.outputs(rows, 0, 2)
+    with pytest.raises(ValueError, match="no target that a step may change"):
+        passes.step(1.0, (1.0, 1.0))
     passes.begin(theta, theta)
     for low, high in ((3, 9), (-1, 2), (2, 1)):
         with pytest.raises(ValueError, match=f"rows {low} to {high} of 5"):

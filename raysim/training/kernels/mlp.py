@@ -125,7 +125,7 @@ class MlpModel(DenseLayers):
         """As ``logits``, ``BLOCK`` rows at a time; the last block is filled up with zeros."""
         theta, logits = np.ascontiguousarray(theta, self._dtype), np.empty(len(X), self._dtype)
         with self._passes() as passes, np.errstate(all="ignore"):
-            passes.begin(theta, theta)
+            passes.begin(theta)
             for low in range(0, len(X), BLOCKS * BLOCK):
                 rows = np.ascontiguousarray(X[low : low + BLOCKS * BLOCK], self._dtype)
                 n = len(rows)

@@ -56,7 +56,7 @@ class Passes:
         self._kept: tuple[float, tuple[float, float]] | None = None  # which of the factors are there
         self._rows: NDArray[Any] | None
         self._now: _Batch | None
-        self._vectors: tuple[Vector, Vector] | None = None  # addresses keep nothing
+        self._vectors: tuple[Vector, Vector | None] | None = None  # addresses keep nothing
         self._allocate(0)
 
     def _allocate(self, batch: int) -> None:
@@ -109,11 +109,12 @@ class Passes:
         table = np.array([*head, *numbers, *[0] * 8], np.uint64)
         return _Batch(layers, table, table.ctypes.data)
 
-    def begin(self, theta: Vector, target: Vector) -> None:
-        """Go on with the parameters ``theta [P]``, whose steps change ``target [P]``."""
-        self._at_theta, self._at_target = (self._address(vector, (self._size,)) for vector in (theta, target))
-        if not target.flags.writeable:
+    def begin(self, theta: Vector, target: Vector | None = None) -> None:
+        """Go on with the parameters ``theta [P]``, whose steps change ``target [P]``; None: there are no steps."""
+        if target is not None and not target.flags.writeable:
             raise ValueError("steps change the target, which must not be read-only")
+        self._at_theta = self._address(theta, (self._size,))
+        self._at_target = 0 if target is None else self._address(target, (self._size,))
         self._vectors = theta, target
 
     def _address(self, array: NDArray[Any], shape: tuple[int, ...]) -> int:
@@ -180,6 +181,8 @@ class Passes:
 
     def step(self, scale: float, keep: tuple[float, float]) -> None:
         """``target <- keep * target + scale * gradient`` of the summed loss; ``keep`` of weights, and of biases."""
+        if not self._at_target:
+            raise ValueError("there is no target that a step may change")
         if self._kept != (scale, keep):
             self._kept = scale, keep
             self._factors[2:] = scale, *keep
