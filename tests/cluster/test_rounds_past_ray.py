@@ -18,7 +18,7 @@ from raysim.cluster import pool as pools
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool, RayPool
 from raysim.core.errors import TrainingDiverged
-from raysim.engine.messages import PartialResult
+from raysim.engine.messages import ModelSpec, PartialResult
 from raysim.strategies.base import Visit
 from tests.cluster.test_lines import SIZES, plan
 from tests.conftest import MakeFederation, shared_ray
@@ -69,6 +69,21 @@ def test_a_round_over_lines_has_the_bits_of_one_process(pool: RayPool, federate:
         partials, _ = pool.round(round, None)
         same(partials, expected)
         assert pool._lines.up == {0, 1}
+
+
+def test_a_plan_that_goes_through_ray_brings_models_that_are_read_only(
+    pool: RayPool, federate: MakeFederation, monkeypatch: pytest.MonkeyPatch
+):
+    """So do plans of large models, and all of them to actors on other hosts."""
+    monkeypatch.setattr(lines, "MOST_BYTES", 0)
+    federation = federate(SIZES)
+    perceptron = ModelSpec("mlp", None, {"hidden": [64]}, "default")
+    size = 64 * (federation.X.shape[1] + 1) + 2 * 65
+    round = plan(federation, bank=np.random.default_rng(0).normal(size=(1, size)).astype(np.float32))
+    round = replace(round, work=replace(round.work, model=perceptron))
+    expected, _ = LocalPool(placement(), "cpu").round(round, None)
+    partials, _ = pool.round(round, None)
+    same(partials, expected)
 
 
 def test_models_that_stay_with_hospitals_go_through_ray(pool: RayPool, federate: MakeFederation):
