@@ -24,6 +24,7 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.core.atomic import replacing
 from raysim.core.package import cache_folder
@@ -71,6 +72,18 @@ def address(module: str, name: str, given: str, dtype: str, *sizes: Any) -> int:
                 _keep(file, code)
         symbol, _, machine_code = code.partition(b"\0")
         return _linked(symbol.decode(), machine_code)
+
+
+def location(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> int:
+    """The address of an array of this ``shape``, whose numbers loops read as they lie.
+
+    Raises ``ValueError`` for another shape or ``dtype``, or where the numbers do not lie one after the other.
+    """
+    if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+        name = np.dtype(dtype).name
+        raise ValueError(f"{shape} numbers of {name} one after the other are needed, not {array.shape}")
+    at: int = array.ctypes.data
+    return at
 
 
 @cache

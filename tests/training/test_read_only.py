@@ -77,17 +77,16 @@ def test_training_and_outputs_take_arrays_that_are_read_only(
     terms = Optimizer(optimizer, 0.01, 3, 0.01)
     found = []
     for task in tasks(model, features, classes, family.startswith("text")):
+        kept = np.copy if task.X.flags.writeable else fixed
         moments = Moments()
         (theta,) = model.train([replace(task, moments=moments)], terms)
-        if not task.X.flags.writeable:
-            theta = fixed(theta)
-            first, second = (None if moment is None else fixed(moment) for moment in (moments.first, moments.second))
-            moments = Moments(first, second, moments.steps)
-        (theta,) = model.train([replace(task, start=theta, moments=moments)], terms)
-        outputs = model.logits(theta if task.X.flags.writeable else fixed(theta), task.X)
-        of_many = getattr(model, "logits_of_many", None)
+        first, second = (None if moment is None else kept(moment) for moment in (moments.first, moments.second))
+        moments = Moments(first, second, moments.steps)
+        (theta,) = model.train([replace(task, start=kept(theta), moments=moments)], terms)
+        theta = kept(theta)
+        outputs, of_many = model.logits(theta, task.X), getattr(model, "logits_of_many", None)
         if of_many is not None:
-            outputs = np.append(outputs, of_many(theta if task.X.flags.writeable else fixed(theta), task.X))
+            outputs = np.append(outputs, of_many(theta, task.X))
         found.append((theta, outputs, model.row_losses(model.logits(theta, task.X), task.y)))
     for written, read in zip(*found, strict=True):
         np.testing.assert_array_equal(written, read)

@@ -51,7 +51,7 @@ def add_deltas(
     size = sums.units.shape[1]
     if trained.shape != (len(starts), size) or any(start.shape != (size,) for start in starts):
         raise ValueError(f"sums of {size} numbers, and {len(starts)} models {trained.shape}")
-    add = _add_small if trained.shape[1] < LARGE else _add_large
+    add = _add_small if size < LARGE else _add_large
     add(sums, _Deltas(groups, weights, starts, trained), limit, check)
 
 

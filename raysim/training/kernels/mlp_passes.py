@@ -14,7 +14,7 @@ from raysim.training.kernels.clipped import Traced
 from raysim.training.kernels.contrast import add_gradient
 from raysim.training.kernels.descent import BLAS, softmax_residual
 from raysim.training.losses import LOG_LOSS, residual
-from raysim.training.machine_code import blas, function
+from raysim.training.machine_code import blas, function, location
 from raysim.training.products import cut, has_small_products
 
 
@@ -113,16 +113,9 @@ class Passes:
         """Go on with the parameters ``theta [P]``, whose steps change ``target [P]``; None: there are no steps."""
         if target is not None and not target.flags.writeable:
             raise ValueError("steps change the target, which must not be read-only")
-        self._at_theta = self._address(theta, (self._size,))
-        self._at_target = 0 if target is None else self._address(target, (self._size,))
+        self._at_theta = location(theta, (self._size,), self._dtype)
+        self._at_target = 0 if target is None else location(target, (self._size,), self._dtype)
         self._vectors = theta, target
-
-    def _address(self, array: NDArray[Any], shape: tuple[int, ...]) -> int:
-        """Of an array of this ``shape``, whose memory is read as it lies. Raises ``ValueError`` for another."""
-        if array.shape != shape or array.dtype != self._dtype or not array.flags.c_contiguous:
-            raise ValueError(f"{shape} numbers of {self._dtype.name} one after the other are needed, not {array.shape}")
-        at: int = array.ctypes.data
-        return at
 
     def outputs(self, rows: NDArray[Any], low: int, high: int) -> NDArray[Any]:
         """Fill the activations of the batch ``rows[low:high]``; returns the last layer's ``[b, C]``."""
@@ -130,7 +123,7 @@ class Passes:
             raise ValueError(f"rows {low} to {high} of {len(rows)}, after parameters are given")
         memory = self._now = self._batch(high - low)
         if rows is not self._rows:
-            self._rows, self._at_rows = rows, self._address(rows, (len(rows), self._widths[0]))
+            self._rows, self._at_rows = rows, location(rows, (len(rows), self._widths[0]), self._dtype)
         self._at_batch = self._at_rows + low * rows.strides[0]
         self._forward(memory.at, self._at_factors, self._at_theta, self._at_batch, self._at_activations)
         return memory.layers[-1].outputs

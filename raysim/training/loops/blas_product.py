@@ -29,3 +29,10 @@ def product(gemm, t, n, factor, a, b, kept, c):  # type: ignore[no-untyped-def]
     k = at(t) + n * _8
     shapes = k, k + _8, k + _2 * _8, k + _3 * _8, k + _4 * _8
     call(gemm, (*shapes, factor, a, k + _5 * _8, b, k + _6 * _8, kept, c, k + _7 * _8))
+
+
+@called
+def multiply(gemm, t, n, turns, shape, factor, a, b, kept, c, apart):  # type: ignore[no-untyped-def]
+    """:func:`product` of matrices that are described first, in ``t`` from ``n`` on."""
+    describe(t, n, turns[0], turns[1], shape, apart)
+    product(gemm, t, n, factor, a, b, kept, c)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.training.loops.blas_product import NO, YES, describe, product
+from raysim.training.loops.blas_product import NO, YES, multiply
 from raysim.training.loops.writing import at, called
 
 HEAD = ("layers", "rows", "bytes", "product", "turned")
@@ -34,9 +34,8 @@ def _layer(t, k):  # type: ignore[no-untyped-def]
 @called
 def _multiply(t, f, turns, shape, factor, a, b, kept, c, apart):  # type: ignore[no-untyped-def]
     """``c = factor a b + kept c``; see :mod:`raysim.training.loops.blas_product`."""
-    n = _layer(t, t[_LAYERS])
-    describe(t, n, turns[0], turns[1], shape, apart)
-    product(t[_PRODUCT], t, n, at(f) + factor * t[_BYTES], a, b, at(f) + kept * t[_BYTES], c)
+    one, other = at(f) + factor * t[_BYTES], at(f) + kept * t[_BYTES]
+    multiply(t[_PRODUCT], t, _layer(t, t[_LAYERS]), turns, shape, one, a, b, other, c, apart)
 
 
 def forward(t, f, theta, rows, act):  # type: ignore[no-untyped-def]

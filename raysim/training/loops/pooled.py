@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.training.loops.blas_product import NO, YES, describe, product
+from raysim.training.loops.blas_product import NO, YES, multiply
 from raysim.training.loops.writing import at, called
 
 TABLE = ("bytes", "product", "high", "channels", "wide", "batch", "border", "rows", "columns", "maps", "behind")
@@ -46,16 +46,22 @@ def forward(t, f, images, weight, bias, factors, patches, z, best, following):  
     for r in range(t[_ROWS]):
         for k in range(_0 if r == _0 else _2, _4):
             _copy(t, images, patches, _2 * r + k)
-        describe(t, _END, NO, NO, (each, _2 * maps, _3 * height), (each, _3 * height, each))
         for k in range(_2):
-            seen = at(patches) + (_2 * r + k) * height * each * size
-            into = at(z) + k * row * size
-            product(t[_PRODUCT], t, _END, at(f), seen, at(factors), at(f) + size, into)
+            seen, into = at(patches) + (_2 * r + k) * height * each * size, at(z) + k * row * size
+            shape, apart = (each, _2 * maps, _3 * height), (each, _3 * height, each)
+            _multiply(t, f, NO, shape, seen, at(factors), False, into, apart)
         for m in range(maps):
             begin, first = ((r + border) * maps + m) * wide * b + border * b, (r * maps + m) * each
-            upper, right = m * each, (maps + m) * each
+            left, right = m * each, (maps + m) * each
             for e in range(each):
-                _pool(z, upper + e, right + e, row, best, first + e, following, begin + e, f[_1])
+                _pool(z, left + e, right + e, row, best, first + e, following, begin + e, f[_1])
+
+
+@called
+def _multiply(t, f, turn, shape, a, b, added, c, apart):  # type: ignore[no-untyped-def]
+    """``c = a b``, or ``c = a b + c``; see :mod:`raysim.training.loops.blas_product`."""
+    kept = at(f) if added else at(f) + t[_BYTES]
+    multiply(t[_PRODUCT], t, _END, (turn, NO), shape, at(f), a, b, kept, c, apart)
 
 
 @called
@@ -101,14 +107,15 @@ def _pool(z, left, right, row, best, place, outputs, into, zero):  # type: ignor
     outputs[into] = zero if largest <= zero else largest
 
 
-def backward(t, f, by_outputs, places, best, patches, z, by_factors, factors, turned, by_patches, by_images):  # type: ignore[no-untyped-def]
-    """Fill ``by_factors [3 (4 channels + 1), 2 maps]``, and ``by_images`` where ``places[2]`` says so.
+def backward(  # type: ignore[no-untyped-def]
+    t, f, by_outputs, by_row, by_map, needed, best, patches, z, by_factors, factors, turned, by_patches, by_images
+):
+    """Fill ``by_factors [3 (4 channels + 1), 2 maps]``, and ``by_images`` where it is ``needed``.
 
-    ``places``: how far rows, and maps, of ``by_outputs`` lie apart; the ``each`` numbers of both lie side by side.
-    ``z`` is memory for the gradient of all rows of the convolution, with two rows of zeros before and after;
-    ``turned`` for the matrix ``[4 channels, 6 maps]``, ``by_patches`` for a row.
+    ``by_row`` and ``by_map``: how far rows, and maps, of ``by_outputs`` lie apart; the ``each`` numbers of both lie
+    side by side. ``z`` is memory for the gradient of all rows of the convolution, with two rows of zeros before and
+    after; ``turned`` for the matrix ``[4 channels, 6 maps]``, ``by_patches`` for a row.
     """
-    by_row, by_map, needed = places[_0], places[_1], places[_2]
     maps, columns, b, size = t[_MAPS], t[_COLUMNS], t[_BATCH], t[_BYTES]
     each, height, rows, zero = columns * b, _height(t), t[_ROWS], f[_1]
     row = _2 * maps * each
@@ -122,10 +129,9 @@ def backward(t, f, by_outputs, places, best, patches, z, by_factors, factors, tu
             for k, into in enumerate((left, right, row + left, row + right)):
                 _give(by_outputs, given, best, first, np.uint8(k), z, into, each, zero)
         for k in range(_2):
-            describe(t, _END, YES, NO, (_2 * maps, _3 * height, each), (each, each, _2 * maps))
-            seen = at(patches) + (_2 * r + k) * height * each * size
-            kept = at(f) + size if r + k == _0 else at(f)
-            product(t[_PRODUCT], t, _END, at(f), at(z) + (here + k * row) * size, seen, kept, at(by_factors))
+            seen, of_row = at(patches) + (_2 * r + k) * height * each * size, at(z) + (here + k * row) * size
+            shape, apart = (_2 * maps, _3 * height, each), (each, each, _2 * maps)
+            _multiply(t, f, YES, shape, of_row, seen, r + k > _0, at(by_factors), apart)
         if needed:
             for k in range(_2 if r + _1 < rows else _4):
                 _give_back(t, f, turned, z, _2 * r + k, by_patches, by_images)
@@ -159,9 +165,12 @@ def _give_back(t, f, turned, z, row, by_patches, by_images):  # type: ignore[no-
     each = columns * b
     if row < border or row + border >= t[_HIGH]:
         return
-    describe(t, _END, NO, NO, (each, _4 * channels, _6 * maps), (each, _6 * maps, each))
-    near = at(z) + row * _2 * maps * each * size
-    product(t[_PRODUCT], t, _END, at(f), near, at(turned), at(f) + size, at(by_patches))
+    near, shape, apart = (
+        at(z) + row * _2 * maps * each * size,
+        (each, _4 * channels, _6 * maps),
+        (each, _6 * maps, each),
+    )
+    _multiply(t, f, NO, shape, near, at(turned), False, at(by_patches), apart)
     for k in range(_2):
         for c in range(channels):
             into = ((row * channels + c) * wide + k) * b

@@ -5,13 +5,13 @@ Arrays of images are ``[rows, maps, columns, b]``, with the batch last; see :mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from raysim.training.machine_code import blas, function
+from raysim.training.machine_code import blas, function, location
 from raysim.training.networks.written import Array
 
 
@@ -25,8 +25,26 @@ class _Loops(NamedTuple):
 
 @cache
 def _loops(dtype: str) -> _Loops:
-    given = {"forward": "iaaaaaaaba", "backward": "iaaibaaaaaaa", "by_parameters": "iaaa"}
+    given = {"forward": "iaaaaaaaba", "backward": "iaannnbaaaaaaa", "by_parameters": "iaaa"}
     return _Loops(*(function("pooled", name, letters, dtype) for name, letters in given.items()))
+
+
+class _Memory(NamedTuple):
+    """What the loops read and write, as arrays or as their addresses; see :mod:`raysim.training.loops.pooled`."""
+
+    table: Any
+    scale: Any
+    images: Any
+    factors: Any
+    patches: Any
+    z: Any
+    best: Any
+    following: Any
+    by_z: Any
+    by_factors: Any
+    turned: Any
+    by_patches: Any
+    by_images: Any
 
 
 def bordered(shape: tuple[int, ...], border: int, dtype: Any) -> tuple[Array, Array]:
@@ -54,32 +72,34 @@ class Stage:
         rows, columns, height = (high - 2) // 2, (wide - 2) // 2, 4 * channels + 1
         each, behind = columns * b, border if padded else 0
         self.following, self.outputs = bordered((rows, maps, columns, b), behind, dtype)
-        by_images = np.zeros_like(images)
-        self.by_images = by_images[border : high - border, :, border : wide - border]
         table = [dtype.itemsize, blas("gemm", dtype), high, channels, wide, b, border, rows, columns, maps, behind]
-        self._shapes = (maps, channels, 3, 3), (maps,)
-        self._loops, self._scale = _loops(dtype.name), np.array([1, 0], dtype)
-        self._table, self._places = np.array([*table, *[0] * 8], np.uint64), np.zeros(3, np.uint64)
-        best, patches = np.empty((rows, maps, each), np.uint8), np.ones((2 * rows + 2, height, each), dtype)
-        z, by_z = np.empty((2, 2 * maps, each), dtype), np.zeros((2 * rows + 4, 2 * maps, each), dtype)
-        factors, by_factors = (np.zeros((2, maps, 3, height), dtype) for _ in range(2))
-        turned, by_patches = np.empty((4 * channels, 6 * maps), dtype), np.empty((4 * channels, each), dtype)
-        self._memory = images, best, patches, z, by_z, factors, by_factors, turned, by_patches, by_images
-        self._at_table, self._at_scale, self._at_places, self._at_following = _addresses(
-            self._table, self._scale, self._places, self.following
+        self._shapes, self._loops = ((maps, channels, 3, 3), (maps,)), _loops(dtype.name)
+        self._memory = _Memory(
+            table=np.array([*table, *[0] * 8], np.uint64),
+            scale=np.array([1, 0], dtype),
+            images=images,
+            factors=np.zeros((2, maps, 3, height), dtype),
+            patches=np.ones((2 * rows + 2, height, each), dtype),
+            z=np.empty((2, 2 * maps, each), dtype),
+            best=np.empty((rows, maps, each), np.uint8),
+            following=self.following,
+            by_z=np.zeros((2 * rows + 4, 2 * maps, each), dtype),
+            by_factors=np.zeros((3, height, 2, maps), dtype),
+            turned=np.empty((4 * channels, 6 * maps), dtype),
+            by_patches=np.empty((4 * channels, each), dtype),
+            by_images=np.zeros_like(images),
         )
-        self._at = _addresses(*self._memory)
+        self._at = _Memory(*(array.ctypes.data for array in self._memory))
+        self.by_images = self._memory.by_images[border : high - border, :, border : wide - border]
 
     def forward(self, weight: Array, bias: Array) -> None:
         """Compute the outputs of what ``images`` hold with ``weight [maps, C, 3, 3]`` and ``bias [maps]``.
 
         Raises ``ValueError`` for other shapes.
         """
-        images, best, patches, z, _, factors, *_ = self._at
         parameters = [np.ascontiguousarray(array, self.outputs.dtype) for array in (weight, bias)]
-        self._check(parameters)
-        given = images, *_addresses(*parameters), factors, patches, z, best, self._at_following
-        self._loops.forward(self._at_table, self._at_scale, *given)
+        at, given = self._at, self._located(*parameters)
+        self._loops.forward(at.table, at.scale, at.images, *given, at.factors, at.patches, at.z, at.best, at.following)
 
     def backward(self, by_outputs: Array, by_weight: Array, by_bias: Array, *, needed: bool) -> None:
         """Store the gradients in ``by_weight`` and ``by_bias``, once after each :meth:`forward`.
@@ -92,23 +112,16 @@ class Stage:
         whole = by_outputs.shape == shape and by_outputs.dtype == dtype and by_outputs[:1, :1].flags.c_contiguous
         if not whole or min(by_outputs.strides) < 0:
             raise ValueError(f"a gradient {shape} of {dtype.name} is needed, side by side in memory")
-        self._check((by_weight, by_bias))
+        at, into = self._at, self._located(by_weight, by_bias)
         if not (by_weight.flags.writeable and by_bias.flags.writeable):
             raise ValueError("gradients are stored in arrays that must not be read-only")
-        self._places[:] = *(stride // dtype.itemsize for stride in by_outputs.strides[:2]), needed
-        _, best, patches, _, by_z, factors, by_factors, turned, by_patches, by_images = self._at
-        slope, *into = _addresses(by_outputs, by_weight, by_bias)
-        made = by_z, by_factors, factors, turned, by_patches, by_images
-        self._loops.backward(self._at_table, self._at_scale, slope, self._at_places, best, patches, *made)
-        self._loops.by_parameters(self._at_table, by_factors, *into)
+        apart = (stride // dtype.itemsize for stride in by_outputs.strides[:2])
+        given = by_outputs.ctypes.data, *apart, needed, at.best, at.patches
+        made = at.by_z, at.by_factors, at.factors, at.turned, at.by_patches, at.by_images
+        self._loops.backward(at.table, at.scale, *given, *made)
+        self._loops.by_parameters(at.table, at.by_factors, *into)
 
-    def _check(self, arrays: Sequence[Array]) -> None:
-        """Raise ``ValueError`` unless memory of ``arrays`` is that of a weight and a bias."""
-        for array, shape in zip(arrays, self._shapes, strict=True):
-            if array.shape != shape or array.dtype != self.outputs.dtype or not array.flags.c_contiguous:
-                dtype = self.outputs.dtype.name
-                raise ValueError(f"{shape} numbers of {dtype} side by side are needed, not {array.shape}")
-
-
-def _addresses(*arrays: Array) -> list[int]:
-    return [array.ctypes.data for array in arrays]
+    def _located(self, weight: Array, bias: Array) -> list[int]:
+        """Where they are. Raises ``ValueError`` unless their memory is that of a weight and a bias."""
+        pairs = zip((weight, bias), self._shapes, strict=True)
+        return [location(array, shape, self.outputs.dtype) for array, shape in pairs]
