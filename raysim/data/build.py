@@ -23,7 +23,7 @@ from raysim.data.split import Split
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
 
-STORED = 3
+STORED = 4
 """Version of the stored layout: raise it when a stored federation gets another file."""
 
 
@@ -70,7 +70,8 @@ def build(
     folder = cache.find("federations", key)
     if folder is None:
         cache.check()
-        recipe = Recipe(split, preprocessing, seed, minimum, largest, ranges, noise, missing_flags)
+        tabular = getattr(source, "tabular", True)
+        recipe = Recipe(split, preprocessing, seed, minimum, largest, ranges, noise, missing_flags, tabular)
         folder = _stored(source, read, recipe, key)
         memory.give_back()
     return Federation.open(folder)
