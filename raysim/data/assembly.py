@@ -62,8 +62,12 @@ class _Rows:
     """The hospitals, in natural order."""
 
 
-def assemble(records: Records, recipe: Recipe, source: str, into: Path) -> dict[str, Any]:
+def assemble(
+    records: Records, recipe: Recipe, source: str, into: Path, checked: leaks.Leaks | None = None
+) -> dict[str, Any]:
     """The arguments of :func:`raysim.data.federation.write`, except the fingerprint; features are files in ``into``.
+
+    ``checked``: what is known of leaks in these rows; None: they are checked.
 
     Raises ``DataError`` for records that cannot be federated; ``source`` is what it calls their source.
     """
@@ -91,8 +95,8 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path) -> dict[
             *suspect,
             f"all rows are of one hospital ('{rows.names[0]}'): there is nothing to federate; see data.silo",
         )
-    found = leaks.Leaks()
-    if recipe.tabular:
+    found = checked or leaks.Leaks()
+    if recipe.tabular and checked is None:
         label = records.y[rows.kept]
         found = leaks.check(RawColumns.of(records.features), rows.kept, rows.home, rows.names, label, records.classes)
     attributes = sorted({attribute for name in rows.names for attribute in records.attributes.get(name, {})})

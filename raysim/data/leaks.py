@@ -129,7 +129,8 @@ def _sample(sizes: Ints) -> Ints:
     kept = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)
     step = -(-len(kept) // _MOST)
     home = np.repeat(np.arange(len(sizes)), sizes)[kept]
-    return kept[home % step == 0]
+    sampled: Ints = kept[home % step == 0]
+    return sampled
 
 
 @dataclass(frozen=True, eq=False)

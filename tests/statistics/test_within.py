@@ -36,7 +36,7 @@ def by_pairs(
 def rows(seed: int, hospitals: int = 9) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
     rng = np.random.default_rng(seed)
     home, y = rng.integers(0, hospitals, 400), rng.integers(0, 3, 400)
-    value = np.round(rng.normal(y - home, 1.0) * 2).astype(np.float32) / 2  # many ties, and -0
+    value = (np.round(rng.normal(y - home, 1.0) * 2) / 2).astype(np.float32)  # many ties, and -0
     return home, value, y
 
 
