@@ -30,7 +30,7 @@ from raysim.statistics.convergence import Convergence, convergence
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy
 from raysim.strategies.shared.personalization import LastSteps
-from raysim.traffic.ledger import Bytes, Ledger
+from raysim.traffic.ledger import UPDATE, Bytes, Ledger
 from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
 
@@ -221,6 +221,19 @@ class Outcome:
     def stays(self, federation: Federation, model: str) -> Ids:
         """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`told_stays`."""
         return told_stays(federation, self.told_sizes, self.figures[model])
+
+    @property
+    def played(self) -> int:
+        """How many rounds were played; 0 where the strategy has none."""
+        return max((row.round for row in self.rounds), default=0)
+
+    def participated(self, hospitals: int) -> Ids | None:
+        """In how many of the rounds each of so many hospitals has sent an update, ``[hospitals]``.
+
+        None under a privacy guarantee, which assumes that nobody knows who was sampled. Training alone and training on
+        pooled rows send none. An update that came too late to be used was sent all the same.
+        """
+        return None if self.privacy is not None else self.ledger.rounds_with(UPDATE, hospitals, self.played)
 
     @property
     def traffic(self) -> Bytes:
