@@ -145,7 +145,8 @@ class Run:
         """Play it, telling of its rounds and keeping its checkpoints; returns the outcome."""
         section, since, outcome = self.entry.config.checkpoint, None, None
         ticket, job = opened.ticket, self._job(self.settled(federation))
-        checkpoints = Checkpoints(ticket.checkpoints, section.keep, ticket.fingerprint, self.entry.strategy)
+        location = ticket.location(opened.folder)
+        checkpoints = Checkpoints(location, section.keep, ticket.fingerprint, self.entry.strategy)
         if opened.again:
             since, damaged = checkpoints.latest()
             where = f"round {since.round} of {self.entry.config.training.rounds}" if since else "the start"
@@ -173,7 +174,7 @@ class Run:
                 if since is None or goes_on:
                     raise
                 raise ConfigError(
-                    f"{ticket.checkpoints}: the checkpoint of round {since.round} cannot be gone on from "
+                    f"{location}: the checkpoint of round {since.round} cannot be gone on from "
                     f"({type(error).__name__}: {error}); remove it, then the one before it is used"
                 ) from error
         if outcome is None:
