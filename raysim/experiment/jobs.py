@@ -48,6 +48,7 @@ def make_job(
         privacy=config.privacy,
         secure=config.secure,
         tests_groups=tests_groups,
+        last=plugins.build_last_steps(config.strategy),
     )
 
 

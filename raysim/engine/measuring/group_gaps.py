@@ -95,12 +95,13 @@ def measure(
     hospitals: Sequence[int],
     part: str,
     outputs: NDArray[Any],
+    ranked_by: NDArray[Any],
     y: NDArray[Any],
     seed: int,
 ) -> dict[str, AttributeSums]:
     """What ``hospitals`` send by attribute; their rows of ``part`` have ``outputs [n]`` and labels ``y [n]``.
 
-    ``seed`` decides what is drawn, for each hospital apart.
+    ``ranked_by [n]`` orders the rows of a hospital: outputs before they were shifted, which can make ties. ``seed`` decides what is drawn, for each hospital apart.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -108,7 +109,7 @@ def measure(
         if federation.task is REGRESSION:
             measured[attribute] = _of_errors(patients, arrangements, outputs, y, seed)
         else:
-            measured[attribute] = _of_scores(patients, arrangements, outputs, y, seed)
+            measured[attribute] = _of_scores(patients, arrangements, outputs, ranked_by, y, seed)
     return measured
 
 
@@ -162,16 +163,21 @@ class _Patients:
 
 
 def _of_scores(
-    patients: _Patients, arrangements: Rearranging, outputs: NDArray[Any], y: NDArray[Any], seed: int
+    patients: _Patients,
+    arrangements: Rearranging,
+    outputs: NDArray[Any],
+    ranked_by: NDArray[Any],
+    y: NDArray[Any],
+    seed: int,
 ) -> AttributeSums:
-    scores, event = outputs[patients.order], y[patients.order] > 0
+    scores, event = ranked_by[patients.order], y[patients.order] > 0
     counts = patients.counts(event)
     total = _Total(patients, arrangements, counts, patients.broken(scores))
     for h in total.judged:
         mine = patients.of_hospital(h)
         labels = _arranged(patients, arrangements, h, (event[mine], ~event[mine]), seed)
         total.add(h, ranked(scores[mine], event[mine], (labels[0], labels[1]), patients.groups))
-    return total.sums(risk_sums(scores, event, patients.offsets, patients.labels, patients.groups))
+    return total.sums(risk_sums(outputs[patients.order], event, patients.offsets, patients.labels, patients.groups))
 
 
 def _of_errors(
