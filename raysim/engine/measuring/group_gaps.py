@@ -101,7 +101,8 @@ def measure(
 ) -> dict[str, AttributeSums]:
     """What ``hospitals`` send by attribute; their rows of ``part`` have ``outputs [n]`` and labels ``y [n]``.
 
-    ``ranked_by [n]`` orders the rows of a hospital: outputs before they were shifted, which can make ties. ``seed`` decides what is drawn, for each hospital apart.
+    ``ranked_by [n]`` orders the rows of a hospital: outputs before they were shifted, which can make ties. ``seed``
+    decides what is drawn, for each hospital apart.
     """
     measured = {}
     for attribute, levels in grouping.levels:
