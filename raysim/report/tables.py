@@ -9,7 +9,8 @@ is shown for orientation and never recommended. Rows come out in the order in wh
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from raysim.metrics.labels import CLASSIFICATION, reporting
 from raysim.report.panel import MANY_HOSPITALS, Panel
 from raysim.statistics.differences.paired import FEW_HOSPITALS, paired
 from raysim.statistics.differences.worst_decile import worst_decile_difference
+from raysim.strategies.shared.personalization import RECALIBRATED
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "hospital", "attribute", "group")
@@ -155,6 +157,18 @@ def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
     if not models:
         return None
     return baseline, "global" if "global" in models else str(models[0])
+
+
+def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+    """The model that each recalibrated one among ``keys`` (strategy and model, as served) was made of.
+
+    Both order the patients of a hospital alike, so that they have the same AUROC there; only their risks differ.
+    """
+    of = {}
+    for before, key in pairwise(keys):
+        if key[1] == RECALIBRATED and key[0] == before[0]:
+            of[key] = before
+    return of
 
 
 def labels(table: pd.DataFrame) -> list[str]:
