@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.metrics.labels import TaskKind, reporting
-from raysim.report.panel import Key, Panel
+from raysim.report.panel import Key, Panel, Sent
 from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, made_of
 from raysim.statistics.differences.paired import Limits, Paired
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
@@ -114,11 +114,14 @@ class Evidence:
         return self.worst_deciles.get((i, j), none) if i < j else _turned(self.worst_deciles.get((j, i), none))
 
 
-def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) -> Evidence | None:
+def evidence(
+    per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str, sent: Sent | None = None
+) -> Evidence | None:
     """What the runs of a comparison show; None where no hospital has the headline figure of any strategy.
 
     ``per_seed`` and ``hospitals`` as in :mod:`raysim.report.tables`; ``reference`` is the strategy that others are
-    compared with. Where all strategies are references, they are compared as if they were not.
+    compared with; ``sent`` what hospitals sent of the models (:func:`raysim.report.panel.sent`), for the variance of
+    patients. Where all strategies are references, they are compared as if they were not.
     """
     rows = complete(per_seed)
     table, kind = comparison(rows), reporting(per_seed)
@@ -127,7 +130,7 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
     traffic = _bytes(rows, keys)
     aside = [key for key, yardstick in zip(keys, table["yardstick"], strict=True) if yardstick]
     aside = [] if len(aside) == len(keys) else aside
-    panel = Panel.of(hospitals)
+    panel = Panel.of(hospitals, sent)
     recalibrated = made_of(keys)
     plain = {before: after for after, before in recalibrated.items()}
     entries = _entries(panel, [key for key in keys if key not in aside and key not in plain], names, traffic)
