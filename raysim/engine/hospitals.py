@@ -200,7 +200,7 @@ class HospitalGroup:
             if plan.histograms and federation.classes and logits.ndim == 1:
                 result.histograms[name] = metrics.score_histogram(logits, y)
                 result.pairs[name] = pair_sums(ranked, y, offsets)
-                result.sketches[name] = sketches(placements(ranked, y, offsets), work.seed, self.served)
+                result.sketches[name] = sketches(placements(ranked, y, offsets), self.served, rows.patients)
                 if plan.thresholds is not None:
                     result.scores[name] = score_counts(logits, y, offsets, plan.thresholds)
                 if plan.part != VALIDATION and (plan.thresholds is not None or plan.counted == name):
