@@ -44,6 +44,8 @@ class Run:
     """Whether it belongs to a comparison, which has one file of all its splits."""
     page: bool = True
     """Whether it has a page; trials of ``tune`` have none."""
+    tests_groups: bool = True
+    """Whether it tests gaps between groups of patients: of a comparison's runs those of the first seed do."""
 
     def job(self) -> Job:
         """The job that it plays."""
@@ -116,7 +118,8 @@ class Run:
         )
 
     def _job(self, config: Config) -> Job:
-        return make_job(config, self.entry.strategy, self.entry.selection, self.data, self.seed)
+        strategy, selection = self.entry.strategy, self.entry.selection
+        return make_job(config, strategy, selection, self.data, self.seed, tests_groups=self.tests_groups)
 
     def _attacked(
         self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]
