@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core.errors import ConfigError
 
 KEY = "personalization"
@@ -46,6 +47,21 @@ def split(value: Any, where: str) -> Steps:
         else:
             fine_tuning = keys
     return Steps(fine_tuning, recalibration)
+
+
+def recalibrated(section: StrategySection, where: str) -> StrategySection:
+    """The section with recalibration as its last step, where it has none."""
+    options = section.options()
+    steps = split(options.pop(KEY, None), f"{where}.{KEY}")
+    recalibration = {} if steps.recalibration is None else steps.recalibration
+    return section.having(options | written(steps.fine_tuning, recalibration))
+
+
+def judged_before(section: StrategySection, where: str) -> StrategySection:
+    """The section without recalibration, for runs that are judged on the rows on which it would be fitted."""
+    options = section.options()
+    steps = split(options.pop(KEY, None), f"{where}.{KEY}")
+    return section if steps.recalibration is None else section.having(options | written(steps.fine_tuning, None))
 
 
 def takes_fine_tuning(cls: Any) -> bool:

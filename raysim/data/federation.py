@@ -156,6 +156,19 @@ class Federation:
         return rows
 
     @cached_property
+    def identities(self) -> NDArray[np.int64]:
+        """A number for the patient of each row, the same in every division of the source into parts, ``[N]``.
+
+        The patient's, where the source knows patients, otherwise the row's position in the source.
+        """
+        try:
+            people = self.people
+        except FileNotFoundError:
+            return self.source_rows
+        # Rows that count as patients are numbered as they lie here, which another division changes.
+        return self.source_rows if np.array_equal(people, np.arange(len(people))) else people
+
+    @cached_property
     def preprocessing(self) -> Preprocessing:
         """The fitted preprocessing that turned the source's columns into features."""
         return Preprocessing.of(json.loads((self.folder / "preprocessing.json").read_text()))

@@ -28,6 +28,7 @@ from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
 from raysim.statistics.convergence import Convergence, convergence
 from raysim.statistics.discrimination.auroc import PairSums
+from raysim.statistics.patient_groups.within import WithinGap
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy
 from raysim.strategies.shared.personalization import LastSteps
 from raysim.traffic.ledger import UPDATE, Bytes, Ledger
@@ -71,6 +72,8 @@ class Job:
     """How sums are hidden; None: not at all."""
     canaries: Canaries | None = None
     """The canaries of an audit; None: there are none."""
+    tests_groups: bool = False
+    """Whether gaps between groups of patients are tested; of runs with several seeds those of the first are."""
     last: LastSteps = field(default_factory=LastSteps)
     """What hospitals do after the last round, beside what the strategy lets them."""
 
@@ -181,6 +184,8 @@ class Outcome:
     """The groups of patients whose figures were asked for, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
     """The figures of these groups per model served and attribute, as :func:`subgroups.merged` gives them."""
+    gaps: dict[str, WithinGap] = field(default_factory=dict)
+    """By attribute, the gap within hospitals of the model served last; empty where it was not asked for."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Per model served, each hospital's sums over pairs of test rows, ``[N]`` each; only for labels of two classes."""
     bad: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
