@@ -73,7 +73,7 @@ def write_comparison(
     part = config.evaluation.part
     further = _clinical_figures(results, part)
     titles = {result.label: result.title for result in results if result.title}
-    further += _patient_group_figures(frame, stacked_files(results, "patients.csv"), out, part, titles)
+    further += _patient_group_figures(frame, results, out, part, titles)
     further += [
         *_virtual_time_figures(config, results),
         *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
@@ -115,14 +115,19 @@ def _tuned(out: Manifest) -> list[str]:
 
 
 def _patient_group_figures(
-    frame: pd.DataFrame, patients: pd.DataFrame | None, out: Manifest, part: str, titles: Mapping[str, str]
+    frame: pd.DataFrame, results: Sequence[Result], out: Manifest, part: str, titles: Mapping[str, str]
 ) -> list[svg.Figure]:
-    """Write ``patients.csv`` and draw equity between patient groups, where figures by group were asked for."""
+    """Write what runs have of patient groups, and draw equity between them, where figures by group were asked for."""
+    patients = stacked_files(results, "patients.csv")
     if patients is None:
         return []
     from raysim.report.sections import patient_groups
 
     out.csv("patients.csv", patients)
+    for name in ("fairness.csv", "risks_by_group.csv"):
+        table = stacked_files([result for result in results if result.outcome.gaps], name)
+        if table is not None:
+            out.csv(name, table)
     return [patient_groups.drawn(frame, patients, part, titles)]
 
 

@@ -151,7 +151,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         "statistics/test_between_hospitals",
     ),
     "raysim/statistics/convergence.py": ("statistics/test_convergence",),
-    "raysim/statistics/chance/group_gap.py": ("statistics/test_group_gap",),
     "raysim/statistics/intervals.py": ("statistics/test_intervals", "statistics/test_sketches"),
     "raysim/statistics/levels.py": ("statistics/test_intervals", "statistics/test_spread", "statistics/test_paired"),
     "raysim/statistics/discrimination/patients.py": ("statistics/test_paired",),
