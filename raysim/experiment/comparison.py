@@ -31,6 +31,7 @@ from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
 from raysim.report.pages.page import Beside, comparison_page
+from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, write_config
@@ -50,10 +51,11 @@ def write_comparison(
     hospitals = per_hospital(results, config.evaluation.part)
     out.csv("hospitals.csv", hospitals)
     hospitals = for_plots(hospitals, config.evaluation.part)
-    differences = tables.differences(frame, config.reference, hospitals)
+    sketched = sent(results)
+    differences = tables.differences(frame, config.reference, hospitals, sent=sketched)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     by_chance = (beside or NoiseBeside(config.evaluation.minimum_events)).of(results)
-    shown = evidence(frame, hospitals, config.reference)
+    shown = evidence(frame, hospitals, config.reference, sketched)
     answer = answer_from(shown, reporting(frame).title, by_chance)
     # Caveats come before all other reasons.
     tuned = _tuned(out)
