@@ -152,7 +152,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "raysim/statistics/convergence.py": ("statistics/test_convergence",),
     "raysim/statistics/chance/group_gap.py": ("statistics/test_group_gap",),
-    "raysim/statistics/intervals.py": ("statistics/test_intervals", "statistics/test_sketches"),
+    "raysim/statistics/intervals.py": ("statistics/test_intervals",),
     "raysim/statistics/levels.py": ("statistics/test_intervals", "statistics/test_spread", "statistics/test_paired"),
     "raysim/statistics/discrimination/patients.py": ("statistics/test_paired",),
     "raysim/statistics/meta_analysis/shrinkage.py": ("statistics/test_between_hospitals",),
@@ -165,6 +165,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/chance/noise_floor.py": FLOORS,
     "raysim/statistics/differences/paired.py": ("statistics/test_paired", "statistics/test_simultaneous"),
     "raysim/statistics/differences/harm.py": ("statistics/test_harm",),
+    "raysim/statistics/differences/one_hospital.py": ("statistics/test_one_hospital", "statistics/test_harm"),
     "raysim/statistics/several.py": ("statistics/test_several",),
     "raysim/statistics/chance/ranks.py": FLOORS,
     "raysim/statistics/*": (
