@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from raysim.statistics.chance.inversion import SAME
@@ -121,7 +121,9 @@ class WithinGap:
     pooled: float = NAN
     """The difference of the pair over all rows of all hospitals: what it mixes is ``estimate`` and ``mixed``."""
     composition: Composition = NO_COMPOSITION
-    """The difference between the hospitals that treat the two groups."""
+    """The difference between the headline figures of the hospitals that treat the two groups."""
+    composition_ratio: Composition = NO_COMPOSITION
+    """The same of their observed over predicted events; NaN for a real label."""
     risks: tuple[GroupRisk, ...] = field(default=())
     """How many events each group has beside those expected of it at its hospitals."""
 
@@ -277,9 +279,3 @@ def _limited(estimate: float, half: float, larger: bool) -> tuple[float, float]:
     if larger:
         return max(-1.0, estimate - half) if half == half else NAN, min(1.0, estimate + half) if half == half else NAN
     return (estimate - half, estimate + half) if np.isfinite(half) else (NAN, NAN)
-
-
-def pooled_difference(together: ArrayLike, groups: Sequence[str], pair: tuple[str, str]) -> float:
-    """The difference of a pair's figures over all rows, from ``together [G]`` of all known ``groups``."""
-    of = dict(zip(groups, np.asarray(together, dtype=np.float64), strict=True))
-    return float(of[pair[0]] - of[pair[1]])
