@@ -85,7 +85,8 @@ def hospital(rng: Generator, rows: int, events: float, of: tuple[float, float]) 
 
 
 def sizes(rng: Generator, hospitals: int, median: float) -> NDArray[np.int64]:
-    return np.maximum(4, np.exp(np.log(median) + 0.8 * rng.standard_normal(hospitals))).astype(np.int64)
+    rows = np.maximum(4.0, np.exp(np.log(median) + 0.8 * rng.standard_normal(hospitals)))
+    return np.asarray(rows.astype(np.int64))
 
 
 def usual(
@@ -174,11 +175,9 @@ DESIGNS = {
 
 def sent(rows: Rows, groups: int, rng: Generator) -> AttributeSums:
     """What a hospital sends."""
-    of = lambda mask: np.bincount(rows.group[mask], minlength=groups)  # noqa: E731
-    if rows.event is None:
-        counts, risks = of(slice(None))[:, None], None
-    else:
-        counts = np.stack([of(rows.event), of(~rows.event)], axis=1)
+    strata = [rows.group] if rows.event is None else [rows.group[rows.event], rows.group[~rows.event]]
+    counts, risks = np.stack([np.bincount(each, minlength=groups) for each in strata], axis=1), None
+    if rows.event is not None:
         risks = risk_sums(rows.score, rows.event, [0, len(rows.score)], rows.group, groups)
     weight = weights(counts)
     value, variance = np.full((2, 1, groups), np.nan)
