@@ -168,6 +168,8 @@ class Outcome:
 
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """Per model served of a real label, the histogram of all hospitals' errors on test rows."""
+    untrained: dict[str, Mask] = field(default_factory=dict)
+    """Per model served, the hospitals ``[N]`` whose model nobody has trained: all its figures are undefined there."""
     told_sizes: Ids | None = None
     """How many units each hospital trains on, as it has told with noise, ``[N]``; None where that is public."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)

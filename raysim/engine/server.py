@@ -18,6 +18,7 @@ from raysim.engine.checks.checked import CheckedStrategy
 from raysim.engine.checks.resume_checks import check_promise, check_remembered, check_residuals
 from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
+from raysim.engine.measuring.untrained import same
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool
 from raysim.engine.reception.merging import in_precision
@@ -186,6 +187,7 @@ class JobServer:
             **self._pipeline.planned(t, problem),
             release=self._reception.release(problem),
             serve=dict(measured.serve),
+            untrained=self._untrained(state) if measured.serve else (),
             part=self._job.evaluation.part,
             noise=self._evaluation.noise if measured.serve else None,
             losses_of=dict(measured.losses_of),
@@ -196,6 +198,11 @@ class JobServer:
             predictions=measured.last and self._job.evaluation.predictions,
         )
         return self._hospitals.play(plan)
+
+    def _untrained(self, state: State) -> tuple[int, ...]:
+        """The rows of the bank that are still as the run began with them."""
+        starts = self._strategy.starts(self._view)
+        return tuple(np.flatnonzero(same(state.bank, starts)).tolist())
 
     def _ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
         """The answers of hospitals ``ids`` (None: all); their bytes and time are counted."""
@@ -224,6 +231,7 @@ class JobServer:
         return Outcome(
             rounds=self._rounds,
             figures=figures,
+            untrained=self._evaluation.untrained,
             metrics=metrics,
             serve=serve,
             bank=state.bank,
