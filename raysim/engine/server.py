@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from raysim.engine.checks.checked import CheckedStrategy
 from raysim.engine.checks.resume_checks import check_promise, check_remembered, check_residuals
 from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
-from raysim.engine.measuring.untrained import same
+from raysim.engine.measuring.untrained import same, trained_on_one_class
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool
 from raysim.engine.reception.merging import in_precision
@@ -28,7 +28,17 @@ from raysim.engine.reception.receiver import Reception
 from raysim.engine.reception.update_pipeline import UpdatePipeline
 from raysim.engine.remote import RemoteHospitals
 from raysim.engine.stopping import Stopped
-from raysim.strategies.base import FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
+from raysim.strategies.base import (
+    OWN,
+    FederationView,
+    Floats,
+    GroupSizes,
+    Ids,
+    LocalProblem,
+    Mask,
+    Question,
+    State,
+)
 from raysim.strategies.checks.answers import check_state
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
@@ -232,6 +242,7 @@ class JobServer:
             rounds=self._rounds,
             figures=figures,
             untrained=self._evaluation.untrained,
+            one_class=self._one_class(serve),
             metrics=metrics,
             serve=serve,
             bank=state.bank,
@@ -261,6 +272,14 @@ class JobServer:
             told_sizes=self._first.sizes,
             seen=self._pipeline.seen,
         )
+
+    def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
+        """Per model served, the hospitals that trained it themselves on one class; empty where that is private."""
+        if self._job.privacy is not None:
+            return {}
+        one = trained_on_one_class(self._federation)
+        own = {name: (rows if rows.ndim == 1 else rows.max(axis=1)) == OWN for name, rows in serve.items()}
+        return {name: one & (alone | (self._private is not None)) for name, alone in own.items()}
 
     def _predictions(self, partials: Sequence[PartialResult], last: int) -> dict[str, NDArray[Any]]:
         """Per model served its outputs for all rows, where these were asked for; the ledger has them after the ``last``

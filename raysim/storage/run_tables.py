@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from raysim.data.federation import PARTS, Federation
 from raysim.data.raw_columns import slices
 from raysim.engine.job import Outcome, Round
-from raysim.engine.measuring.untrained import trained_on_one_class
 from raysim.metrics.predictions import predictions
 from raysim.statistics.discrimination.auroc import delong_of_sums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.meta_analysis.between_hospitals import between_hospitals
-from raysim.strategies.base import OWN, Floats
+from raysim.strategies.base import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,22 +74,17 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
             else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
             "model": model,
         }
-        tail = {"n_total": stays, "trained": _trained(federation, outcome, model)}
+        tail = {"n_total": stays, "trained": _trained(outcome, model, len(federation.hospitals))}
         tables.append(pd.DataFrame(head | columns | intervals | tail))
     return pd.concat(tables, ignore_index=True)
 
 
-def _trained(federation: Federation, outcome: Outcome, model: str) -> NDArray[Any]:
-    """Whether the model that serves each hospital was trained, ``[N]``: ``yes`` or ``no``.
-
-    A hospital's own model, or the part of one that it keeps to itself, may have been trained on rows of ``one class``.
-    Under a guarantee of privacy nobody knows of which.
-    """
-    trained = np.full(len(federation.hospitals), "yes", dtype=object)
-    own = outcome.serve[model] == OWN if outcome.private is None else np.ones(len(trained), dtype=np.bool_)
-    if outcome.privacy is None:
-        trained[(own if own.ndim == 1 else own.any(axis=1)) & trained_on_one_class(federation)] = "one class"
-    trained[outcome.untrained.get(model, np.zeros(len(trained), dtype=np.bool_))] = "no"
+def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
+    """Whether the model that serves each hospital was trained, ``[N]``: ``yes``, on ``one class``, or ``no``."""
+    trained = np.full(hospitals, "yes", dtype=object)
+    for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
+        if model in states:
+            trained[states[model]] = word
     return trained
 
 

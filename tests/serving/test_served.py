@@ -73,7 +73,8 @@ def test_every_row_of_the_tables_comes_out_again_from_the_files(name, precision,
         np.testing.assert_allclose(figures, outcome.figures[model][~untrained], atol=tolerance, rtol=tolerance)
         undefined = np.isnan(outcome.figures[model][untrained])
         counts = [name in ("n", *federation.task.counts) for name in federation.task.figures]
-        assert undefined[:, ~np.array(counts)].all() and not undefined[:, counts].any()
+        assert undefined[:, ~np.array(counts)].all()
+        assert not undefined[:, counts].any()
         for hospital in np.array(federation.hospitals, object)[untrained]:
             with pytest.raises(ConfigError, match=f"{model} model of hospital '{hospital}' was never trained"):
                 predictor.owner(hospital, model)

@@ -117,7 +117,7 @@ def comparison_page(
             },
             "card": card,
             "forest": [] if shown is None else decision.forest(shown, differences, called, looks),
-            "evidence": "" if hospitals is None else judged.sentence(hospitals, part),
+            "evidence": "" if hospitals is None else _evidence(hospitals, part, called),
             "judged": "" if hospitals is None else judged.in_short(hospitals, part),
             "events": [] if hospitals is None else judged.events_figure(hospitals, part),
             "cards": cards,
@@ -212,7 +212,7 @@ def run_page(
                 )
                 if text
             ],
-            "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
+            "evidence": "" if hospitals is None or hospitals.empty else _evidence(hospitals, part, called),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": cards,
             "gain_figures": []
@@ -254,6 +254,11 @@ def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Pa
             "figures": drawn,
         },
     )
+
+
+def _evidence(hospitals: pd.DataFrame, part: str, called: Mapping[Key, str]) -> str:
+    """How many hospitals are judged on how many rows, and which models are not trained at some of them."""
+    return " ".join([judged.sentence(hospitals, part), *judged.not_trained(hospitals, called)])
 
 
 def _too_many(results: Sequence[Result]) -> bool:
