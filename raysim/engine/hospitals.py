@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from raysim.core.streams import stream
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.local_training import LocalTraining
-from raysim.engine.measuring import subgroups
+from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
+from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
 from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.engine.measuring.untrained import Rows, padded, undefined, untrained
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
@@ -190,30 +191,46 @@ class HospitalGroup:
                 result.noisy_sums[name], result.figures[name] = sums, plan.noise.sums.figures(sums)
                 result.untrained[name] = np.zeros(len(hospitals), dtype=np.bool_)
                 continue
+            ranked = logits
+            if plan.recalibrating is not None:
+                result.own_shifts = self._fitted(plan, rows_of, kept, plan.recalibrating)
+                logits = result.own_shifts.applied(ranked, offsets)
+            measured = federation.task.measure(logits, y, offsets)
+            if ranked is not logits:
+                columns = [federation.task.figures.index(figure) for figure in metrics.RANKS]
+                measured[:, columns] = federation.task.measure(ranked, y, offsets)[:, columns]
             lost = result.untrained[name] = self._untrained(plan, rows_of, kept)
             trained = ~lost
-            result.figures[name] = undefined(federation.task.measure(logits, y, offsets), lost, federation.task)
-            scored = Rows(logits, y, offsets).of(trained)
+            result.figures[name] = undefined(measured, lost, federation.task)
+            scored, order = Rows(logits, y, offsets).of(trained), Rows(ranked, y, offsets).of(trained)
             if plan.histograms and federation.task is REGRESSION:
                 result.errors[name] = error_counts(*scored)
             if plan.histograms and federation.classes and logits.ndim == 1:
                 result.histograms[name] = metrics.score_histogram(scored.outputs, scored.y)
-                result.pairs[name] = pair_sums(*scored)
-                result.sketches[name] = sketches(placements(*scored), work.seed, self.served)
+                result.pairs[name] = pair_sums(*order)
+                patients = Rows(rows.patients, y, offsets).of(trained).outputs
+                result.sketches[name] = sketches(placements(*order), self.served, patients)
                 if plan.thresholds is not None:
                     result.scores[name] = score_counts(*scored, plan.thresholds)
-                    if plan.part != VALIDATION:
-                        held = self._part_rows(work.federation, VALIDATION)
-                        validation_outputs = self._scores_of_all(plan, VALIDATION, rows_of, kept)
-                        validated = Rows(validation_outputs, held.y, held.offsets).of(trained)
-                        result.validation_scores[name] = score_counts(*validated)
+                if plan.part != VALIDATION and (plan.thresholds is not None or plan.counted == name):
+                    held = self._part_rows(work.federation, VALIDATION)
+                    validation_outputs = self._scores_of_all(plan, VALIDATION, rows_of, kept)
+                    if result.own_shifts is not None:
+                        validation_outputs = result.own_shifts.applied(validation_outputs, held.offsets)
+                    validated = Rows(validation_outputs, held.y, held.offsets).of(trained)
+                    result.validation_scores[name] = score_counts(*validated)
             if plan.groups is not None:
                 theirs = np.asarray(hospitals)[trained].tolist()
-                measured = subgroups.measure(plan.groups, federation, theirs, plan.part, scored.outputs, scored.y)
+                of_groups = subgroups.measure(plan.groups, federation, theirs, plan.part, scored.outputs, scored.y)
                 result.groups[name] = {
                     attribute: replace(of, figures=padded(of.figures, trained, federation.task))
-                    for attribute, of in measured.items()
+                    for attribute, of in of_groups.items()
                 }
+                if plan.rearranging is not None and name == list(plan.serve)[-1] and logits.ndim == 1:
+                    outputs, by_rank = (Rows(values, y, offsets).blank(lost) for values in (logits, ranked))
+                    result.gaps[name] = group_gaps.measure(
+                        plan.groups, plan.rearranging, federation, hospitals, plan.part, outputs, by_rank, y, work.seed
+                    )
             if plan.predictions:
                 result.predictions[name] = np.concatenate(
                     [
@@ -223,6 +240,14 @@ class HospitalGroup:
                         for outputs in [self._scores(plan, each, model, federation, hospital, rows_of[hospital], kept)]
                     ]
                 )
+                if result.own_shifts is not None:
+                    bounds = np.concatenate([[0], np.cumsum(federation.totals[self.served])])
+                    result.predictions[name] = result.own_shifts.applied(result.predictions[name], bounds)
+
+    def _fitted(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, how: Recalibrating) -> OwnShifts:
+        """How the hospitals here recalibrate the models that serve them, from the rows that are held back."""
+        margins = self._scores_of_all(plan, VALIDATION, rows_of, kept)
+        return OwnShifts.fitted(how, margins, self._part_rows(plan.work.federation, VALIDATION))
 
     def _untrained(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> NDArray[np.bool_]:
         """At which of this process's hospitals the model that serves was trained by nobody, ``[h]``."""

@@ -28,13 +28,16 @@ from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
 from raysim.statistics.convergence import Convergence, convergence
 from raysim.statistics.discrimination.auroc import PairSums
+from raysim.statistics.patient_groups.within import WithinGap
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy
-from raysim.traffic.ledger import Bytes, Ledger
+from raysim.strategies.shared.personalization import LastSteps
+from raysim.traffic.ledger import UPDATE, Bytes, Ledger
 from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
     from raysim.engine.reception.canaries import Canaries
+    from raysim.statistics.clinical.recalibration import Prior, Shifts
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,10 @@ class Job:
     """How sums are hidden; None: not at all."""
     canaries: Canaries | None = None
     """The canaries of an audit; None: there are none."""
+    tests_groups: bool = False
+    """Whether gaps between groups of patients are tested; of runs with several seeds those of the first are."""
+    last: LastSteps = field(default_factory=LastSteps)
+    """What hospitals do after the last round, beside what the strategy lets them."""
 
     @property
     def name(self) -> str:
@@ -106,6 +113,29 @@ class Round:
     """Mean loss over the training rows of all hospitals, where it was taken; see :class:`TrainingLosses`."""
     validation_loss: float | None = None
     """Mean loss over the validation rows of all hospitals, where the run may stop early; see :class:`Stopping`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recalibrated:
+    """The model served that hospitals made of another, by their validation rows, as ``logit p' = a + b logit p``."""
+
+    of: str
+    """The model that it was made of."""
+    shifts: Shifts
+    """Each hospital's ``a`` and ``b``, ``[N]``; they stay there."""
+    rows: Ids
+    """The labelled rows that each hospital spent, ``[N]``."""
+    events: Ids
+    """The events among them, ``[N]``."""
+    prior: Prior | None = None
+    """What all hospitals' shifts are drawn to, under ``eb``; its mean is that of a hospital without rows."""
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """Figures of a finished run beside its models."""
+        known = {} if self.prior is None else {"mean": self.prior.mean, "sd": self.prior.variance**0.5}
+        figures = known | {"rows": float(self.rows.sum()), "unchanged": float(self.shifts.unchanged.sum())}
+        return {f"recalibration_{name}": value for name, value in figures.items()}
 
 
 @dataclass(eq=False)
@@ -154,6 +184,8 @@ class Outcome:
     """The groups of patients whose figures were asked for, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
     """The figures of these groups per model served and attribute, as :func:`subgroups.merged` gives them."""
+    gaps: dict[str, WithinGap] = field(default_factory=dict)
+    """By attribute, the gap within hospitals of the model served last; empty where it was not asked for."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Per model served, each hospital's sums over pairs of test rows, ``[N]`` each; only for labels of two classes."""
     bad: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -182,6 +214,8 @@ class Outcome:
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """As ``scores``, of validation rows, on which thresholds are chosen; empty where there are none, or where figures
     are of validation rows themselves."""
+    recalibrated: Recalibrated | None = None
+    """The recalibration of the model that is called ``recalibrated``; None without one."""
 
     @property
     def convergence(self) -> Convergence | None:
@@ -197,6 +231,19 @@ class Outcome:
     def stays(self, federation: Federation, model: str) -> Ids:
         """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`told_stays`."""
         return told_stays(federation, self.told_sizes, self.figures[model])
+
+    @property
+    def played(self) -> int:
+        """How many rounds were played; 0 where the strategy has none."""
+        return max((row.round for row in self.rounds), default=0)
+
+    def participated(self, hospitals: int) -> Ids | None:
+        """In how many of the rounds each of so many hospitals has sent an update, ``[hospitals]``.
+
+        None under a privacy guarantee, which assumes that nobody knows who was sampled. Training alone and training on
+        pooled rows send none. An update that came too late to be used was sent all the same.
+        """
+        return None if self.privacy is not None else self.ledger.rounds_with(UPDATE, hospitals, self.played)
 
     @property
     def traffic(self) -> Bytes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.data.federation import Federation
+from raysim.engine.measuring.group_gaps import Rearranging
 from raysim.engine.measuring.subgroups import GroupFigures, Grouping
 from raysim.engine.updates.release import Release
 from raysim.metrics.error_counts import ErrorCounts
@@ -16,6 +17,7 @@ from raysim.metrics.score_counts import ScoreCounts
 from raysim.metrics.summed import SummedFigures
 from raysim.privacy.noisy_sums import Mechanism
 from raysim.statistics.discrimination.auroc import PairSums
+from raysim.statistics.patient_groups.within import AttributeSums
 from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
 from raysim.training.base import Model, Optimizer
 from raysim.training.class_weights import ClassWeights
@@ -24,6 +26,7 @@ from raysim.training.models import build_model
 if TYPE_CHECKING:
     from raysim.config.sections.plugin_sections import ModelSection
     from raysim.config.sections.privacy import RowUnit
+    from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
     from raysim.engine.updates.compressing import Compressing
     from raysim.engine.updates.secure_sums import Masking
 
@@ -184,8 +187,14 @@ class RoundPlan:
     for the variance of each hospital's AUROC; of a real label, histograms of errors."""
     thresholds: tuple[float, ...] | None = None
     """The probabilities at which counts of scores per hospital are asked for too; None: no counts."""
+    counted: str | None = None
+    """The model of which counts of validation rows are asked for in any case; None: none."""
+    recalibrating: Recalibrating | None = None
+    """How each hospital recalibrates the models that it evaluates; None: it takes them as they are."""
     groups: Grouping | None = None
     """The groups of patients whose figures are asked for too."""
+    rearranging: Rearranging | None = None
+    """The arrangements of these groups under which the headline model's gaps are asked for too; None: no gaps."""
     predictions: bool = False
     """Whether the models' outputs for all rows of all parts are asked for too."""
 
@@ -255,7 +264,19 @@ class PartialResult:
     """As ``scores``, of validation rows, on which thresholds are chosen, where figures are of other rows."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
     """Per model served and attribute, the figures of groups of patients."""
+    gaps: dict[str, dict[str, AttributeSums]] = field(default_factory=dict)
+    """Of the headline model, by attribute, sums for the gaps between groups within hospitals."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per model served, its outputs for all rows of the actor's hospitals in its order, ``[n]`` or ``[n, C]``."""
+    own_shifts: OwnShifts | None = None
+    """How the actor's hospitals recalibrate, where they do."""
     seconds: float = 0.0
     """How long the actor computed."""
+
+    def join(self, other: PartialResult) -> None:
+        """Take over what ``other`` has of further models; both come from one actor."""
+        for each in fields(self):
+            mine, further = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(mine, dict):
+                mine.update(further)
+        self.seconds += other.seconds

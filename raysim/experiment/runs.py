@@ -155,8 +155,9 @@ class Experiment:
             seeds.append(
                 f"seeds {named}: one shows no difference between strategies; --seed {self.seeds[0]} runs it alone"
             )
+        private = any(entry.config.privacy is not None for entry in self.entries)
         remarks = (f"{', '.join(labels)}: {remark}" for remark, labels in by_remark.items())
-        return [*data_warnings(self.federations.values()), *seeds, *remarks, *dict.fromkeys(doubts)]
+        return [*data_warnings(self.federations.values(), private), *seeds, *remarks, *dict.fromkeys(doubts)]
 
     @property
     def _first(self) -> Federation:
@@ -245,7 +246,8 @@ class Experiment:
     def _nested(self, entry: Entry, seed: int, *, page: bool = True) -> Run:
         """A run of the comparison."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
-        return Run(entry, seed, self.federations[seed].folder, folder, f"{entry.label}, seed {seed}", True, page)
+        name, first = f"{entry.label}, seed {seed}", seed == self.seeds[0]
+        return Run(entry, seed, self.federations[seed].folder, folder, name, True, page, tests_groups=first)
 
     def _play_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from raysim.data.federation import PARTS, Federation
 from raysim.data.raw_columns import slices
-from raysim.engine.job import Outcome, Round
+from raysim.engine.job import Outcome, Recalibrated, Round
 from raysim.metrics.predictions import predictions
 from raysim.statistics.discrimination.auroc import delong_of_sums
 from raysim.statistics.discrimination.common_curve import common_curve
@@ -53,10 +53,15 @@ def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
 
 
 def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
-    """A row a hospital and model served. Undefined figures are empty; ``cluster`` is empty without clusters."""
+    """A row a hospital and model served. Undefined figures are empty; ``cluster`` is empty without clusters.
+
+    ``participated`` of ``rounds``: in how many rounds the hospital sent an update; absent under a privacy guarantee.
+    """
     import pandas as pd
 
     task, tables = federation.task, []
+    took_part = outcome.participated(len(federation.hospitals))
+    rounds = {} if took_part is None else {"participated": took_part, "rounds": outcome.played}
     for model, figures in outcome.figures.items():
         columns = dict(zip(task.figures, figures.T, strict=True))
         intervals = auroc_intervals(outcome, model)
@@ -74,7 +79,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
             else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
             "model": model,
         }
-        tail = {"n_total": stays, "trained": _trained(outcome, model, len(federation.hospitals))}
+        tail = {"n_total": stays, **rounds, "trained": _trained(outcome, model, len(federation.hospitals))}
         tables.append(pd.DataFrame(head | columns | intervals | tail))
     return pd.concat(tables, ignore_index=True)
 
@@ -86,6 +91,22 @@ def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
         if model in states:
             trained[states[model]] = word
     return trained
+
+
+def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> pd.DataFrame:
+    """A row a hospital: the labelled rows that it spent and their events, its shift, and why it has none, if so."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "hospital": federation.hospitals,
+            "validation_rows": recalibrated.rows,
+            "validation_events": recalibrated.events,
+            "intercept": recalibrated.shifts.intercept,
+            "slope": recalibrated.shifts.slope,
+            "reason": recalibrated.shifts.reason,
+        }
+    )
 
 
 def split_table(federation: Federation) -> pd.DataFrame:

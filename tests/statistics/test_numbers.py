@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from raysim.metrics.equity import paired_interval
-from raysim.statistics.chance.group_gap import error_gap, group_gap
 from raysim.statistics.chance.noise_floor import error_floor, noise_floor, share_floor
 from raysim.statistics.clinical.calibration import binned, brier, calibration_error
 from raysim.statistics.clinical.calibration_spread import calibration_chance, calibration_spread
@@ -32,8 +31,10 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "differences.paired": {"FEW_HOSPITALS": 10, "ENOUGH_SEEDS": 5, "SMALLEST_P": 1e-12},
     "chance.ranks": {"EDGE": 4.0},
     "meta_analysis.shrinkage": {"WIDEST": 0.5, "GRID": 200},
+    "differences.harm": {"ENOUGH": 10},
     "discrimination.sketches": {"SUMS": 100},
     "meta_analysis.spread": {"PRECISION": 1e-12},
+    "clinical.by_hospital": {"LARGE": 5000, "TOLERATED": (0.8, 1.25)},
     "clinical.calibration": {"STEEPEST": 20.0, "ENOUGH": 10, "BINS": 10, "BINNED_ROWS": 100},
     "clinical.calibration_spread": {"LOGITS": 32, "HALVINGS": 24, "FEWEST": 3},
     "clinical.equity": {"DRAWS": 200, "FEWEST": 3},
@@ -55,8 +56,6 @@ def test_the_numbers_of_statistics(module: str) -> None:
         (calibration_error, {"draws": 1000}),
         (calibration_spread, {"draws": 1000}),
         (calibration_chance, {"draws": 1000}),
-        (error_gap, {"draws": 1000}),
-        (group_gap, {"draws": 1000}),
         (paired_interval, {"draws": 2000, "level": 0.95}),
         (worst_decile_difference, {"draws": 2000, "level": 0.95, "larger": True}),
         (noise_floor, {"draws": 1000, "minimum_events": 5}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 class Digits(Pooled):
     """scikit-learn's digits: 1,797 images of 8 x 8, 10 classes."""
+
+    tabular: ClassVar[bool] = False
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
         from sklearn.datasets import load_digits

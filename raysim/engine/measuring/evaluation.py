@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job import Round, told_stays
-from raysim.engine.measuring import subgroups
+from raysim.engine.job import Recalibrated, Round, told_stays
+from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.measuring.recalibrating import Recalibrating, gathered
 from raysim.engine.messages import FigureNoise, PartialResult
 from raysim.metrics.error_counts import ErrorCounts, merged
 from raysim.metrics.measures import pooled_auroc
@@ -22,9 +23,14 @@ from raysim.metrics.score_counts import ScoreCounts, in_order
 from raysim.metrics.segments import ranges
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.sketches import SUMS
+from raysim.statistics.patient_groups.within import WithinGap
+from raysim.statistics.patient_groups.within import merged as merged_sums
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import LOSS_SCALARS, MEASURED
+
+if TYPE_CHECKING:
+    from raysim.statistics.clinical.recalibration import Prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +45,10 @@ class MeasurementRequest:
     """The rows on which losses are asked for."""
     last: bool = False
     """Whether these are the final models, of which more figures are asked for."""
+    counted: str | None = None
+    """The model whose validation rows are counted for the server's own use; None: none."""
+    recalibrating: Recalibrating | None = None
+    """How each hospital recalibrates the models before it measures them; None: not at all."""
 
 
 PAIR_SUMS = 8
@@ -52,6 +62,10 @@ class Evaluation:
     """The groups of patients whose figures are asked for at the end, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]]
     """The figures of these groups per model served and attribute, as :func:`subgroups.merged` gives them."""
+    rearranging: group_gaps.Rearranging | None
+    """The arrangements of groups under which gaps are asked for at the end; None: no gaps."""
+    gaps: dict[str, WithinGap]
+    """By attribute, the gap within hospitals of the headline model; asked for at the end."""
     losses: TrainingLosses
     """Training losses, beside those of the rounds."""
     pairs: dict[str, PairSums]
@@ -78,19 +92,24 @@ class Evaluation:
         traffic: Traffic,
         noise: FigureNoise | None = None,
         sizes: Ids | None = None,
+        tests_groups: bool = False,
     ) -> None:
         """``rounds``: how many are played for certain, which decides how often training losses are measured.
 
         With ``noise``, figures are those of the headline model alone, from noisy sums, and nothing else is asked for.
         ``sizes [N]`` are the numbers of training rows that hospitals have told with noise; None: they are public.
+        ``tests_groups``: whether gaps between groups of patients are tested at the end.
         """
         self._noise, self._sizes = noise, sizes
         self.grouping = None if noise else subgroups.grouping(federation, section.groups, section.age_bands)
-        self.groups = {}
+        self.groups, self.gaps, self.rearranging = {}, {}, None
+        if tests_groups and self.grouping is not None:
+            self.rearranging = group_gaps.rearranging(self.grouping, federation, section.part)
         self.losses = TrainingLosses()
         self.pairs, self.sketches = {}, {}
         self.scores, self.validation_scores, self.errors = {}, {}, {}
         self.untrained = {}
+        self._counted: str | None = None
         self._bins = 0 if section.clinical is None else section.clinical.bins
         self._federation = federation
         self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
@@ -140,9 +159,10 @@ class Evaluation:
         """What is measured of the models that ``serve`` after a ``round`` in which something is due."""
         return MeasurementRequest(self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve))
 
-    def at_the_end(self, serve: Mapping[str, Ids]) -> MeasurementRequest:
-        """What is measured of the final models."""
-        return MeasurementRequest(self._asked(serve), self._tracked(serve), last=True)
+    def at_the_end(self, serve: Mapping[str, Ids], counted: str | None = None) -> MeasurementRequest:
+        """What is measured of the final models; the server needs the counts of the one that is ``counted``."""
+        self._counted = counted
+        return MeasurementRequest(self._asked(serve), self._tracked(serve), last=True, counted=counted)
 
     def begin(self, partials: Sequence[PartialResult], constant: float) -> None:
         """Enter the losses before training; ``constant`` is the loss of the best constant prediction."""
@@ -185,6 +205,7 @@ class Evaluation:
                 )
             self._enter_scores(model, row, partials, ledger_round)
             row.metrics[model] |= self._by_group(model, partials)
+            row.metrics[model] |= self._within(model, figures[model], partials, ledger_round)
         if figures:
             # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
             scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs)
@@ -204,6 +225,14 @@ class Evaluation:
             outputs[model] = np.empty_like(stacked)
             outputs[model][ranges(self._bounds[served, 0], self._totals[served])] = stacked
         return outputs
+
+    def counts(self, model: str, partials: Sequence[PartialResult]) -> ScoreCounts:
+        """What hospitals have counted of their validation rows under a ``model``, in the order of ids."""
+        return in_order([partial.validation_scores[model] for partial in partials], self._order)
+
+    def recalibrated(self, of: str, partials: Sequence[PartialResult], prior: Prior | None) -> Recalibrated:
+        """How hospitals have recalibrated the model ``of``, in the order of ids."""
+        return gathered(of, [part.own_shifts for part in partials if part.own_shifts is not None], self._order, prior)
 
     def _evaluated(self, round: int) -> bool:
         return self._every > 0 and round % self._every == 0
@@ -245,7 +274,9 @@ class Evaluation:
                 continue
             counts = in_order([each[model] for each in sent], self._order)
             if counts.rows.any():
-                self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), counts.scalars)
+                # What the server itself needs is traffic, and has its own entry.
+                if kept is not self.validation_scores or model != self._counted:
+                    self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), counts.scalars)
                 kept[model] = counts
         if model in self.scores:
             # Only now: it takes a fifth of a second to import.
@@ -265,6 +296,24 @@ class Evaluation:
             self.groups.setdefault(model, {})[attribute] = measured
             gaps |= subgroups.gaps(attribute, levels[attribute], *measured, self._task)
         return gaps
+
+    def _within(
+        self, model: str, figures: Floats, partials: Sequence[PartialResult], ledger_round: int
+    ) -> dict[str, float]:
+        """Enter the gaps between groups of patients within hospitals, where they were asked for; returns metrics."""
+        measured = [partial.gaps[model] for partial in partials if model in partial.gaps]
+        if not measured or self.grouping is None or self.rearranging is None:
+            return {}
+        sums = {name: merged_sums([part[name] for part in measured], self._order) for name, _ in self.grouping.levels}
+        self.gaps = group_gaps.gaps(self.grouping, self.rearranging, sums, self.groups[model], figures, self._task)
+        for attribute, each in sums.items():
+            numbers = self.rearranging.numbers(attribute, each.counts.shape[1])
+            self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), numbers)
+        return {
+            f"{attribute}_within{end}": value
+            for attribute, gap in self.gaps.items()
+            for end, value in (("", gap.estimate), ("_low", gap.low), ("_high", gap.high), ("_p", gap.p))
+        }
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:

@@ -39,6 +39,14 @@ class Rows(NamedTuple):
         offsets = np.concatenate([[0], np.cumsum(np.where(hospitals, lengths, 0))])
         return Rows(self.outputs[kept], self.y[kept], offsets)
 
+    def blank(self, hospitals: Bools) -> NDArray[Any]:
+        """The outputs, NaN at ``hospitals [h]``."""
+        if not hospitals.any():
+            return self.outputs
+        outputs = self.outputs.copy()
+        outputs[np.repeat(hospitals, np.diff(self.offsets))] = np.nan
+        return outputs
+
 
 def same(bank: Parameters, starts: Parameters) -> Bools:
     """Which rows of ``bank [M, P]`` are one of ``starts [K, P]``, ``[M]``."""

@@ -4,13 +4,14 @@ Differences are those of the headline figure (AUROC, or MAE) between two models 
 rows, with intervals for hospitals like these, in which patients and training seeds vary too
 (:mod:`raysim.statistics.differences.paired`). Claims come from intervals that hold together for all pairs of strategies
 (:mod:`raysim.statistics.differences.simultaneous`), and never from one training seed. Strategies that ended with
-equal models are one entry. References (``yardstick``) are no ways of federating and take no part in the claims.
+equal models are one entry, and a recalibrated model stands for the one that it was made of. References (``yardstick``)
+are no ways of federating and take no part in the claims.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -18,8 +19,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.metrics.labels import TaskKind, reporting
-from raysim.report.panel import Key, Panel
-from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels
+from raysim.report.panel import Key, Panel, Sent
+from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, made_of
 from raysim.statistics.differences.paired import Limits, Paired
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 from raysim.statistics.levels import ALPHA
@@ -67,6 +68,9 @@ class Evidence:
     """The entry of the reference strategy; None where that was not run, or is no way of federating."""
     of_references: tuple[Paired, ...]
     """The difference of each reference from the recommended entry."""
+    made_of: Mapping[Key, Key] = field(default_factory=dict)
+    """The model that each recalibrated one was made of. The two rank alike, so that one way of federating stands for
+    both, under the key of the recalibrated one, and no difference between them is tested."""
 
     @property
     def one_seed(self) -> bool:
@@ -110,11 +114,14 @@ class Evidence:
         return self.worst_deciles.get((i, j), none) if i < j else _turned(self.worst_deciles.get((j, i), none))
 
 
-def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) -> Evidence | None:
+def evidence(
+    per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str, sent: Sent | None = None
+) -> Evidence | None:
     """What the runs of a comparison show; None where no hospital has the headline figure of any strategy.
 
     ``per_seed`` and ``hospitals`` as in :mod:`raysim.report.tables`; ``reference`` is the strategy that others are
-    compared with. Where all strategies are references, they are compared as if they were not.
+    compared with; ``sent`` what hospitals sent of the models (:func:`raysim.report.panel.sent`), for the variance of
+    patients. Where all strategies are references, they are compared as if they were not.
     """
     rows = complete(per_seed)
     table, kind = comparison(rows), reporting(per_seed)
@@ -123,8 +130,10 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
     traffic = _bytes(rows, keys)
     aside = [key for key, yardstick in zip(keys, table["yardstick"], strict=True) if yardstick]
     aside = [] if len(aside) == len(keys) else aside
-    panel = Panel.of(hospitals)
-    entries = _entries(panel, [key for key in keys if key not in aside], names, traffic)
+    panel = Panel.of(hospitals, sent)
+    recalibrated = made_of(keys)
+    plain = {before: after for after, before in recalibrated.items()}
+    entries = _entries(panel, [key for key in keys if key not in aside and key not in plain], names, traffic)
     if not entries:
         return None
     pairs = list(combinations(range(len(entries)), 2))
@@ -145,8 +154,9 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
             winner, loser = (i, j) if (interval.low > 0) == kind.larger else (j, i)
             worst[winner, loser] = True
     against = baseline_of(table, reference)
+    against = against if against is None else plain.get(against, against)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
-    references = _entries(panel, aside, names, traffic)
+    references = _entries(panel, [key for key in aside if key not in plain], names, traffic)
     best = entries[_cheapest(entries, better)].key
     return Evidence(
         kind=kind,
@@ -159,6 +169,7 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
         front=not_dominated(np.stack([better, worst], axis=2)),
         base=base,
         of_references=tuple(panel.difference(entry.key, best) for entry in references),
+        made_of=recalibrated,
     )
 
 
