@@ -162,6 +162,7 @@ def _panel(
         name=f"patient-groups-{panel}",
         title=attribute.capitalize(),
         description="; ".join(parts) + ".",
+        width=1.35 * svg.PANEL,
         height=len(levels) * (ROW * len(strategies) + 14.0) + 74,
         gridlines="x",
     )
