@@ -92,7 +92,7 @@ def write_comparison(
             use=clinical.drawn(served, part, [*taken, *alone]),
             use_shared=clinical.shared(served, part, [*taken, *alone]),
             equity=[
-                *_patient_group_figures(frame, stacked_files(results, "patients.csv"), out, part, titles),
+                *_patient_group_figures(frame, results, out, part, titles),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
             ],
             cost=_virtual_time_figures(config, results),
@@ -119,14 +119,19 @@ def _tuned(out: Manifest) -> list[str]:
 
 
 def _patient_group_figures(
-    frame: pd.DataFrame, patients: pd.DataFrame | None, out: Manifest, part: str, titles: Mapping[str, str]
+    frame: pd.DataFrame, results: Sequence[Result], out: Manifest, part: str, titles: Mapping[str, str]
 ) -> list[svg.Figure]:
-    """Write ``patients.csv`` and draw equity between patient groups, where figures by group were asked for."""
+    """Write what runs have of patient groups, and draw equity between them, where figures by group were asked for."""
+    patients = stacked_files(results, "patients.csv")
     if patients is None:
         return []
     from raysim.report.sections import patient_groups
 
     out.csv("patients.csv", patients)
+    for name in ("fairness.csv", "risks_by_group.csv"):
+        table = stacked_files([result for result in results if result.outcome.gaps], name)
+        if table is not None:
+            out.csv(name, table)
     return [patient_groups.drawn(frame, patients, part, titles)]
 
 
