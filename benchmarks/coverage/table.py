@@ -39,7 +39,6 @@ BETWEEN = {
     "shares": "sensitivity at one threshold",
     "chosen": "calibration of hospitals",
     "off": "calibration at single hospitals",
-    "groups": "groups of patients",
     "pairs": "two strategies",
     "families": "six strategies",
     "deciles": "worst decile of two strategies",

@@ -73,6 +73,7 @@ def write_comparison(
     part = config.evaluation.part
     titles = {result.label: result.title for result in results if result.title}
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
+    served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in results])
     alone = list(dict.fromkeys(result.label for result in results if result.alone))
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
@@ -88,9 +89,10 @@ def write_comparison(
         results=results,
         first=first,
         beside=Beside(
-            use=_clinical_figures(results, part, [*taken, *alone]),
+            use=clinical.drawn(served, part, [*taken, *alone]),
+            use_shared=clinical.shared(served, part, [*taken, *alone]),
             equity=[
-                *_patient_group_figures(frame, stacked_files(results, "patients.csv"), out, part, titles),
+                *_patient_group_figures(frame, results, out, part, titles),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
             ],
             cost=_virtual_time_figures(config, results),
@@ -111,26 +113,25 @@ def write_comparison(
     return table
 
 
-def _clinical_figures(results: Sequence[Result], part: str, first: Sequence[str]) -> list[svg.Figure]:
-    """Calibration and decisions of the headline models, those of the labels ``first`` before the others."""
-    runs = [(result.label, result.title or result.label, result.folder) for result in results]
-    return clinical.drawn(clinical_rows.of_runs(runs), part, first)
-
-
 def _tuned(out: Manifest) -> list[str]:
     """A sentence on the tuning before a comparison; none without tuning."""
     return [tuning.sentence(tables.read_csv(out.folder / tuning.FILE))] if tuning.FILE in out else []
 
 
 def _patient_group_figures(
-    frame: pd.DataFrame, patients: pd.DataFrame | None, out: Manifest, part: str, titles: Mapping[str, str]
+    frame: pd.DataFrame, results: Sequence[Result], out: Manifest, part: str, titles: Mapping[str, str]
 ) -> list[svg.Figure]:
-    """Write ``patients.csv`` and draw equity between patient groups, where figures by group were asked for."""
+    """Write what runs have of patient groups, and draw equity between them, where figures by group were asked for."""
+    patients = stacked_files(results, "patients.csv")
     if patients is None:
         return []
     from raysim.report.sections import patient_groups
 
     out.csv("patients.csv", patients)
+    for name in ("fairness.csv", "risks_by_group.csv"):
+        table = stacked_files([result for result in results if result.outcome.gaps], name)
+        if table is not None:
+            out.csv(name, table)
     return [patient_groups.drawn(frame, patients, part, titles)]
 
 

@@ -80,6 +80,8 @@ class Evaluation:
     """As ``scores``, of validation rows, where there are some and figures are of other rows."""
     errors: dict[str, ErrorCounts]
     """Per model served of a real label, the histogram of all errors; asked for at the end."""
+    untrained: dict[str, NDArray[np.bool_]]
+    """Per model served, the hospitals ``[N]`` whose model nobody had trained when it was last measured."""
 
     def __init__(
         self,
@@ -106,6 +108,7 @@ class Evaluation:
         self.losses = TrainingLosses()
         self.pairs, self.sketches = {}, {}
         self.scores, self.validation_scores, self.errors = {}, {}, {}
+        self.untrained = {}
         self._counted: str | None = None
         self._bins = 0 if section.clinical is None else section.clinical.bins
         self._federation = federation
@@ -181,6 +184,7 @@ class Evaluation:
         for model in partials[0].figures:
             figures[model] = np.concatenate([partial.figures[model] for partial in partials])[self._order]
             row.metrics[model] = self._task.summarise(figures[model], self._stays(figures[model]))
+            self.untrained[model] = np.concatenate([partial.untrained[model] for partial in partials])[self._order]
             if self._noise is not None:
                 noisy = np.concatenate([partial.noisy_sums[model] for partial in partials])[self._order]
                 row.metrics[model] |= self._noise.sums.together(noisy.sum(axis=0))
@@ -201,7 +205,7 @@ class Evaluation:
                 )
             self._enter_scores(model, row, partials, ledger_round)
             row.metrics[model] |= self._by_group(model, partials)
-            self._enter_gaps(model, figures[model], partials, ledger_round)
+            row.metrics[model] |= self._within(model, figures[model], partials, ledger_round)
         if figures:
             # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
             scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs)
@@ -293,16 +297,23 @@ class Evaluation:
             gaps |= subgroups.gaps(attribute, levels[attribute], *measured, self._task)
         return gaps
 
-    def _enter_gaps(self, model: str, figures: Floats, partials: Sequence[PartialResult], ledger_round: int) -> None:
-        """Enter the gaps between groups of patients within hospitals, where they were asked for."""
+    def _within(
+        self, model: str, figures: Floats, partials: Sequence[PartialResult], ledger_round: int
+    ) -> dict[str, float]:
+        """Enter the gaps between groups of patients within hospitals, where they were asked for; returns metrics."""
         measured = [partial.gaps[model] for partial in partials if model in partial.gaps]
         if not measured or self.grouping is None or self.rearranging is None:
-            return
+            return {}
         sums = {name: merged_sums([part[name] for part in measured], self._order) for name, _ in self.grouping.levels}
         self.gaps = group_gaps.gaps(self.grouping, self.rearranging, sums, self.groups[model], figures, self._task)
         for attribute, each in sums.items():
             numbers = self.rearranging.numbers(attribute, each.counts.shape[1])
             self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), numbers)
+        return {
+            f"{attribute}_within{end}": value
+            for attribute, gap in self.gaps.items()
+            for end, value in (("", gap.estimate), ("_low", gap.low), ("_high", gap.high), ("_p", gap.p))
+        }
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
