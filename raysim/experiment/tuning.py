@@ -163,28 +163,29 @@ def sentence(tried: pd.DataFrame) -> str:
         for row in tried[tried["chosen"]].to_dict("records")
     )
     moved = (tried["bytes_down"].sum() + tried["bytes_up"].sum()) / 1e6
-    each = len(tried) // tried["strategy"].nunique()
+    each, edge = len(tried) // tried["strategy"].nunique(), at_the_edge(tried)
     return (
         f"Tuned on validation rows, {counted(each, 'trial')} a strategy: {taken}. Tuning exchanged {moved:.3g} MB "
-        "besides, which are not in the bytes of the strategies."
+        "besides, which are not in the bytes of the strategies." + (f" Caution: {edge}." if edge else "")
     )
 
 
-def at_the_edge(tune: TuneSection, tried: pd.DataFrame) -> str:
+def at_the_edge(tried: pd.DataFrame) -> str:
     """A caution on chosen values that are the least or largest tried, beyond which better ones may lie; else empty.
 
-    Numbers alone have an edge, and only where two or more were tried. A value that is the bound of its key, such as an
-    epoch, cannot be gone beyond.
+    ``tried`` as :func:`table` gives it. Numbers alone have an edge, and only where two or more were tried. A value that
+    is the bound of its key, such as one epoch, cannot be gone beyond.
     """
-    taken, parts = chosen(tune, tried), []
-    for key, values in tune.grid.items():
-        numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-        if len(numbers) < len(values) or len(set(numbers)) < 2:
+    parts = []
+    for name in [name for name in tried.columns if name.startswith("training.")]:
+        values = tried[name]
+        if values.dtype.kind not in "iuf" or values.nunique() < 2:
             continue
-        ends = [end for end in (min(numbers), max(numbers)) if not _is_bound(key, end)]
-        there = sum(setting[key] in ends for setting in taken.values())
+        ends = [end for end in (values.min(), values.max()) if not _is_bound(name.removeprefix("training."), end)]
+        taken = tried.loc[tried["chosen"], name]
+        there = int(taken.isin(ends).sum())
         if there:
-            parts.append(f"training.{key} at the edge of the grid for {there} of {len(taken)}")
+            parts.append(f"{name} at the edge of the grid for {there} of {len(taken)}")
     return f"{'; '.join(parts)}: try beyond" if parts else ""
 
 

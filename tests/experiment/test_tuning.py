@@ -265,15 +265,19 @@ def test_set_and_yaml_say_the_same():
 )
 def test_a_value_at_the_edge_of_its_grid_is_said(grid: list[float], best: list[float], said: str):
     figures = {f"s{k}": [[0.5 - 0.1 * (rate == at)] for rate in grid] for k, at in enumerate(best)}
-    assert tuning.at_the_edge(section(learning_rate=grid), tried(figures, grid)) == said
+    frame = tried(figures, grid)
+    assert tuning.at_the_edge(frame) == said
+    assert tuning.sentence(frame).endswith(f" Caution: {said}." if said else "the bytes of the strategies.")
 
 
 def test_the_bound_of_a_key_is_no_edge():
     """One epoch is the least that there is, eight are not the most."""
-    epochs = section(local_epochs=[1, 4, 8])
-    frame = pd.DataFrame({"strategy": ["a", "b"], "training.local_epochs": [1, 8], "chosen": True})
-    assert tuning.at_the_edge(epochs, frame[:1]) == ""
-    assert tuning.at_the_edge(epochs, frame) == "training.local_epochs at the edge of the grid for 1 of 2: try beyond"
+    frame = pd.DataFrame(
+        {"strategy": "a", "training.local_epochs": [1, 4, 8], "chosen": [True, False, False], "bytes_up": 0}
+    )
+    assert tuning.at_the_edge(frame) == ""
+    frame["chosen"] = [True, False, True]
+    assert tuning.at_the_edge(frame) == "training.local_epochs at the edge of the grid for 1 of 2: try beyond"
 
 
 def test_hospitals_whose_model_nobody_trained_are_left_out_of_a_trials_figure(federate):

@@ -97,7 +97,7 @@ class NoiseFloor:
 
     def _range(self, tau: float) -> tuple[str, str]:
         """Where the true figure of 95 % of hospitals lies; empty texts where that is not defined."""
-        if not np.isfinite([self.common, tau]).all():
+        if not np.isfinite([self.common, tau]).all() or (self.larger and not 0 < self.common < 1):
             return "", ""
         low, high = (true_range if self.larger else true_error_range)(self.common, tau)
         digits = ".2f" if self.larger else ".3g"
