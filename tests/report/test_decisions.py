@@ -192,7 +192,9 @@ def test_the_evidence_is_of_all_seeds() -> None:
     assert figure.caption.endswith("Rows are the mean of 2 seeds, rounded.")
     alike = both.assign(events_test=[4, 0, 12] * 4, n_test=30)
     assert "with 16 events (seeds differ" in sentence(alike, "test")
-    assert "The median hospital has 4 events, and none has more than 12; 2 have" in sentence(alike, "test")
+    assert "The median hospital has 4 rows of the rarer class, and none has more than 12; 2 of 3 have" in sentence(
+        alike, "test"
+    )
     assert "rounded" not in events_figure(alike, "test")[0].caption
 
 
@@ -274,7 +276,7 @@ def test_the_card_says_no_difference_of_aurocs_beyond_one() -> None:
     assert shown is not None
     assert shown.between(0, 1)[1].high > 1
     card = decision.card(shown, answer_from(shown, "AUROC"), frame, tables.differences(frame, "fedavg", hospitals))
-    assert "(-1.000 to +1.000)" in naming.minus(card.lines[0].text).replace("\N{MINUS SIGN}", "-")
+    assert card.lines[0].text.startswith("says nothing")
 
 
 def test_what_is_one_is_told_of_as_one():

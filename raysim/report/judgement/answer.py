@@ -17,6 +17,8 @@ from raysim.metrics.labels import reporting
 from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.noise import Noise
 from raysim.report.panel import Key
+from raysim.report.possible import NOT_VISIBLE, NOTHING, SAYS_NOTHING, difference
+from raysim.report.possible import visible as can_be
 from raysim.statistics.differences.paired import Limits
 
 
@@ -167,19 +169,24 @@ def _front(shown: Evidence) -> list[str]:
 def _visible(shown: Evidence) -> list[str]:
     """The smallest differences that would have been shown, beside a finding of none."""
     best, digits = shown.best, _digits(shown)
-    sizes = []
+    sizes, none = [], []
     for i in shown.unbeaten:
         if i != best and not shown.one_seed:
             visible = shown.differences[min(best, i), max(best, i)].visible
-            if np.isfinite(visible):
+            if not can_be(visible, shown.kind.larger, shown.levels[best]):
+                none.append(shown.entries[i].name)
+            else:
                 least = 10.0**-digits
                 size = f"{visible:.{digits}f}" if visible >= least else f"less than {least:.{digits}f}"
                 sizes.append(f"{size} for {shown.entries[i].name}")
+    name = shown.entries[best].name
+    sentences = [f"Between {name} and {' or '.join(none)} {NOT_VISIBLE}."] if none else []
     if not sizes:
-        return []
+        return sentences
     return [
-        f"The smallest difference from {shown.entries[best].name} that four of five such comparisons would show by "
-        f"itself: {listed(sizes)}."
+        *sentences,
+        f"The smallest difference from {name} that four of five such comparisons would show by "
+        f"itself: {listed(sizes)}.",
     ]
 
 
@@ -188,7 +195,7 @@ def _references(shown: Evidence) -> list[str]:
     sentences = []
     for entry, pair in zip(shown.references, shown.of_references, strict=True):
         interval = pair.population()
-        value = signed(pair.difference, possible(interval, shown), _digits(shown))
+        value = signed(pair.difference, possible(interval, shown, shown.levels[shown.best]), _digits(shown))
         if not pair.of_training:
             verdict = "one seed shows no difference"
         elif not interval.shows:
@@ -238,14 +245,14 @@ def _digits(shown: Evidence) -> int:
 
 def _words(shown: Evidence, i: int, j: int) -> str:
     value, interval = shown.between(i, j)
-    return signed(value, possible(interval, shown), _digits(shown))
+    return signed(value, possible(interval, shown, shown.levels[j]), _digits(shown))
 
 
-def possible(interval: Limits, shown: Evidence) -> Limits:
-    """An interval cut to possible values: two AUROCs differ by at most 1."""
-    if not shown.kind.larger:
-        return interval
-    return Limits(float(np.clip(interval.low, -1, 1)), float(np.clip(interval.high, -1, 1)))
+def possible(interval: Limits, shown: Evidence, reference: float = float("nan")) -> Limits:
+    """An interval cut to possible values (:func:`raysim.report.possible.difference`); ``reference`` is the AUROC of
+    what is subtracted.
+    """
+    return difference(interval, shown.kind.larger, reference)
 
 
 def signed(value: float, interval: Limits, digits: int) -> str:
@@ -254,7 +261,11 @@ def signed(value: float, interval: Limits, digits: int) -> str:
     >>> signed(0.0031, Limits(0.0019, 0.0042), 3), signed(-0.0004, Limits(float("nan"), float("nan")), 3)
     ('+0.003 (+0.002 to +0.004)', '0.000, without an interval')
     """
-    if not np.isfinite(interval.low):
+    if interval == NOTHING:
+        return SAYS_NOTHING
+    if not np.isfinite(value):
+        return "undefined"
+    if not np.isfinite(interval).all():
         return f"{_with_sign(value, digits)}, without an interval"
     return f"{_with_sign(value, digits)} ({_with_sign(interval.low, digits)} to {_with_sign(interval.high, digits)})"
 

@@ -14,6 +14,7 @@ import pandas as pd
 from raysim.report.judgement.answer import Answer, possible
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.naming import Key, number, times, with_interval
+from raysim.report.possible import NOTHING
 from raysim.statistics.differences.paired import Limits
 
 NONE = Limits(float("nan"), float("nan"))
@@ -61,7 +62,7 @@ def card(shown: Evidence, answer: Answer, frame: pd.DataFrame, differences: pd.D
 def _between(shown: Evidence, i: int, j: int) -> tuple[float, Limits]:
     """A difference with its interval, cut to possible values."""
     value, limits = shown.between(i, j)
-    return value, possible(limits, shown)
+    return value, possible(limits, shown, shown.levels[j])
 
 
 def _against(shown: Evidence) -> int:
@@ -82,6 +83,8 @@ def _judged(heading: str, value: float, limits: Limits, shown: Evidence, digits:
     text = with_interval(value, limits.low, limits.high, digits, sign=True)
     if shown.one_seed:
         return Line(heading, f"{text}: of these trained models; one training seed shows nothing of the methods")
+    if limits == NOTHING:
+        return Line(heading, text)
     if not np.isfinite(limits.low):
         return Line(heading, f"{text}, without an interval")
     if not limits.shows:

@@ -68,6 +68,8 @@ class Evidence:
     """The entry of the reference strategy; None where that was not run, or is no way of federating."""
     of_references: tuple[Paired, ...]
     """The difference of each reference from the recommended entry."""
+    levels: tuple[float, ...]
+    """The mean of the headline figure of each entry, by which what is subtracted bounds a difference."""
     made_of: Mapping[Key, Key] = field(default_factory=dict)
     """The model that each recalibrated one was made of. The two rank alike, so that one way of federating stands for
     both, under the key of the recalibrated one, and no difference between them is tested."""
@@ -169,6 +171,7 @@ def evidence(
         front=not_dominated(np.stack([better, worst], axis=2)),
         base=base,
         of_references=tuple(panel.difference(entry.key, best) for entry in references),
+        levels=tuple(float(table[kind.headline].iloc[keys.index(entry.key)]) for entry in entries),
         made_of=recalibrated,
     )
 
