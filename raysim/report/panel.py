@@ -81,6 +81,11 @@ class Panel:
         """The difference ``first - second`` of the headline figure; over no hospital where none defines both."""
         return paired(*self.sides(first, second))
 
+    def level(self, key: Key) -> Paired:
+        """The mean headline figure of a model, as its difference from 0."""
+        figures, _, rows = self.sides(key, key)
+        return paired(figures, np.zeros_like(figures), rows)
+
     def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
         """The interval of the difference ``first - second`` of two models' worst decile.
 

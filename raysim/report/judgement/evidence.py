@@ -4,12 +4,14 @@ Differences are those of the headline figure (AUROC, or MAE) between two models 
 rows, with intervals for hospitals like these, in which patients and training seeds vary too
 (:mod:`raysim.statistics.differences.paired`). Claims come from intervals that hold together for all pairs of strategies
 (:mod:`raysim.statistics.differences.simultaneous`), and never from one training seed. Strategies that ended with
-equal models are one entry. References (``yardstick``) are no ways of federating and take no part in the claims.
+equal models are one entry. References (``yardstick``) are no federated methods and take no part in the claims; one of
+them, training alone, is compared with every method in a family of its own. Which method is taken is decided in
+:mod:`raysim.report.judgement.choice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -18,9 +20,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.metrics.labels import TaskKind, reporting
+from raysim.report.judgement.choice import Choice, choose
 from raysim.report.panel import Key, Panel
 from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels
-from raysim.statistics.differences.paired import Limits, Paired
+from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 from raysim.statistics.levels import ALPHA
 
@@ -39,6 +42,8 @@ class Entry:
     """The keys of all strategies and models that ended equal."""
     called: tuple[str, ...]
     """The names of these."""
+    level: Paired
+    """Its mean headline figure, as its difference from 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +70,16 @@ class Evidence:
     counts where enough hospitals are judged."""
     base: int | None
     """The entry of the reference strategy; None where that was not run, or is no way of federating."""
+    choice: Choice
+    """Which entry is taken, and why."""
     of_references: tuple[Paired, ...]
-    """The difference of each reference from the recommended entry."""
+    """The difference of each reference from the entry that is taken."""
+    alone: int | None
+    """Which of ``references`` is training alone; None where that was not run."""
+    over_alone: tuple[Paired, ...]
+    """The difference of each entry from training alone; empty without it."""
+    over_alone_intervals: tuple[Limits, ...]
+    """Intervals of these, which hold jointly over the entries."""
 
     @property
     def one_seed(self) -> bool:
@@ -88,8 +101,8 @@ class Evidence:
 
     @property
     def best(self) -> int:
-        """The entry to recommend: the unbeaten one that moves the fewest bytes, the first of equals."""
-        return _cheapest(self.entries, self.better)
+        """The entry that is taken."""
+        return self.choice.index
 
     @property
     def difference_shown(self) -> bool:
@@ -110,11 +123,14 @@ class Evidence:
         return self.worst_deciles.get((i, j), none) if i < j else _turned(self.worst_deciles.get((j, i), none))
 
 
-def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) -> Evidence | None:
+def evidence(
+    per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str, alone: Collection[str] = ()
+) -> Evidence | None:
     """What the runs of a comparison show; None where no hospital has the headline figure of any strategy.
 
     ``per_seed`` and ``hospitals`` as in :mod:`raysim.report.tables`; ``reference`` is the strategy that others are
-    compared with. Where all strategies are references, they are compared as if they were not.
+    compared with, ``alone`` the labels of those in which hospitals train alone. Where all strategies are references,
+    they are compared as if they were not.
     """
     rows = complete(per_seed)
     table, kind = comparison(rows), reporting(per_seed)
@@ -147,7 +163,15 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
     against = baseline_of(table, reference)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
     references = _entries(panel, aside, names, traffic)
-    best = entries[_cheapest(entries, better)].key
+    choice = choose(
+        [(1 if kind.larger else -1) * entry.level.difference for entry in entries],
+        better,
+        _equal(kind, len(entries), dict(zip(pairs, zip(differences, intervals, strict=True), strict=True))),
+        [entry.bytes for entry in entries],
+        base,
+    )
+    by_itself = next((i for i, entry in enumerate(references) if entry.key[0] in alone), None)
+    over_alone = [panel.difference(entry.key, references[by_itself].key) for entry in entries * (by_itself is not None)]
     return Evidence(
         kind=kind,
         entries=tuple(entries),
@@ -158,7 +182,11 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
         better=better,
         front=not_dominated(np.stack([better, worst], axis=2)),
         base=base,
-        of_references=tuple(panel.difference(entry.key, best) for entry in references),
+        choice=choice,
+        of_references=tuple(panel.difference(entry.key, entries[choice.index].key) for entry in references),
+        alone=by_itself,
+        over_alone=tuple(over_alone),
+        over_alone_intervals=tuple(adjusted(over_alone)),
     )
 
 
@@ -170,8 +198,17 @@ def _unbeaten(better: NDArray[np.bool_]) -> list[int]:
     return [i for i in range(len(better)) if not better[:, i].any()]
 
 
-def _cheapest(entries: Sequence[Entry], better: NDArray[np.bool_]) -> int:
-    return min(_unbeaten(better), key=lambda i: (entries[i].bytes, i))
+def _equal(
+    kind: TaskKind, entries: int, of_pairs: Mapping[tuple[int, int], tuple[Paired, Limits]]
+) -> NDArray[np.bool_]:
+    """Which entries are equal: the joint interval of their difference lies within what does not matter, ``[E, E]``.
+
+    Only for the AUROC: of an error in its own unit nobody has said what does not matter.
+    """
+    equal = np.zeros((entries, entries), dtype=np.bool_)
+    for (i, j), (pair, interval) in of_pairs.items():
+        equal[i, j] = equal[j, i] = kind.larger and pair.of_training and not interval.shows and equivalent(interval)
+    return equal
 
 
 def _entries(panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float]) -> list[Entry]:
@@ -187,7 +224,7 @@ def _entries(panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict
             same.append(key)
     cheapest = [min(group, key=lambda key: (traffic[key], keys.index(key))) for group in groups]
     return [
-        Entry(names[key], key, traffic[key], tuple(group), _called(group))
+        Entry(names[key], key, traffic[key], tuple(group), _called(group), panel.level(key))
         for key, group in zip(cheapest, groups, strict=True)
     ]
 
