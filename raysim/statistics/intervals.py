@@ -168,17 +168,15 @@ def difference_interval(first: ArrayLike, of_first: Interval, second: ArrayLike,
 
 
 def observed_over_expected(observed: ArrayLike, expected: ArrayLike, rows: ArrayLike) -> Interval:
-    """Of observed over expected events among ``rows``: 0 to the Poisson limit without events, NaN for none expected."""
+    """Of observed over expected events among ``rows``: Clopper and Pearson's of the share of events, in its units.
+
+    Within 0 and ``rows / expected``, which is all that is possible, and never of width 0. NaN for none expected.
+    """
     o, e, n = np.broadcast_arrays(*(_floats(x) for x in (observed, expected, rows)))
+    share = clopper_pearson(o, n)
     with np.errstate(divide="ignore", invalid="ignore"):
-        e = np.where(e > 0, e, np.nan)
-        reach = np.exp(Z * np.sqrt((1 - o / n) / o))
-        none = o == 0
-        return Interval(np.where(none, 0 * e, o / e / reach), np.where(none, NO_EVENT / e, o / e * reach))
-
-
-NO_EVENT = -float(np.log((1 - LEVEL) / 2))
-"""The largest Poisson mean that shows no event with probability 2.5 %: 3.689."""
+        scale = n / np.where(e > 0, e, np.nan)
+    return Interval(share.low * scale, share.high * scale)
 
 
 def _floats(values: ArrayLike) -> Floats:

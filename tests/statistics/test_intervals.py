@@ -189,11 +189,27 @@ def test_clopper_pearson_inverts_the_binomial_test(x, n):
     np.testing.assert_array_equal(share_interval(x, n), (clopper_pearson if n < 10 else wilson)(x, n))
 
 
-def test_observed_over_expected():
-    ratio, n = 5 / 5.8, 12
-    reach = np.exp(1.959963984540054 * np.sqrt((1 - 5 / n) / 5))
-    assert observed_over_expected(5, 5.8, n) == pytest.approx((ratio / reach, ratio * reach))
-    assert observed_over_expected(0, 2, n) == pytest.approx((0, 3.6888794541 / 2))
+@pytest.mark.parametrize(
+    ("observed", "rows", "expected", "limits"),
+    [
+        (5, 5, 4.5, (0.531307, 1.111111)),
+        (0, 25, 4, (0, 0.857407)),
+        (24, 25, 20, (0.995604, 1.248735)),
+        (5, 12, 5.8, (0.313763, 1.496545)),
+        (2, 300, 4, (0.060629, 1.790512)),
+    ],
+)
+def test_observed_over_expected(observed, rows, expected, limits):
+    assert observed_over_expected(observed, expected, rows) == pytest.approx(limits, abs=6e-7)
+
+
+@given(st.integers(0, 60), st.integers(1, 60), st.floats(0.01, 60))
+def test_observed_over_expected_is_never_certain_nor_beyond_what_is_possible(x, n, expected):
+    x = min(x, n)
+    low, high = observed_over_expected(x, expected, n)
+    assert 0 <= low < high <= n / expected * (1 + 1e-12)
+    assert low <= x / expected * (1 + 1e-12)
+    assert x / expected <= high * (1 + 1e-12)
 
 
 def test_the_difference_of_two_groups():

@@ -1,0 +1,294 @@
+"""Recalibration of risks by hospital: ``logit p' = a + b logit p``, fitted on rows that trained nothing.
+
+One estimator serves all methods: the mode of the likelihood of a hospital's rows times a normal prior on ``a`` and one
+on ``b``. Without priors it is maximum likelihood. With the prior that all hospitals share it is empirical Bayes: few
+rows move a hospital little, and no rows at all leave it at the mean. Sources: Vergouwe and others 2017 (the closed
+test); Laplace's approximation of the marginal likelihood. Definitions: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+from raysim.statistics.clinical.calibration import STEEPEST, STEPS
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Words = NDArray[np.object_]
+Method = Literal["eb", "intercept", "logistic", "closed"]
+
+TAUS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
+"""The standard deviations of hospitals' intercepts among which the most likely one is chosen."""
+
+PASSES = 4
+"""How often the mean of intercepts is taken again, for each of ``TAUS``."""
+
+TWO_DF, ONE_DF = 5.991464547107979, 3.841458820694124
+"""The 95th percentiles of chi-square with two degrees of freedom, and with one."""
+
+LARGEST = 50.0
+"""Margins beyond this count as this one while ``a`` and ``b`` are fitted."""
+
+LONGEST = 2.0
+"""The longest step of Newton's method, in ``a`` and in ``b``."""
+
+SETTLED = 1e-11
+"""A Newton step below which the mode is reached."""
+
+ROUNDING = 1e-12
+"""The share of its value by which a likelihood may fall through rounding alone."""
+
+HALVINGS = 20
+"""How often a step that lowers the likelihood is halved before it is given up."""
+
+NO_ROWS = "no validation rows"
+ONE_CLASS = "one class only"
+SEPARATED = "no finite solution"
+WITHIN_CHANCE = "within chance"
+REVERSED = "slope at most 0, left at 1"
+
+
+class Rows(NamedTuple):
+    """Rows of ``H`` hospitals, or groups of rows with one prediction each.
+
+    - ``margin [n]``: the logit of the prediction; ``rows [n]`` and ``events [n]``: how many it stands for.
+    - ``hospital [n]``: whose they are, 0 to ``hospitals - 1``.
+    """
+
+    margin: Floats
+    rows: Floats
+    events: Floats
+    hospital: Ints
+    hospitals: int
+
+    def sums(self, values: Floats) -> Floats:
+        """The sum of ``values [n]`` at each hospital, ``[H]``."""
+        return np.bincount(self.hospital, values, self.hospitals)
+
+    @property
+    def counts(self) -> tuple[Floats, Floats]:
+        """Each hospital's rows and events, ``[H]`` each."""
+        return self.sums(self.rows), self.sums(self.events)
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What hospitals' intercepts have in common: ``mean`` and ``variance`` of a normal distribution."""
+
+    mean: float
+    variance: float
+
+
+@dataclass(frozen=True, eq=False)
+class Shifts:
+    """The recalibration of ``H`` hospitals: ``intercept [H]`` (a) and ``slope [H]`` (b, above 0).
+
+    ``reason [H]`` says why a hospital's risks stay as they were, or its slope does; empty: fitted as asked.
+    """
+
+    intercept: Floats
+    slope: Floats
+    reason: Words
+
+    @property
+    def unchanged(self) -> NDArray[np.bool_]:
+        """The hospitals whose risks stay as they were, ``[H]``."""
+        return (self.intercept == 0) & (self.slope == 1)
+
+
+def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
+    """Rows back to back: those of hospital ``h`` are ``offsets[h]:offsets[h + 1]``, with ``margins [n]``, ``y [n]``.
+
+    Margins that are no numbers are left out.
+    """
+    z, bounds = np.asarray(margins, dtype=np.float64), np.asarray(offsets, dtype=np.int64)
+    hospital = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    return grouped(z, np.ones(len(z)), np.asarray(y, dtype=np.float64), hospital, len(bounds) - 1)
+
+
+def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospitals: int) -> Rows:
+    """Groups of rows; margins that are no numbers are left out, and infinite ones count as very large."""
+    kept = ~np.isnan(margin)
+    limited = np.clip(margin[kept], -LARGEST, LARGEST)
+    return Rows(limited, rows[kept], events[kept], hospital[kept], hospitals)
+
+
+def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
+    """Of the rows of each hospital under its own ``intercept [H]`` and ``slope [H]``, ``[H]``."""
+    eta = intercept[of.hospital] + slope[of.hospital] * of.margin
+    with np.errstate(invalid="ignore"):  # of hospitals without a finite solution
+        return of.sums(-of.events * np.logaddexp(0, -eta) - (of.rows - of.events) * np.logaddexp(0, eta))
+
+
+def mode(of: Rows, prior: Prior | None, slope_variance: float | None) -> tuple[Floats, Floats]:
+    """Each hospital's most probable ``a [H]`` and ``b [H]``; NaN where there is no finite one.
+
+    ``prior`` is that of ``a``, None: none. ``slope_variance`` is that of ``b`` around 1: 0 keeps it there, None is no
+    prior at all. A hospital without rows is at the prior's mean.
+    """
+    mean = 0.0 if prior is None else prior.mean
+    a, b = np.full(of.hospitals, mean), np.ones(of.hospitals)
+    if prior is not None and prior.variance == 0 and slope_variance == 0:
+        return a, b
+    held_a = 0.0 if prior is None else 1 / prior.variance if prior.variance else np.inf
+    held_b = 0.0 if slope_variance is None else 1 / slope_variance if slope_variance else np.inf
+
+    def value(at: Floats, by: Floats) -> Floats:
+        penalty = _penalty(at - mean, held_a) + _penalty(by - 1, held_b)
+        return log_likelihood(of, at, by) - penalty
+
+    settled = np.zeros(of.hospitals, dtype=bool)
+    for _ in range(STEPS):
+        step_a, step_b = _newton(of, a, b, mean, held_a, held_b)
+        a, b = _ascended(value, a, b, step_a, step_b)
+        settled |= np.maximum(np.abs(step_a), np.abs(step_b)) < SETTLED
+        if settled.all():
+            break
+    lost = ~settled | (np.abs(a) > STEEPEST) | (np.abs(b) > STEEPEST)
+    return np.where(lost, np.nan, a), np.where(lost, np.nan, b)
+
+
+def _penalty(away: Floats, held: float) -> Floats | float:
+    return 0.0 if held in (0.0, np.inf) else held * np.square(away) / 2
+
+
+def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: float) -> tuple[Floats, Floats]:
+    """The next step of each hospital in ``a`` and ``b``, ``[H]`` each, none longer than ``LONGEST``.
+
+    It is not a number where the rows say nothing of the coefficients, and 0 of one that is held.
+    """
+    p = expit(a[of.hospital] + b[of.hospital] * of.margin)
+    residual, weight = of.events - of.rows * p, of.rows * p * (1 - p)
+    free_a, free_b = held_a != np.inf, held_b != np.inf
+    g_a = of.sums(residual) - (held_a * (a - mean) if free_a else 0.0)
+    h_aa = of.sums(weight) + (held_a if free_a else 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if not free_b:
+            return np.clip(g_a / h_aa, -LONGEST, LONGEST), np.zeros_like(b)
+        g_b = of.sums(residual * of.margin) - held_b * (b - 1)
+        h_bb = of.sums(weight * np.square(of.margin)) + held_b
+        if not free_a:
+            return np.zeros_like(a), np.clip(g_b / h_bb, -LONGEST, LONGEST)
+        h_ab = of.sums(weight * of.margin)
+        determinant = h_aa * h_bb - np.square(h_ab)
+        # Rows of one margin leave a determinant of rounding alone.
+        determinant = np.where(determinant > 1e-12 * h_aa * h_bb, determinant, np.nan)
+        step_a, step_b = (h_bb * g_a - h_ab * g_b) / determinant, (h_aa * g_b - h_ab * g_a) / determinant
+        shrink = np.minimum(1.0, LONGEST / np.maximum(np.abs(step_a), np.abs(step_b)))
+    return step_a * shrink, step_b * shrink
+
+
+def _ascended(
+    value: Callable[[Floats, Floats], Floats], a: Floats, b: Floats, step_a: Floats, step_b: Floats
+) -> tuple[Floats, Floats]:
+    """``a`` and ``b`` after a step that is halved, hospital by hospital, until the ``value`` does not fall."""
+    before, size = value(a, b), np.ones_like(a)
+    before -= ROUNDING * np.abs(before)
+    for _ in range(HALVINGS):
+        falls = ~(value(a + size * step_a, b + size * step_b) >= before)
+        if not falls.any():
+            break
+        size[falls] /= 2
+    else:
+        size[falls] = 0
+    known = size > 0
+    return np.where(known, a + size * step_a, a), np.where(known, b + size * step_b, b)
+
+
+def estimated_prior(of: Rows) -> Prior:
+    """The prior under which the rows of all hospitals are most likely, by Laplace's approximation over ``TAUS``.
+
+    Mean and variance are 0 where all rows hold one class: nothing can be learnt from them.
+    """
+    rows, events = of.counts
+    present = rows > 0
+    if not 0 < events.sum() < rows.sum():
+        return Prior(0.0, 0.0)
+    together = of._replace(hospital=np.zeros_like(of.hospital), hospitals=1)
+    common = float(mode(together, None, 0.0)[0][0])
+    if np.isnan(common):
+        return Prior(0.0, 0.0)
+    best, chosen = -np.inf, Prior(common, 0.0)
+    for tau in TAUS:
+        prior = Prior(common, tau**2)
+        for _ in range(PASSES if tau else 0):
+            a = mode(of, prior, 0.0)[0]
+            prior = Prior(float(a[present].mean()), tau**2)
+        marginal = _marginal(of, prior, present)
+        if marginal > best:
+            best, chosen = marginal, prior
+    return chosen
+
+
+def _marginal(of: Rows, prior: Prior, present: NDArray[np.bool_]) -> float:
+    """The log marginal likelihood of all rows under a ``prior``, by Laplace's approximation at each hospital's mode."""
+    a, b = mode(of, prior, 0.0)
+    likelihood = log_likelihood(of, a, b)
+    if prior.variance:
+        p = expit(a[of.hospital] + of.margin)
+        information = of.sums(of.rows * p * (1 - p))
+        likelihood -= np.square(a - prior.mean) / (2 * prior.variance)
+        likelihood -= np.log1p(prior.variance * information) / 2
+    return float(likelihood[present].sum())
+
+
+def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
+    """The recalibration of each hospital by ``method``; ``prior`` is what ``eb`` shrinks to.
+
+    - ``eb``: ``b`` is 1 and ``a`` the mode under ``prior``; defined for one row, one class, and no rows.
+    - ``intercept``: ``b`` is 1. ``logistic``: both by maximum likelihood. One class, no rows and separation: unchanged.
+    - ``closed``: unchanged, intercept or both, the least that a sequence of likelihood-ratio tests at 5 % accepts.
+
+    A slope of at most 0 would reverse the ranking: ``b`` stays 1, and ``a`` is fitted beside it.
+    """
+    if method == "eb":
+        if prior is None:
+            raise ValueError("prior: eb shrinks to one; estimate it")
+        return _checked(of, *mode(of, prior, 0.0), _no_reason(of))
+    rows, events = of.counts
+    reason = _no_reason(of)
+    reason[(events == 0) | (events == rows)] = ONE_CLASS
+    reason[rows == 0] = NO_ROWS
+    some = reason == ""
+    a, b = np.zeros(of.hospitals), np.ones(of.hospitals)
+    of = _only(of, some)
+    shifted = mode(of, None, 0.0)
+    if method == "intercept":
+        a[some], b[some] = (values[some] for values in shifted)
+        return _checked(of, a, b, reason)
+    steep = mode(of, None, None)
+    reversed_ = some & (steep[1] <= 0)
+    a[some], b[some] = (values[some] for values in steep)
+    if method == "closed":
+        none, ones = np.zeros(of.hospitals), np.ones(of.hospitals)
+        full = log_likelihood(of, a, b)
+        alike = some & (2 * (full - log_likelihood(of, none, ones)) < TWO_DF)
+        straight = some & ~alike & (2 * (full - log_likelihood(of, shifted[0], ones)) < ONE_DF)
+        a[alike], b[alike], reason[alike] = 0.0, 1.0, WITHIN_CHANCE
+        a[straight], b[straight] = shifted[0][straight], 1.0
+        reversed_ &= ~alike & ~straight
+    a[reversed_], b[reversed_], reason[reversed_] = shifted[0][reversed_], 1.0, REVERSED
+    return _checked(of, a, b, reason)
+
+
+def _no_reason(of: Rows) -> Words:
+    return np.full(of.hospitals, "", dtype=object)
+
+
+def _only(of: Rows, some: NDArray[np.bool_]) -> Rows:
+    """The rows of ``some [H]`` hospitals; the others have none."""
+    kept = some[of.hospital]
+    return Rows(of.margin[kept], of.rows[kept], of.events[kept], of.hospital[kept], of.hospitals)
+
+
+def _checked(of: Rows, a: Floats, b: Floats, reason: Words) -> Shifts:
+    """``a`` and ``b`` where both are finite; elsewhere 0 and 1."""
+    lost = ~(np.isfinite(a) & np.isfinite(b))
+    reason[lost & (reason == "")] = SEPARATED
+    return Shifts(np.where(lost, 0.0, a), np.where(lost, 1.0, b), reason)

@@ -1,0 +1,119 @@
+"""What recalibration would change, estimated before anybody does it, and when it is worth its labelled rows.
+
+Validation rows are split in two at random within each hospital; the recalibration is fitted on one half and judged on
+the other, both ways. Rows that it was fitted on never judge it. Definitions: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.statistics.clinical.calibration import from_histogram
+from raysim.statistics.clinical.recalibration import (
+    Floats,
+    Ints,
+    Method,
+    Rows,
+    estimated_prior,
+    fit,
+    grouped,
+    log_likelihood,
+)
+from raysim.statistics.levels import ALPHA
+
+ENOUGH_ROWS = 3
+"""Validation rows of the rarer class that the median hospital has where recalibration is recommended."""
+
+
+@dataclass(frozen=True)
+class Benefit:
+    """What recalibration changes at ``hospitals`` with events, on rows that it was not fitted on.
+
+    - ``log_loss``: the change of the mean log loss of a row; below 0: risks get better.
+    - ``off`` and ``off_after``: the mean distance of observed from expected events, ``|ln O/E|``, without it and with.
+    - ``labelled``: the labelled rows of the median hospital on which each fit rests.
+
+    NaN where nothing could be judged.
+    """
+
+    log_loss: float
+    off: float
+    off_after: float
+    hospitals: int
+    labelled: float
+
+
+def from_counts(counts: ScoreCounts) -> Rows:
+    """The rows that hospitals counted, each bin at its middle."""
+    groups = from_histogram(counts.histogram)
+    hospital = np.repeat(np.arange(len(counts.filled)), counts.filled)
+    return grouped(groups.logit, groups.rows, groups.events, hospital, len(counts.filled))
+
+
+def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Benefit:
+    """What ``method`` would change, from the ``counts`` of validation rows under the model that it would recalibrate.
+
+    Halves are fitted and judged in turn; hospitals without events in a half have no ``ln O/E`` there.
+    """
+    halves = _halves(from_counts(counts), rng)
+    before, after, rows, off, labelled = 0.0, 0.0, 0.0, [], []
+    for fitted, judged in (halves, halves[::-1]):
+        shifts = fit(fitted, method, estimated_prior(fitted) if method == "eb" else None)
+        nothing = np.zeros(judged.hospitals), np.ones(judged.hospitals)
+        before -= float(log_likelihood(judged, *nothing).sum())
+        after -= float(log_likelihood(judged, shifts.intercept, shifts.slope).sum())
+        of_each = fitted.counts[0]
+        rows += float(judged.rows.sum())
+        labelled.append(of_each[of_each > 0])
+        off.append([_off(judged, *nothing), _off(judged, shifts.intercept, shifts.slope)])
+    distances = np.concatenate(off, axis=1)
+    judged_at = ~np.isnan(distances[0])
+    if not rows or not judged_at.any():
+        return Benefit(np.nan, np.nan, np.nan, 0, 0.0)
+    means = distances[:, judged_at].mean(axis=1)
+    hospitals = int((~np.isnan(np.stack([each[0] for each in off]))).any(axis=0).sum())
+    return Benefit(
+        (after - before) / rows, float(means[0]), float(means[1]), hospitals, float(np.median(np.concatenate(labelled)))
+    )
+
+
+def recommended(spread: float, rarer: Ints) -> bool:
+    """Whether recalibration is worth its rows: hospitals' calibration is shown to differ (``spread``, the p of that
+    test, at most .05), and the median hospital has three validation rows of its ``rarer [H]`` class.
+    """
+    return bool(spread <= ALPHA and len(rarer) and np.median(rarer) >= ENOUGH_ROWS)
+
+
+def rarer_class(counts: ScoreCounts) -> Ints:
+    """How many rows of its rarer class each hospital has, ``[H]``."""
+    return np.minimum(counts.events, counts.rows - counts.events)
+
+
+def _halves(of: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Two halves of the rows of every hospital, drawn row by row, that differ by one row at most."""
+    events, others = of.events.astype(np.int64), (of.rows - of.events).astype(np.int64)
+    group = np.concatenate([np.repeat(np.arange(len(of.rows)), counts) for counts in (events, others)])
+    event = np.arange(len(group)) < events.sum()
+    order = np.lexsort((rng.random(len(group)), of.hospital[group]))
+    first = np.zeros(len(group), dtype=bool)
+    first[order] = np.arange(len(group)) % 2 == 0
+    return tuple(  # type: ignore[return-value]
+        of._replace(
+            rows=np.bincount(group[half], minlength=len(of.rows)).astype(np.float64),
+            events=np.bincount(group[half & event], minlength=len(of.rows)).astype(np.float64),
+        )
+        for half in (first, ~first)
+    )
+
+
+def _off(of: Rows, intercept: Floats, slope: Floats) -> Floats:
+    """``|ln O/E|`` of each hospital ``[H]``; NaN without events."""
+    observed = of.counts[1]
+    expected = of.sums(of.rows * expit(intercept[of.hospital] + slope[of.hospital] * of.margin))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio: Floats = np.abs(np.log(observed / expected))
+    return np.where(observed > 0, ratio, np.nan)

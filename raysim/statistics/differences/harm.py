@@ -1,0 +1,105 @@
+"""At how many hospitals one model is shown to be worse than another, and at how many better.
+
+Each hospital's difference of AUROC is tested in both directions, with two variances: its own, which is right where
+patients are many, and one common to all hospitals, which few patients do not make too small by chance. The larger
+p-value counts. Fewer than ten rows of the rarer class tell nothing: the p-value is then 1, and the hospital is counted.
+Names and counts are corrected for being many (:mod:`raysim.statistics.several`).
+
+Everything comes from what hospitals send (:class:`Sent`). Definitions: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, stdtr
+
+from raysim.statistics.discrimination.auroc import PairSums, delong_of_sums
+from raysim.statistics.several import Bound, bound
+
+Floats = NDArray[np.float64]
+
+ENOUGH = 10
+"""Rows of its rarer class below which a hospital's difference is too uncertain to tell."""
+
+
+class Sent(NamedTuple):
+    """What ``H`` hospitals send of one model in one seed: sums over pairs of rows, and ``sketches [H, B]``
+    (:mod:`raysim.statistics.discrimination.sketches`)."""
+
+    pairs: PairSums
+    sketches: NDArray[np.float32]
+
+
+class Harm(NamedTuple):
+    """``losses`` and ``gains``: the hospitals that are shown to lose or gain, each at a level of 5 % of its own.
+
+    ``too_few``: judged hospitals with too few rows of the rarer class to tell.
+    """
+
+    losses: Bound
+    gains: Bound
+    too_few: int
+
+
+class OneSided(NamedTuple):
+    """P-values of each hospital's ``difference [H]``, of being negative (``loss``) and positive (``gain``), ``[H]``.
+
+    NaN where one of the models is not judged; 1 where ``few [H]`` says that there are too few rows to tell.
+    """
+
+    difference: Floats
+    loss: Floats
+    gain: Floats
+    few: NDArray[np.bool_]
+
+
+def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
+    """Whom a model harms, and who gains: ``models [S]`` and ``against [S]`` are of the same seeds and hospitals.
+
+    A hospital's p-value is the largest over the seeds that judge it: every such seed has to show it.
+    """
+    seeds = [one_sided(one, other) for one, other in zip(models, against, strict=True)]
+    losses, gains = (_largest(np.array(values)) for values in ([s.loss for s in seeds], [s.gain for s in seeds]))
+    return Harm(bound(losses), bound(gains), int(np.any([s.few for s in seeds], axis=0).sum()))
+
+
+def one_sided(model: Sent, against: Sent) -> OneSided:
+    """The tests of each hospital in one seed."""
+    auroc, variance = delong_of_sums(model.pairs)
+    other, other_variance = delong_of_sums(against.pairs)
+    m, n = model.pairs.events.astype(np.float64), model.pairs.non_events.astype(np.float64)
+    rarer = np.minimum(m, n)
+    difference = auroc - other
+    judged = np.isfinite(difference)
+    sums = model.sketches.astype(np.float64) - against.sketches.astype(np.float64)
+    own = np.square(sums).mean(axis=1)
+    # DeLong's, of which each model's part is exact and only what they share is estimated, cannot be larger than this.
+    own = np.minimum(own, np.square(np.sqrt(variance) + np.sqrt(other_variance)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = 1 / m + 1 / n
+        weight = np.where(judged & np.isfinite(own), rarer - 1, 0.0)
+        kappa = np.where(weight > 0, own / size, 0.0) @ weight / weight.sum()
+        by_own, by_common = difference / np.sqrt(own), difference / np.sqrt(kappa * size)
+    few = judged & (rarer < ENOUGH)
+    loss, gain = (
+        np.where(few, 1.0, np.maximum(_tail(sign * by_own, sums.shape[1]), _tail(sign * by_common))) for sign in (1, -1)
+    )
+    return OneSided(difference, np.where(judged, loss, np.nan), np.where(judged, gain, np.nan), few)
+
+
+def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
+    """The chance of a smaller ``statistic``; 1 for a difference of 0 without a variance.
+
+    A variance that is estimated by so many ``draws`` gives Student's t of as many degrees of freedom.
+    """
+    below = ndtr(statistic) if np.isinf(draws) else stdtr(draws, statistic)
+    return np.where(np.isnan(statistic), 1.0, below)
+
+
+def _largest(p: Floats) -> Floats:
+    """Over seeds ``[S, H]``, of those that are judged; NaN where none is."""
+    return np.where(np.isnan(p).all(axis=0), np.nan, np.where(np.isnan(p), -np.inf, p).max(axis=0))
