@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Digits(Pooled):
     """scikit-learn's digits: 1,797 images of 8 x 8, 10 classes."""
 
+    predicts: ClassVar[str] = "handwritten digit"
+
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
         from sklearn.datasets import load_digits
 
@@ -24,6 +26,8 @@ class Digits(Pooled):
 
 class BreastCancer(Pooled):
     """scikit-learn's breast cancer data: 569 tumours, 30 measurements, malignant (class 1) or benign."""
+
+    predicts: ClassVar[str] = "malignant tumour"
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
         from sklearn.datasets import load_breast_cancer

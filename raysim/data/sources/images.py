@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ NPZ = "fashion_mnist.npz"
 
 class FashionMnist(Pooled):
     """Fashion-MNIST: 70,000 grey images of 28 x 28, 10 classes, from the folder ``path``."""
+
+    predicts: ClassVar[str] = "kind of garment"
 
     path: Path
     """The folder of the data set's files."""
@@ -54,6 +56,8 @@ class FashionMnist(Pooled):
 
 class Cifar10(Pooled):
     """CIFAR-10: 60,000 colour images of 3 x 32 x 32, 10 classes, from the binary version in the folder ``path``."""
+
+    predicts: ClassVar[str] = "what a picture shows"
 
     path: Path
     """The folder of the data set's files."""

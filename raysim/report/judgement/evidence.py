@@ -27,6 +27,9 @@ from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 from raysim.statistics.levels import ALPHA
 
+FEWEST_SMALL = 5
+"""The fewest small hospitals of which a difference is reported by itself."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -80,6 +83,9 @@ class Evidence:
     """The difference of each entry from training alone; empty without it."""
     over_alone_intervals: tuple[Limits, ...]
     """Intervals of these, which hold jointly over the entries."""
+    over_alone_small: Paired | None
+    """The difference of the entry that is taken from training alone at the hospitals with fewer training rows than the
+    median; None where :data:`FEWEST_SMALL` of them do not define both."""
 
     @property
     def one_seed(self) -> bool:
@@ -187,7 +193,21 @@ def evidence(
         alone=by_itself,
         over_alone=tuple(over_alone),
         over_alone_intervals=tuple(adjusted(over_alone)),
+        over_alone_small=None
+        if by_itself is None
+        else _at_small(hospitals, entries[choice.index].key, references[by_itself].key),
     )
+
+
+def _at_small(hospitals: pd.DataFrame, first: Key, second: Key) -> Paired | None:
+    """``first - second`` at the hospitals with fewer training rows than the median; None where that is too few."""
+    if "n_train" not in hospitals:
+        return None
+    compared = hospitals[hospitals["strategy"].isin([first[0], second[0]])]
+    sizes = compared.groupby("hospital")["n_train"].mean()
+    small = sizes.index[sizes < sizes.median()]
+    pair = Panel.of(compared[compared["hospital"].isin(small)]).difference(first, second)
+    return pair if pair.hospitals >= FEWEST_SMALL else None
 
 
 def _turned(interval: Limits) -> Limits:
