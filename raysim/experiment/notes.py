@@ -21,10 +21,11 @@ def headlines(results: Sequence[Result]) -> dict[str, float]:
 
 
 def note(out: Manifest, kind: Kind) -> str:
-    """What an experiment of a ``kind`` comes to, in Markdown: the answer, if there is one, and its report."""
+    """What an experiment of a ``kind`` comes to, in Markdown: the answer and its report, where there are any."""
     lines = []
     if (answer := out.folder / "answer.json").is_file():
         lines += [str(sentence) for sentence in json.loads(answer.read_text())["reasons"]]
-    lines.append(f"Report: `{(out.folder / 'report.html').absolute()}`")
+    if (page := out.folder / "report.html").is_file():
+        lines.append(f"Report: `{page.absolute()}`")
     lines.append(f"Made by `raysim {kind}`.")
     return "\n\n".join(lines)

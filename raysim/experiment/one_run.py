@@ -42,6 +42,8 @@ class Run:
     """What progress lines call it."""
     nested: bool
     """Whether it belongs to a comparison, which has one file of all its splits."""
+    page: bool = True
+    """Whether it has a page; trials of ``tune`` have none."""
 
     def job(self) -> Job:
         """The job that it plays."""
@@ -82,8 +84,7 @@ class Run:
             outcome.attack = self._attacked(federation, session, outcome, say)
         result = self.result(federation, outcome)
         if finished is None:
-            # Only now: they take half a second to import.
-            from raysim.experiment.run_page import write_run_page
+            # Only now: it takes half a second to import.
             from raysim.storage.run_tables import split_pieces
 
             frozen, evaluation = self.frozen(federation), config.evaluation
@@ -93,8 +94,11 @@ class Run:
                 )
                 if not self.nested and outcome.told_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
-                whole = self.folder.parents[2] if self.nested else None
-                write_run_page(opened.manifest, result, frozen, config, whole)
+                if self.page:
+                    from raysim.experiment.run_page import write_run_page
+
+                    whole = self.folder.parents[2] if self.nested else None
+                    write_run_page(opened.manifest, result, frozen, config, whole)
         yield result
 
     def result(self, federation: Federation, outcome: Outcome) -> Result:
@@ -155,7 +159,8 @@ class Run:
                     goes_on = True
                     if isinstance(event, Round):
                         yield event
-                        import raysim.experiment.run_page  # noqa: F401  # while hospitals are at the next round
+                        if self.page:  # while hospitals are at the next round
+                            import raysim.experiment.run_page  # noqa: F401
                     elif isinstance(event, RunState):
                         writer.offer(event)
                     else:

@@ -77,6 +77,7 @@ class Experiment:
         self.seeds = seeds
         self.entries = entries(configs)
         self._trials = [] if tune is None else tuning.trials(tune, configs)
+        self._trial_seeds = () if tune is None else tune.of_seeds(seeds)
         self._source = plugins.build_source(config.data)
         check_reachable(config.tracking.uri)
         if config.checkpoint.path is not None and config.checkpoint.every != 0:
@@ -129,10 +130,6 @@ class Experiment:
             services.say(services.unsent)
         return results
 
-    def planned(self) -> list[Config]:
-        """The configuration of each run of a seed, trials included."""
-        return [*(trial.config for trial in self._trials), *(entry.config for entry in self.entries)]
-
     def remarks(self) -> list[str]:
         """Lines for the user before the start: what is odd in the data, default seeds, what strategies remark on their
         settings for these hospitals (each remark once, after the labels of its strategies), and doubts about rules and
@@ -168,7 +165,8 @@ class Experiment:
 
     def _rounds(self) -> int:
         """The rounds of all runs, trials included."""
-        return sum(config.training.rounds for config in self.planned()) * len(self.seeds)
+        tried = sum(trial.config.training.rounds for trial in self._trials) * len(self._trial_seeds)
+        return tried + sum(entry.config.training.rounds for entry in self.entries) * len(self.seeds)
 
     def _load(self, runs: int) -> Load:
         federation = self._first
@@ -195,7 +193,7 @@ class Experiment:
     ) -> list[Result]:
         frozen = self.config.frozen()
         prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
-        load = self._load((len(self.entries) + len(self._trials)) * len(self.seeds))
+        load = self._load(len(self.entries) * len(self.seeds) + len(self._trials) * len(self._trial_seeds))
         with resume.opened(kind, self.folder, frozen, self._first, prints, again=self._again) as whole:
             if begin is not None:
                 with resume.writing(self.folder):
@@ -227,8 +225,8 @@ class Experiment:
         """Play the trials, and give each strategy the best values; returns the folders of the trials' runs."""
         if self._tune is None:
             return []
-        trials = [(trial, seed) for trial in self._trials for seed in self.seeds]
-        runs = [self._nested(entries([trial.config])[0], seed) for trial, seed in trials]
+        trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]
+        runs = [self._nested(entries([trial.config])[0], seed, page=False) for trial, seed in trials]
         tried = []
         for (trial, seed), (_, result) in zip(
             trials, self._play_all(services, runs, parent, TrainingDiverged), strict=True
@@ -244,10 +242,10 @@ class Experiment:
         self.entries = entries([tuning.with_values(entry.config, values[entry.label]) for entry in self.entries])
         return [run.folder for run in runs]
 
-    def _nested(self, entry: Entry, seed: int) -> Run:
+    def _nested(self, entry: Entry, seed: int, *, page: bool = True) -> Run:
         """A run of the comparison."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
-        return Run(entry, seed, self.federations[seed].folder, folder, f"{entry.label}, seed {seed}", nested=True)
+        return Run(entry, seed, self.federations[seed].folder, folder, f"{entry.label}, seed {seed}", True, page)
 
     def _play_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()
@@ -294,7 +292,7 @@ class Experiment:
         for seed, federation in self.federations.items():
             if self.config.system is not None:
                 timing.check_target(self.config.system.target, federation.task)
-            if self._tune is not None:
+            if seed in self._trial_seeds:
                 tuning.check(federation)
             for i, entry in enumerate(self.entries):
                 where = f"strategies.{i}" if len(self.entries) > 1 else "strategy"
@@ -302,6 +300,6 @@ class Experiment:
                 precision = entry.config.training.precision
                 model = ModelSpec.of(entry.config.model).bind(federation, "cpu", precision)
                 self._parameters = max(self._parameters, model.layout.size)
-            for trial in self._trials:
+            for trial in self._trials if seed in self._trial_seeds else ():
                 (tried,) = entries([trial.config])
                 check_job(self._nested(tried, seed).job(), federation, "tune")

@@ -1,9 +1,10 @@
 """Tuning before a comparison: every strategy is tried with the same settings, and judged on validation rows.
 
 So a comparison is between methods and not between step sizes, and each has had the same number of trials. A trial is a
-run like any other, with every seed of the comparison. Its figure is the log loss (of real labels the absolute error)
-of the headline model over the validation rows of all hospitals, every row counting once; trials are compared by its
-mean over seeds. Of equal ones the earliest in the order of the lists is taken. A trial that diverges is never taken.
+run like any other, with the seeds of ``tune.seeds``, but without a page. Its figure is the log loss (of real labels the
+absolute error) of the headline model over the validation rows of all hospitals, every row counting once; trials are
+compared by its mean over seeds. Of equal ones the earliest in the order of the lists is taken. A trial that diverges is
+never taken.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
             named = ", ".join(f"{key} {value}" for key, value in setting.items())
             tried = with_values(config, setting).replaced(
                 strategy=config.strategy.model_copy(update={"label": f"{label}, {named}"}),
-                evaluation=EvaluationSection(every=0, part="validation", groups=()),
+                evaluation=EvaluationSection(every=0, loss_points=0, part="validation", groups=(), clinical=None),
             )
             listed.append(GridPoint(label, setting, tried))
     return listed

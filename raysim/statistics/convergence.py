@@ -28,6 +28,9 @@ Verdict = Literal["converged", "falling", "diverged"]
 LEAST_POINTS = 5
 """With fewer nothing can be said to stand still."""
 
+SMALL_FALL = 0.02
+"""A loss that falls by less than this share of its start, from one window to the next, counts as trained."""
+
 
 @dataclass(frozen=True)
 class Convergence:
@@ -43,6 +46,11 @@ class Convergence:
     """The loss of the last point."""
     fall: float
     """``(m0 - m1) / L_0``, how much it still fell from one window to the next; NaN with fewer than five points."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether more rounds would change little: it has converged, or falls by less than :data:`SMALL_FALL`."""
+        return self.verdict == "converged" or (self.verdict == "falling" and self.fall < SMALL_FALL)
 
 
 def convergence(losses: Sequence[float], constant: float = float("nan")) -> Convergence:

@@ -96,6 +96,31 @@ def test_each_takes_what_is_best_over_seeds_and_of_equal_ones_the_first():
     assert taken(tried(figures, [0.1, 0.2, 0.3], "comparison")) == {"a": 0.3, "b": 0.3}  # 1.5, diverged, 1.3
 
 
+@pytest.mark.parametrize(
+    ("seeds", "taken"), [(None, (42, 0, 1)), (1, (42,)), (3, (42, 0, 1)), ([1], (1,)), ([1, 42], (1, 42))]
+)
+def test_trials_have_the_seeds_that_are_asked_for(seeds: Any, taken: tuple[int, ...]):
+    assert section(seeds=seeds, **{"training.learning_rate": [0.1]}).of_seeds([42, 0, 1]) == taken
+
+
+def test_trials_of_one_seed_choose_for_all(whole: Path):
+    compare({**SMALL, "tune": {**SMALL["tune"], "seeds": [2]}}, "out")
+    frame, every = pd.read_csv("out/tuning.csv"), pd.read_csv(whole / "tuning.csv")
+    assert frame["seeds"].tolist() == [1] * 4
+    assert every["seeds"].tolist() == [2] * 4
+    trial = "runs/fedavg_learning_rate_0.3/"
+    hospitals = pd.read_csv(f"out/{trial}seed-2/hospitals.csv")
+    expected = np.average(hospitals["log_loss"], weights=hospitals["n_validation"])
+    assert frame["validation"][1] == pytest.approx(expected)
+    assert not Path(f"out/{trial}seed-1").exists()
+    assert {path.name for path in Path("out/runs/fedavg").iterdir()} == {"seed-1", "seed-2"}
+    # A trial is there for its figure: nothing is drawn, and nothing measured that it does not need.
+    written = {path.name for path in Path(f"out/{trial}seed-2").iterdir()}
+    assert not written & {"report.html", "report.json", "calibration.csv", "patients.csv"}
+    assert Path("out/runs/fedavg/seed-1/report.html").exists()
+    assert pd.read_csv(f"out/{trial}seed-2/rounds.csv")["training_loss"].isna().all()
+
+
 def test_where_all_diverge_there_is_nothing_to_take():
     with pytest.raises(ConfigError, match=r"^tune: every setting made a or another strategy diverge; list smaller"):
         tried({"a": [[math.inf], [math.inf]]}, [1.0, 2.0])
@@ -176,6 +201,17 @@ def test_one_that_is_stopped_repeats_no_finished_trial(whole: Path, monkeypatch:
         ({"training.learning_rate": 0.1}, "tune.training.learning_rate: 0.1 is not a list of values, each once"),
         ({"training.learning_rate": [0.1, 0.1]}, "tune.training.learning_rate: [0.1, 0.1] is not a list of values"),
         ({"training.learning_rate": [-1]}, "tune.training.learning_rate: -1 is not greater than 0"),
+        (
+            {"training.learning_rate": [1], "seeds": 0},
+            "tune.seeds: 0 is neither a whole number of at least 1 nor a list of seeds",
+        ),
+        (
+            {"training.learning_rate": [1], "seeds": True},
+            "tune.seeds: true is neither a whole number of at least 1 nor a list of seeds",
+        ),
+        ({"training.learning_rate": [1], "seeds": [1, 1]}, "tune.seeds: [1, 1] is not a list of seeds, each once"),
+        ({"training.learning_rate": [1], "seeds": []}, "tune.seeds: [] is not a list of seeds, each once"),
+        ({"training.learning_rate": [1], "seeds": [-1]}, "tune.seeds: [-1] is not a list of seeds, each once"),
         ({"training.learning_rate": [1], "per": "seed"}, "tune.per: 'seed' is not one of 'strategy' or 'comparison'"),
     ],
 )
@@ -190,6 +226,19 @@ def test_without_validation_rows_it_is_refused():
     tree = SMALL | {"data": {"source": "synthetic", "hospitals": 8, "rows": 600}}
     with pytest.raises(ConfigError, match=r"^tune: no hospital has validation rows, on which trials are judged; give"):
         compare(tree, "out")
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        (3, r"^tune\.seeds: 3 are more than the comparison has \(1, 2\); give at most 2$"),
+        ([2, 7], r"^tune\.seeds: 7 is no seed of the comparison; name some of 1, 2$"),
+    ],
+)
+def test_seeds_that_the_comparison_lacks_are_refused(seeds: Any, message: str):
+    with pytest.raises(ConfigError, match=message):
+        compare({**SMALL, "tune": {**SMALL["tune"], "seeds": seeds}}, "out")
     assert not Path("out").exists()
 
 

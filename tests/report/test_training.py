@@ -50,6 +50,33 @@ def test_a_run_that_still_falls(run: Result) -> None:
     )
 
 
+def test_a_small_fall_counts_as_trained(run: Result) -> None:
+    """Windows of three: a fall by 1.9 % of the start is trained, one by 2.1 % is not."""
+    slow, fast = (with_losses(run, [1.0, *[0.5] * 3, *[0.5 - fall] * 3], f"{fall}") for fall in (0.019, 0.021))
+    assert slow.outcome.convergence is not None
+    assert slow.outcome.convergence.verdict == "falling"
+    assert training.of_run(slow).endswith(
+        "in 6 rounds. It still falls, but only by 1.9 % of its start over the last points: it counts as trained."
+    )
+    assert training.sentences([slow]) == ()
+    assert training.untrained([slow, fast]) == [("0.021", pytest.approx(0.021))]
+
+
+def test_whoever_is_untrained_is_named_with_its_largest_fall(run: Result, federate: MakeFederation) -> None:
+    def fell(fall: float, label: str, seed: int) -> Result:
+        return replace(with_losses(run, [1.0, *[0.5] * 3, *[0.5 - fall] * 3], label), seed=seed)
+
+    short = result(federate([9, 7]), "short", FedAvg(), rounds=3)
+    wild = with_losses(run, [0.7, 1.0, 3.0, 5.0, 8.0, 9.0, 10.9], "wild")
+    found = training.untrained(
+        [fell(0.03, "a", 0), fell(0.05, "a", 1), fell(0.01, "a", 2), fell(0.0, "b", 0), short, wild]
+    )
+    assert [label for label, _ in found] == ["a", "short"]
+    assert found[0][1] == pytest.approx(0.05)
+    assert np.isnan(found[1][1])
+    assert training.untrained([fell(0.03, "wild", 0), replace(wild, seed=1)]) == []
+
+
 def test_a_run_that_ended_where_its_validation_loss_fell_no_more(run: Result) -> None:
     """Its training loss may fall on: more rounds would make it worse."""
     falling = with_losses(run, [0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4])
@@ -60,6 +87,7 @@ def test_a_run_that_ended_where_its_validation_loss_fell_no_more(run: Result) ->
         "after round 6; the models of round 4 serve (0.6123 there)."
     )
     assert training.sentences([overfitted]) == ()
+    assert training.untrained([overfitted]) == []
     flat = with_losses(run, [0.7, *[0.69] * 6], "flat")
     flat = replace(flat, outcome=replace(flat.outcome, stopped=how))
     assert training.of_run(flat).endswith("and stands still. " + training.of_run(overfitted).partition(". ")[2])

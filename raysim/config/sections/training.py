@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import (
@@ -16,7 +16,7 @@ from pydantic import (
 from raysim.config.checking import validated
 from raysim.core.defaults import default
 from raysim.core.errors import ConfigError, nearest
-from raysim.core.section import Section
+from raysim.core.section import Section, Seed
 from raysim.core.words import as_yaml
 
 
@@ -60,16 +60,23 @@ class TrainingSection(Section):
         return value
 
 
+def _whole(value: Any, least: int) -> bool:
+    """Whether a value is a whole number (no truth value) of at least ``least``."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
 class TuneSection(BaseModel):
     """``tune``: keys of ``training`` by dotted name, each with the values that a comparison tries first.
 
     Every strategy is tried with every combination, and judged on validation rows. ``per`` says whether each strategy
-    takes its own best combination, or all take the one that is best for them together.
+    takes its own best combination, or all take the one that is best for them together. ``seeds`` says with which of the
+    comparison's seeds trials run: the first so many, those listed, or (None) all.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     per: Literal["strategy", "comparison"] = default("tune.per")
+    seeds: int | tuple[Seed, ...] | None = default("tune.seeds")
 
     @property
     def grid(self) -> dict[str, list[Any]]:
@@ -83,6 +90,35 @@ class TuneSection(BaseModel):
         if isinstance(value, Mapping) and isinstance(value.get("training"), Mapping):
             below = {f"training.{key}": values for key, values in value["training"].items()}
             return {key: values for key, values in value.items() if key != "training"} | below
+        return value
+
+    def of_seeds(self, seeds: Sequence[int]) -> tuple[int, ...]:
+        """The seeds of the trials, out of those of the comparison.
+
+        Raises ``ConfigError`` where the comparison has fewer than so many, or lacks one that is listed.
+        """
+        if self.seeds is None:
+            return tuple(seeds)
+        named = ", ".join(map(str, seeds))
+        if isinstance(self.seeds, int):
+            if self.seeds > len(seeds):
+                raise ConfigError(
+                    f"tune.seeds: {self.seeds} are more than the comparison has ({named}); give at most {len(seeds)}"
+                )
+            return tuple(seeds[: self.seeds])
+        for seed in self.seeds:
+            if seed not in seeds:
+                raise ConfigError(f"tune.seeds: {seed} is no seed of the comparison; name some of {named}")
+        return self.seeds
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _some_seeds(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            if not value or not all(_whole(seed, 0) and value.count(seed) == 1 for seed in value):
+                raise ValueError(f"{as_yaml(value)} is not a list of seeds, each once")
+        elif value is not None and not _whole(value, 1):
+            raise ValueError(f"{as_yaml(value)} is neither a whole number of at least 1 nor a list of seeds")
         return value
 
     @model_validator(mode="after")

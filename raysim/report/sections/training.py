@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,8 +19,28 @@ from raysim.statistics.convergence import Convergence
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     """Caveats on the training of these runs, which come before their figures."""
     verdicts = _verdicts(results)
+    return tuple(filter(None, (_diverged(verdicts), _falling(results), _idle(verdicts))))
+
+
+def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
+    """The labels of strategies that are not trained to the end, each with how much its training loss still fell.
+
+    Trained is a run whose loss has converged or falls by less than
+    :data:`~raysim.statistics.convergence.SMALL_FALL` of its start, and one that ended early, at its least loss on
+    validation rows. The fall is a share of the start, the largest of a label's untrained seeds; it is NaN where a seed
+    has too few points for a verdict. Labels with a diverged seed are left out, and runs without a measured loss.
+    """
     ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
-    return tuple(filter(None, (_diverged(verdicts), _falling(verdicts, ended), _idle(verdicts))))
+    found = []
+    for label, of_seed in _verdicts(results).items():
+        if any(convergence.verdict == "diverged" for _, convergence in of_seed):
+            continue
+        falls = [
+            convergence.fall for seed, convergence in of_seed if not convergence.trained and (label, seed) not in ended
+        ]
+        if falls:
+            found.append((label, float(np.max(falls))))
+    return found
 
 
 def of_run(result: Result) -> str:
@@ -41,7 +62,9 @@ def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None) 
             return f"{text}: too few to say whether it is trained. More rounds may change the figures."
         return f"{text}: it is not below its start. More rounds or another learning rate may change the figures."
     if convergence.verdict == "falling" and not stopped:
-        fall = f"by {_percent(convergence)} of its start over the last points"
+        fall = f"by {_percent(convergence.fall)} of its start over the last points"
+        if convergence.trained:
+            return f"{text}. It still falls, but only {fall}: it counts as trained."
         return f"{text}: still falling ({fall}). More rounds or a larger learning rate may change the figures."
     if convergence.verdict == "falling":
         return f"{text}. {stopped}"
@@ -119,21 +142,11 @@ def _diverged(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
     return f"Diverged, so that their figures say nothing: {listed(parts)}. Lower training.learning_rate."
 
 
-def _falling(verdicts: dict[str, list[tuple[int, Convergence]]], ended: set[tuple[str, int]]) -> str:
-    """A sentence on losses that still fall, in runs that have not ``ended`` early."""
-    falling, short = [], []
-    for label, of_seed in verdicts.items():
-        if any(convergence.verdict == "diverged" for _, convergence in of_seed):
-            continue
-        unfinished = [
-            convergence
-            for seed, convergence in of_seed
-            if convergence.verdict == "falling" and (label, seed) not in ended
-        ]
-        if any("few_points" in convergence.notes for convergence in unfinished):
-            short.append(label)
-        elif unfinished:
-            falling.append(f"{label} {_percent(max(unfinished, key=lambda convergence: convergence.fall))}")
+def _falling(results: Sequence[Result]) -> str:
+    """A sentence on the runs that are not trained to the end."""
+    found = untrained(results)
+    falling = [f"{label} {_percent(fall)}" for label, fall in found if not math.isnan(fall)]
+    short = [label for label, fall in found if math.isnan(fall)]
     parts = []
     if falling:
         parts.append(
@@ -154,8 +167,8 @@ def _idle(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
     return f"The training loss never came below its start: {listed(idle)}." if idle else ""
 
 
-def _percent(convergence: Convergence) -> str:
-    return f"{100 * convergence.fall:.2g} %"
+def _percent(fall: float) -> str:
+    return f"{100 * fall:.2g} %"
 
 
 def _played(outcome: Outcome) -> int:
