@@ -20,7 +20,7 @@ from raysim.report.judgement.facts import calibration as calibrating
 from raysim.report.judgement.facts import federate as federating
 from raysim.report.judgement.facts import limits as limiting
 from raysim.report.judgement.facts.calibration import Calibration
-from raysim.report.judgement.facts.fairness import GroupDifference, fairness
+from raysim.report.judgement.facts.fairness import NOT_TESTED, GroupDifference, fairness
 from raysim.report.judgement.facts.harmed import harmed
 from raysim.report.judgement.facts.headline import Verdict, headline, use_of
 from raysim.report.judgement.facts.limits import Data
@@ -89,7 +89,9 @@ def comparison_card(
         undefined = quality(kind, float("nan"), NONE, 0, None)
         nothing = Line("limits", "warn", f"No {kind.title} is defined at any hospital.", None, "more events", True)
         lines = (limiting.predicts(data), undefined, nothing)
-        return Card(_what(data, results, hospitals), nothing.text, lines, (), "none", "not tested", None, "", asked.predicts)
+        return Card(
+            _what(data, results, hospitals), nothing.text, lines, (), "none", "not tested", None, "", asked.predicts
+        )
     called = shown.renamed(names)
     verdict, federate_line, alone = _federate(called)
     taken, reference = shown.entries[shown.best], None if shown.alone is None else shown.references[shown.alone]
@@ -124,11 +126,11 @@ def comparison_card(
         harm=(harm_numbers, harm_line),
         own=own,
         others=[] if other is None else [(alone if not to_alone else plain(names[against]), other)],
-        noise=noise.get(taken.key),
+        groups=fairness(_groups(noise.get(taken.key))),
         limits=limiting.limits(data, pair, visible),
         rows=ways(called, alone_taken=to_alone),
         remarks=remarks,
-        alone=alone,
+        one_seed=shown.one_seed or not all(each.of_training for each in shown.of_references),
         alone_taken=to_alone,
     )
 
@@ -138,10 +140,13 @@ def run_card(
     hospitals: pd.DataFrame,
     asked: Asked,
     *,
-    noise: Mapping[Key, Noise],
+    noise: Mapping[Key, Noise] | None,
     remarks: Remarks = NO_REMARKS,
 ) -> Card:
-    """The card of one run, which is about its headline model; ``hospitals`` as for :func:`comparison_card`."""
+    """The card of one run, which is about its headline model; ``hospitals`` as for :func:`comparison_card`.
+
+    ``noise`` is None where groups of patients were not tested for this run by itself.
+    """
     key = (result.label, list(result.outcome.figures)[-1])
     level, name = Panel.of(hospitals).level(key), result.title or result.label
     data = _data([result], hospitals, asked, key)
@@ -161,11 +166,11 @@ def run_card(
         harm=(None, None),
         own=_calibration([result], key),
         others=[],
-        noise=noise.get(key),
+        groups=NOT_TESTED if noise is None else fairness(_groups(noise.get(key))),
         limits=limiting.limits(data, None),
         rows=(row,),
         remarks=remarks,
-        alone="",
+        one_seed=True,
         alone_taken=False,
     )
 
@@ -186,11 +191,11 @@ def _composed(
     harm: tuple[dict[str, Any] | None, Line | None],
     own: Calibration | None,
     others: Sequence[tuple[str, Calibration]],
-    noise: Noise | None,
+    groups: Line,
     limits: Line,
     rows: tuple[Way, ...],
     remarks: Remarks,
-    alone: str,
+    one_seed: bool,
     alone_taken: bool,
 ) -> Card:
     """The card, its lines in order and its headline last."""
@@ -205,7 +210,7 @@ def _composed(
         *between,
         *([] if harm[1] is None else [harm[1]]),
         calibration_line,
-        fairness(_groups(noise)),
+        groups,
         *([] if remarks.training is None else [remarks.training]),
         limiting.UNSEEN,
         limits,
@@ -216,10 +221,9 @@ def _composed(
     use = use_of(quality_line, calibration_line, recommends)
     verdict = Verdict(
         taken=name,
-        recommended=recommends,
         compared=compared,
         federate=federate,
-        alone=alone,
+        one_seed=one_seed,
         alone_taken=alone_taken,
         act_at="" if useful is None else percent(useful.at),
         cautions=remarks.cautions,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,8 @@ from raysim.report.figures import models as figures
 from raysim.report.hospital import gains, your_hospital
 from raysim.report.judgement import decision, judged
 from raysim.report.judgement.answer import answer_from
+from raysim.report.judgement.card import Card
+from raysim.report.judgement.compose import Asked, comparison_card
 from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import MODELS, Key, minus, names
@@ -41,6 +42,9 @@ MANY_SAID = (
     f"Of more than {MOST_HOSPITALS:,} hospitals this page shows none by itself; hospitals.csv has the figures of each."
 )
 
+KINDS = {"ok": "good", "warn": "bad", "open": "open"}
+"""The look of a line of the card by its state."""
+
 Links = Sequence[tuple[str, str]]
 """Texts and addresses of further pages."""
 
@@ -55,6 +59,7 @@ def comparison_page(
     rounds: pd.DataFrame | None = None,
     differences: pd.DataFrame | None = None,
     shown: Evidence | None = None,
+    card: Card | None = None,
     before: Sequence[str] = (),
     results: Sequence[Result] = (),
     first: Sequence[svg.Figure] = (),
@@ -66,24 +71,29 @@ def comparison_page(
     """The page of a comparison; frames as in :mod:`raysim.report.tables` and :func:`figures.curves`.
 
     - ``hospitals``: without it nothing can be compared.
-    - ``differences`` as :func:`tables.differences` gives them, and ``shown``, the evidence: computed where left out.
+    - ``differences`` as :func:`tables.differences` gives them, ``shown``, the evidence, and ``card``, what follows from
+    it and the results: computed where left out.
     - ``before``: sentences before the reasons of the answer.
     - ``results``: the runs, without which nothing is shown of single hospitals.
     - ``first``: the figures that the page begins with; ``further``: those after its own.
     - ``noise`` of the first seed, as :func:`raysim.report.judgement.noise.noise` gives it.
     - ``part``: the part of the rows that was evaluated.
     """
+    nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
+    of_hospitals = nobody if hospitals is None else hospitals
     if shown is None:
-        nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
-        shown = evidence(per_seed, nobody if hospitals is None else hospitals, baseline)
+        shown = evidence(per_seed, of_hospitals, baseline)
     if differences is None:
         differences = tables.differences(per_seed, baseline, hospitals)
     table, kind = tables.comparison(per_seed), reporting(per_seed)
     called = names(table, {result.label: result.title for result in results if result.title})
+    if card is None:
+        card = comparison_card(
+            shown, results, of_hospitals, Asked("the label", part, None, True), names=called, noise=noise or {}
+        )
     shown = None if shown is None else shown.renamed(called)
-    answer = answer_from(shown, kind.title, noise)
     many = (MANY_SAID,) if _too_many(results) else ()
-    answer = dataclasses.replace(answer, reasons=(*before, *many, *answer.reasons))
+    answer = answer_from(card, shown, (noise or {}).get(card.ways[0].key) if card.ways else None, (*before, *many))
     looks = figures.styles(table)
     against = tables.baseline_of(table, baseline)
     few = tables.few(table)
@@ -97,9 +107,6 @@ def comparison_page(
     if hospitals is not None and against is not None and "accuracy" in hospitals:
         local = accuracy.local_accuracy(hospitals)
         pictures += figures.from_reference(local, "accuracy", "accuracy", against, called, looks)
-    card = decision.Card("", answer.lead, ())
-    if shown is not None and answer.recommended is not None:
-        card = decision.card(shown, answer, per_seed, differences)
     return Page(
         "comparison.html.j2",
         {
@@ -111,11 +118,17 @@ def comparison_page(
             "few": few,
             "first": list(first),
             "answer": {
-                "lead": minus(answer.lead),
+                "lead": minus(card.headline),
                 "reasons": [minus(reason) for reason in answer.reasons],
                 "caution": answer.caution,
             },
-            "card": card,
+            "card": {
+                "recommended": card.taken if card.recommended else "",
+                "lead": minus(card.headline),
+                "lines": [
+                    {"heading": line.fact, "text": minus(line.text), "kind": KINDS[line.state]} for line in card.lines
+                ],
+            },
             "forest": [] if shown is None else decision.forest(shown, differences, called, looks),
             "evidence": "" if hospitals is None else judged.sentence(hospitals, part),
             "judged": "" if hospitals is None else judged.in_short(hospitals, part),

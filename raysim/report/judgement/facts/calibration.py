@@ -17,7 +17,7 @@ from raysim.statistics.levels import ALPHA
 ENOUGH_WITHIN = 0.8
 """The share of hospitals whose interval lies in what is tolerated, from which on calibration is demonstrated."""
 
-REMEDY = "recalibrate it at each hospital"
+REMEDY = "recalibrate it"
 
 NOT_MEASURED = Line("calibration", "open", "Whether its risks are right was not measured.")
 
@@ -66,10 +66,12 @@ def calibration(
         "named": named,
     }
     warns = own.state == "warn"
-    parts = list(filter(None, (_pooled(own), _hospitals(own, named), *(_other(*other) for other in others))))
-    text = "; ".join(parts)
-    remedy = REMEDY if warns else ""
-    return numbers, Line("calibration", own.state, f"{text[:1].upper()}{text[1:]}.", numbers, remedy, warns)
+    parts = [_pooled(own), _hospitals(own, named)]
+    if warns and not own.pooled_off:
+        parts.reverse()
+    text = "; ".join([*parts, *(_other(*other) for other in others)])
+    remedy, short = (REMEDY, _short(own)) if warns else ("", "")
+    return numbers, Line("calibration", own.state, f"{text[:1].upper()}{text[1:]}.", numbers, remedy, warns, short)
 
 
 def off_by(estimate: float) -> str:
@@ -81,6 +83,14 @@ def off_by(estimate: float) -> str:
     if estimate <= 0:
         return "too high: no event was observed"
     return f"{1 / estimate:.1f} times too high" if estimate < 1 else f"{estimate:.1f} times too low"
+
+
+def _short(own: Calibration) -> str:
+    """What is off, as a clause."""
+    bound = own.by_hospital.bound
+    far = [off_by(own.estimate)] if own.pooled_off else []
+    where = [f"off at {bound.at_least:,} or more of {bound.of:,} hospitals"] if bound.at_least else []
+    return f"risks {', '.join([*far, *where])}" if far or where else "risks differ between hospitals"
 
 
 def _pooled(own: Calibration) -> str:
@@ -100,7 +110,7 @@ def _hospitals(own: Calibration, named: Sequence[str]) -> str:
             reach = f" ({some(named)}: {' to '.join(ends)})"
         return f"risks are off at at least {bound.at_least:,} of {bound.of:,} hospitals{reach}"
     if own.p <= ALPHA:
-        return f"hospitals differ ({between}), and which ones are off is open"
+        return f"risks differ between hospitals ({between}), and which ones are off is open"
     within = own.by_hospital.state.count("within")
     return (
         f"demonstrably off at none of {bound.of:,} hospitals, within {TOLERATED[0]:g} to {TOLERATED[1]:g} at {within:,}"
@@ -109,7 +119,8 @@ def _hospitals(own: Calibration, named: Sequence[str]) -> str:
 
 def _other(name: str, other: Calibration) -> str:
     bound = other.by_hospital.bound
-    return f"{name}: {figure(other.estimate, other.limits, 2)}, off at at least {bound.at_least:,} of {bound.of:,}"
+    count = f"at least {bound.at_least:,}" if bound.at_least else "none"
+    return f"{name}: {figure(other.estimate, other.limits, 2)}, off at {count} of {bound.of:,}"
 
 
 def _p(p: float) -> str:

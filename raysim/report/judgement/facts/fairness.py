@@ -11,6 +11,8 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.levels import ALPHA
 from raysim.statistics.several import holm
 
+NOT_TESTED = Line("fairness", "open", "Fairness between groups of patients was not tested for this run by itself.")
+
 
 class GroupDifference(NamedTuple):
     """The difference between an attribute's groups of patients within hospitals."""
@@ -54,7 +56,8 @@ def fairness(differences: Sequence[GroupDifference]) -> Line:
     state: State = "warn" if claims else "ok" if rest and not untested else "open"
     text = "; ".join(parts)
     remedy = "look at each group's figures before use" if claims else ""
-    return Line("fairness", state, f"{text[:1].upper()}{text[1:]}.", numbers, remedy)
+    short = parts[0] if claims else ""
+    return Line("fairness", state, f"{text[:1].upper()}{text[1:]}.", numbers, remedy, short=short)
 
 
 def _claimed(each: GroupDifference) -> str:

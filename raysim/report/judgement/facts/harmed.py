@@ -23,12 +23,14 @@ def harmed(harm: Harm, hospitals: Sequence[str], against: str) -> tuple[dict[str
     told = harm.losses.of - harm.too_few
     if harm.losses.of == 0:
         return numbers, Line("harm", "open", f"No hospital can be judged against {against}.", numbers)
+    short = ""
     of = counted(harm.losses.of, "judged hospital")
     if harm.losses.at_least:
         named = f" ({some(losing)})" if losing else " (which, is open)"
         verb = "loses" if harm.losses.at_least == 1 else "lose"
         text = f"At least {harm.losses.at_least:,} of {of} {verb} against {against}{named}"
         state: State = "warn"
+        short = text[:1].lower() + text[1:]
     else:
         text = f"No hospital of {harm.losses.of:,} demonstrably loses against {against}"
         state = "ok" if 2 * told >= harm.losses.of else "open"
@@ -38,4 +40,4 @@ def harmed(harm: Harm, hospitals: Sequence[str], against: str) -> tuple[dict[str
     if harm.too_few:
         text += f"; {counted(harm.too_few, 'hospital')} {'has' if harm.too_few == 1 else 'have'} too few events to tell"
     remedy = f"let these use {against}" if harm.losses.at_least else ""
-    return numbers, Line("harm", state, f"{text}.", numbers, remedy)
+    return numbers, Line("harm", state, f"{text}.", numbers, remedy, short=short)

@@ -14,14 +14,12 @@ class Verdict:
 
     taken: str
     """The name of the model that the card is about."""
-    recommended: bool
-    """Whether a method is recommended: a comparison with enough hospitals."""
     compared: bool
     """Whether it is of a comparison, and not of one run."""
     federate: Federate
     """Whether federating helps."""
-    alone: str
-    """The name of training alone; may be empty."""
+    one_seed: bool
+    """Whether a comparison has one training seed."""
     alone_taken: bool
     """Whether training alone is taken."""
     act_at: str
@@ -51,51 +49,36 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
     if limits.forbids:
         return limits.text
     if by_rank(quality):
-        return f"Do not use {verdict.taken}: {_clause(quality.text)}."
-    warns = calibration.state == "warn"
-    parts = []
-    if quality.state == "warn":
-        parts.append(f"Do not act on it at {verdict.act_at}.")
-    parts.append(_take(verdict, use, warns))
-    if warns:
-        parts.append(f"{_first(calibration.text)}.")
-    parts += [f"{_first(line.text)}." for line in lines if line.forbids and line.fact not in ("quality", "calibration")]
-    parts += [f"{caution[:1].upper()}{caution[1:]}." for caution in verdict.cautions]
-    return " ".join(parts)
+        return f"Do not use {verdict.taken}: it is not demonstrated to rank better than chance ({quality.short})."
+    sentences = [f"Do not act on it at {verdict.act_at}."] if quality.state == "warn" else []
+    sentences += _take(verdict, use, calibration.short)
+    others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration")]
+    for clause in (*(line.short for line in others), *verdict.cautions):
+        sentences.append(f"{clause[:1].upper()}{clause[1:]}.")
+    return " ".join(sentences)
 
 
-def _take(verdict: Verdict, use: Use, warns: bool) -> str:
+def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
+    """What to take, and what for; ``off`` says how its risks are off and is empty where they are not."""
     name = verdict.taken
-    for_what = "for ranking, not for risks"
+    only = f"for ranking, not for risks ({off})" if off else "for ranking, not for risks"
+    tail = [f"F{only[1:]}, until it is recalibrated."] if off else [f"F{only[1:]}."] if use == "ranking" else []
+    untested = "Whether federating helps was not tested."
     if not verdict.compared:
         if use == "ranking":
-            return f"{name} is {for_what}" + (": recalibrate it at each hospital first." if warns else ".")
-        return f"Nothing found forbids the use of {name} at these hospitals; whether federating helps was not tested."
+            return [f"{name} is {only}: recalibrate it at each hospital." if off else f"{name} is {only}.", untested]
+        return [f"Nothing found forbids the use of {name} at these hospitals.", untested]
+    if verdict.alone_taken and verdict.federate == "no":
+        return ["Train alone: federating ranks worse.", *tail]
     if verdict.alone_taken:
-        why = (
-            "federating ranks worse" if verdict.federate == "no" else "federating gains nothing, and its risks are off"
-        )
-        base = f"Train alone: {why}"
-        return f"{base}; even so, {for_what} before recalibration." if warns else f"{base}."
-    if verdict.federate == "yes":
-        if warns:
-            return f"Take {name}, recalibrated at each hospital; not as it is ({for_what})."
-        return f"Take {name}." if use == "risks" else f"Take {name} {for_what}."
-    tail = f"; recalibrate it before its risks are used ({for_what})" if warns else ""
+        return ["Train alone: it ranks as well as federating, and its risks are not off.", *tail]
     if verdict.federate == "equal":
-        return f"{name} and training alone rank alike (within 0.01): federating gains nothing in AUROC{tail}."
+        return [f"{name} and training alone rank alike (within 0.01): federating gains nothing in AUROC.", *tail]
+    if verdict.one_seed and verdict.federate == "not shown":
+        return [f"One seed cannot compare methods; {name} is the reference.", *tail]
     if verdict.federate == "not shown":
-        return f"No method demonstrably beats training alone; {name} is the reference{tail}."
-    if warns:
-        return f"Take {name}, recalibrated at each hospital; not as it is ({for_what}). Training alone was not tested."
-    return f"Take {name}; whether federating helps was not tested."
-
-
-def _first(text: str) -> str:
-    """The first clause of a line."""
-    return text.split("; ")[0].rstrip(".")
-
-
-def _clause(text: str) -> str:
-    short = _first(text)
-    return short[:1].lower() + short[1:]
+        return [f"No method demonstrably beats training alone; {name} is the reference.", *tail]
+    after = [untested] if verdict.federate == "not tested" else []
+    if off:
+        return [f"Take {name}, recalibrated at each hospital; not as it is: {only}.", *after]
+    return [f"Take {name} {only}." if use == "ranking" else f"Take {name}.", *after]

@@ -83,7 +83,7 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
         if data.judged >= FEWEST:
             few += f", with {100 * data.judged_share:.0f} % of the {data.part} rows"
         text = f"Nothing is recommended: {few}."
-        return Line("limits", "warn", text, numbers, "more hospitals, or more events at each", True)
+        return Line("limits", "warn", text, numbers, "more hospitals, or more events at each", True, few)
     parts = []
     if data.judged < FEW_HOSPITALS:
         degrees = ""

@@ -46,15 +46,20 @@ def quality(kind: TaskKind, value: float, limits: Limits, hospitals: int, useful
         }
     if not limits.low > CHANCE:
         remedy = "do not use it; try other features, more rounds or more hospitals"
-        return Line(
-            "quality", "warn", f"It is not demonstrated to rank better than chance: {ranks}.", figures, remedy, True
-        )
+        text = f"It is not demonstrated to rank better than chance: {ranks}."
+        return Line("quality", "warn", text, figures, remedy, True, ranks)
     if useful is None:
         return Line("quality", "open", f"{ranks}; whether acting on it is worth it was not measured.", figures)
     state, acting = _acting(useful)
     warns = state == "warn"
-    remedy = _remedy(useful) if warns else ""
-    return Line("quality", state, f"{ranks}; {acting}{_range(useful)}.", figures, remedy, warns)
+    remedy, short = (
+        (_remedy(useful), f"at {percent(useful.at)} it does more harm than acting on {useful.default}")
+        if warns
+        else ("", "")
+    )
+    return Line(
+        "quality", state, f"{ranks}; {acting}{_range(useful)}.", figures, remedy, warns, acting if warns else ""
+    )
 
 
 def _acting(useful: Usefulness) -> tuple[State, str]:
@@ -85,4 +90,4 @@ def _remedy(useful: Usefulness) -> str:
     if not useful.worth:
         return "do not act on it"
     low, high = max(useful.worth, key=lambda each: each[1] - each[0])
-    return f"act on it only {_between(low, high)}, or recalibrate it"
+    return f"act {_between(low, high)} only"

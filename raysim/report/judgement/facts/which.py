@@ -104,5 +104,5 @@ def _verdict(shown: Evidence, interval: Limits, pair: Paired) -> str:
     if not pair.of_training:
         return "one seed"
     if not interval.shows:
-        return "no difference shown"
+        return "no difference"
     return "better" if (interval.low > 0) == shown.kind.larger else "worse"

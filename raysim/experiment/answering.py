@@ -1,0 +1,71 @@
+"""The decision card and ``answer.json`` of a comparison or a run, from its configuration and results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from raysim.config import plugins
+from raysim.config.schema import Config
+from raysim.engine.job import Result
+from raysim.report import tables
+from raysim.report.judgement.answer import Answer, answer_from
+from raysim.report.judgement.card import Card, Line
+from raysim.report.judgement.compose import Asked, Remarks, comparison_card, run_card
+from raysim.report.judgement.evidence import Evidence
+from raysim.report.judgement.facts.training import training
+from raysim.report.judgement.noise import Noise
+from raysim.report.naming import Key, names
+from raysim.report.sections.training import untrained
+
+FILE = "answer.json"
+
+
+def card_of_comparison(
+    config: Config,
+    results: Sequence[Result],
+    frame: pd.DataFrame,
+    hospitals: pd.DataFrame,
+    shown: Evidence | None,
+    noise: Mapping[Key, Noise],
+) -> Card:
+    """The card of a comparison; ``frame`` has a row a strategy, model and seed, the others as for its page."""
+    titles = {result.label: result.title for result in results if result.title}
+    return comparison_card(
+        shown,
+        results,
+        hospitals,
+        _asked(config),
+        names=names(tables.comparison(frame), titles),
+        noise=noise,
+        remarks=_remarks(config, results),
+    )
+
+
+def card_of_run(config: Config, result: Result, hospitals: pd.DataFrame, noise: Mapping[Key, Noise] | None) -> Card:
+    """The card of one run; without ``noise`` nothing is said of groups of patients."""
+    return run_card(result, hospitals, _asked(config), noise=noise, remarks=_remarks(config, [result]))
+
+
+def answer_of(card: Card, shown: Evidence | None, noise: Mapping[Key, Noise], before: Sequence[str] = ()) -> Answer:
+    """The answer with a card, as :func:`raysim.report.judgement.answer.answer_from` makes it."""
+    return answer_from(card, shown, noise.get(card.ways[0].key) if card.ways else None, before)
+
+
+def _asked(config: Config) -> Asked:
+    evaluation = config.evaluation
+    return Asked(plugins.predicted(config.data), evaluation.part, evaluation.clinical, not config.hides_sizes)
+
+
+def _remarks(config: Config, results: Sequence[Result]) -> Remarks:
+    return Remarks(training=_training(config, results))
+
+
+def _training(config: Config, results: Sequence[Result]) -> Line:
+    called = {result.label: result.title or result.label for result in results}
+    verdicts = [(result.label, result.outcome.convergence) for result in results]
+    diverged = dict.fromkeys(label for label, each in verdicts if each is not None and each.verdict == "diverged")
+    falling = [(called[label], fall) for label, fall in untrained(results)]
+    measured = any(each is not None for _, each in verdicts)
+    return training(falling, [called[label] for label in diverged], measured, config.training.rounds)
