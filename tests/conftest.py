@@ -37,6 +37,7 @@ from raysim.engine.job import Job, Outcome
 from raysim.engine.messages import ModelSpec, Work
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All
+from raysim.strategies.shared.personalization import LastSteps
 from raysim.training.base import Optimizer
 from tests import shared
 
@@ -318,6 +319,7 @@ def job_of(
     seed: int = 1,
     model: ModelSpec | None = None,
     system: SystemSection | None = None,
+    last: LastSteps | None = None,
     **evaluation: Any,
 ) -> Job:
     """A job on ``federation``; ``evaluation`` are keys of that section."""
@@ -335,6 +337,7 @@ def job_of(
         rounds=rounds,
         evaluation=EvaluationSection(**evaluation),
         system=system,
+        last=last or LastSteps(),
     )
 
 

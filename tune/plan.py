@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from raysim.config import plugins
+from raysim.config import last_steps, plugins
 from raysim.config.overrides import laid_over
 from raysim.config.reading import checked, resolve
 from raysim.config.schema import Config
@@ -56,6 +56,8 @@ class SweepPlan:
         """The configuration of a trial, judged on ``part``."""
         config = checked(laid_over(self.tree, {**params, "evaluation.part": part}, "sweep.space."))
         plugins.check_written_out(config.strategy, "strategy")
+        if part == "validation":
+            config = config.replaced(strategy=last_steps.judged_before(config.strategy, "strategy"))
         return resolve(config)
 
     def built(self, params: Params, part: Part) -> tuple[Config, Strategy, Selection]:

@@ -208,7 +208,7 @@ class SweepRun:
         )
         if session.dashboard:
             self._line(f"dashboard: {session.dashboard}")
-        for line in data_warnings(self._federations.values()):
+        for line in data_warnings(self._federations.values(), self._config.privacy is not None):
             say(self._console, line)
         self._warn()
 

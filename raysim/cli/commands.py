@@ -217,7 +217,7 @@ def show_plan(config: Config, nodes: str | None, console: Console, *, json: bool
 
     with waiting(console, "reading data"):
         plan = make_plan(config, nodes)
-    for line in data_warnings([plan.federation]):
+    for line in data_warnings([plan.federation], private=False):
         say(console, line)
     if json:
         print_json(as_json(plan))

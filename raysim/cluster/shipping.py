@@ -49,6 +49,7 @@ def part_of(federation: Federation, served: Ids, *, training_of_all: bool = Fals
     # These are otherwise read from the folder, which the receiver may not see.
     if (federation.folder / "people.npy").exists():
         vars(part)["people"] = federation.people[rows]
+    vars(part)["identities"] = federation.identities[rows]
     vars(part)["patients"] = {name: values[rows] for name, values in federation.patients.items()}
     return part
 

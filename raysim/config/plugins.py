@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from raysim.config import last_steps
 from raysim.config.checking import hints, validated
 from raysim.config.paths import anchored, shown
 from raysim.config.schema import Config
@@ -26,6 +27,7 @@ from raysim.data.records import Naming
 from raysim.privacy.scaler import ScalerNoise
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.shared import exits
+from raysim.strategies.shared.personalization import LastSteps, Personalization, Recalibration
 from raysim.strategies.shared.weights import Weighted
 from raysim.training.models import configured, find_family
 
@@ -41,10 +43,32 @@ def build_strategy(section: StrategySection, where: str = "strategy") -> Strateg
     check_written_out(section, where)
     if section.given is not None:
         return section.given
-    strategy = construct(_plugin("strategies", section, where), section.options(), where)
+    cls, options = _plugin("strategies", section, where), section.options()
+    fine_tuning = last_steps.split(options.pop(last_steps.KEY, None), f"{where}.{last_steps.KEY}").fine_tuning
+    if fine_tuning is not None and last_steps.takes_fine_tuning(cls):
+        options[last_steps.KEY] = fine_tuning
+    strategy = construct(cls, options, where)
     if not isinstance(strategy, Strategy):
         raise ConfigError(f"{where}.class: '{section.class_path}' is not a Strategy; derive it from raysim.Strategy")
     return strategy
+
+
+def build_last_steps(section: StrategySection, where: str = "strategy") -> LastSteps:
+    """What the section asks for after the last round that its strategy does not do itself."""
+    field = f"{where}.{last_steps.KEY}"
+    fine_tuning, recalibration = last_steps.split(section.options().get(last_steps.KEY), field)
+    cls: Any = type(section.given) if section.given is not None else _plugin("strategies", section, where)
+    own = fine_tuning is None or last_steps.takes_fine_tuning(cls)
+    return LastSteps(
+        None if own else construct(Personalization, _step(fine_tuning, field), field),
+        None if recalibration is None else construct(Recalibration, recalibration, field),
+    )
+
+
+def _step(keys: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(keys, Mapping):
+        raise ConfigError(f"{where}: {keys!r} is no step; write its keys, such as {{epochs: 1, learning_rate: 0.03}}")
+    return keys
 
 
 def check_written_out(section: StrategySection, where: str) -> None:
@@ -153,7 +177,12 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
         # The more features a signature has, the more noise is on each of its entries.
         if "signature" in keys - section.options().keys():
             section = section.having({**section.options(), "signature": ["size", "prevalence"]})
-    return section.having(fields_of(build_strategy(section, where)))
+    fields, steps = fields_of(build_strategy(section, where)), build_last_steps(section, where)
+    fine_tuning = fields.pop(last_steps.KEY, None)
+    if steps.fine_tuning is not None:
+        fine_tuning = fields_of(steps.fine_tuning)
+    recalibration = None if steps.recalibration is None else fields_of(steps.recalibration)
+    return section.having(fields | last_steps.written(fine_tuning, recalibration))
 
 
 def _options(section: ModelSection) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from raysim.config import loading, plugins
+from raysim.config import last_steps, loading, plugins
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over, parsed
 from raysim.config.paths import anchored, shown
@@ -61,6 +61,11 @@ def over_seeds(config: Config) -> Config:
 def compared(config: Config) -> tuple[Config, ...]:
     """The complete configuration of each strategy that ``config`` compares, which is its ``strategy``."""
     taken = [_with_strategy(config, section, f"strategies.{i}") for i, section in enumerate(config.strategies)]
+    if config.recalibrate == "both":
+        taken = [
+            each.replaced(strategy=last_steps.recalibrated(each.strategy, f"strategies.{i}"))
+            for i, each in enumerate(taken)
+        ]
     return tuple(plugins.completed(each, RUN, f"strategies.{i}") for i, each in enumerate(taken))
 
 

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
+from raysim.data import leaks
 from raysim.data.columns import columns_of, warnings_of
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded
 from raysim.data.folds import deal
 from raysim.data.preprocessing import Prepared, prepare, prepare_declared
+from raysim.data.raw_columns import RawColumns
 from raysim.data.records import natural
 from raysim.data.split import Split, assign, groups
 
@@ -44,6 +46,8 @@ class Recipe:
     """Noise on the means and deviations that hospitals tell; None: they are exact."""
     missing_flags: bool
     """Whether features say where values are missing."""
+    tabular: bool = True
+    """Whether each column is a quantity of its own, so that one may give the label away; not so in pictures."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +62,12 @@ class _Rows:
     """The hospitals, in natural order."""
 
 
-def assemble(records: Records, recipe: Recipe, source: str, into: Path) -> dict[str, Any]:
+def assemble(
+    records: Records, recipe: Recipe, source: str, into: Path, checked: leaks.Leaks | None = None
+) -> dict[str, Any]:
     """The arguments of :func:`raysim.data.federation.write`, except the fingerprint; features are files in ``into``.
+
+    ``checked``: what is known of leaks in these rows; None: they are checked.
 
     Raises ``DataError`` for records that cannot be federated; ``source`` is what it calls their source.
     """
@@ -87,6 +95,10 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path) -> dict[
             *suspect,
             f"all rows are of one hospital ('{rows.names[0]}'): there is nothing to federate; see data.silo",
         )
+    found = checked or leaks.Leaks()
+    if recipe.tabular and checked is None:
+        label = records.y[rows.kept]
+        found = leaks.check(RawColumns.of(records.features), rows.kept, rows.home, rows.names, label, records.classes)
     attributes = sorted({attribute for name in rows.names for attribute in records.attributes.get(name, {})})
     return {
         "X": prepared.X,
@@ -111,6 +123,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path) -> dict[
             "notes": [*notes, split.described(by, recipe.seed), prepared.note],
             "warnings": [*records.warnings, *suspect],
             "columns": [dataclasses.asdict(column) for column in columns],
+            "leaks": dataclasses.asdict(found),
             "preprocessing_scalars": prepared.scalars,
             "preprocessing_noise": "" if recipe.noise is None else recipe.noise.named,
         },

@@ -15,6 +15,7 @@ from raysim.data import cache
 from raysim.data.assembly import Recipe, assemble
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded, Federation, write
+from raysim.data.leaks import Leaks
 from raysim.data.preprocessing import METHODS
 from raysim.data.raw_columns import slices
 from raysim.data.records import Columned
@@ -23,8 +24,11 @@ from raysim.data.split import Split
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
 
-STORED = 3
+STORED = 4
 """Version of the stored layout: raise it when a stored federation gets another file."""
+
+_checked: dict[tuple[str, int | None, int | None], Leaks] = {}
+"""What this process found in columns, by the records and the rows kept of them: seeds divide the same rows."""
 
 
 def build(
@@ -70,7 +74,8 @@ def build(
     folder = cache.find("federations", key)
     if folder is None:
         cache.check()
-        recipe = Recipe(split, preprocessing, seed, minimum, largest, ranges, noise, missing_flags)
+        tabular = getattr(source, "tabular", True)
+        recipe = Recipe(split, preprocessing, seed, minimum, largest, ranges, noise, missing_flags, tabular)
         folder = _stored(source, read, recipe, key)
         memory.give_back()
     return Federation.open(folder)
@@ -81,7 +86,9 @@ def _stored(source: Source, read: str, recipe: Recipe, key: str) -> Path:
     records = _records(source, read)
 
     def make(making: Path) -> None:
-        built = assemble(records, recipe, _name(source), making)
+        rows = read, recipe.minimum, recipe.largest
+        built = assemble(records, recipe, _name(source), making, _checked.get(rows))
+        _checked[rows] = Leaks.of(built["meta"]["leaks"])
         built["meta"]["fingerprint"] = fingerprint(built)
         write(making, **built)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from raysim.core.words import counted
 from raysim.data.columns import Column
 from raysim.data.federation import PARTS, Federation
+from raysim.data.leaks import LEVELS, Leaks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-# How much is printed: columns, bands of test rows, the largest and smallest hospitals, names in a list.
+# How much is printed: columns, bands of test rows, the largest and smallest hospitals, names in a list, suspects.
 _COLUMNS = 40
 _BANDS: tuple[tuple[int, float], ...] = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 49), (50, np.inf))
 _LARGEST, _SMALLEST = 5, 3
 _NAMED = 12
+_SUSPECTS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,8 @@ class Summary:
     """What each source read, a line each."""
     warnings: tuple[str, ...]
     """What the user should know of the data, a line each."""
+    leaks: Leaks
+    """Columns that may give the label away."""
     fingerprint: str
     """The digest of all rows and names."""
     folder: str
@@ -129,6 +133,7 @@ def summarise(federation: Federation) -> Summary:
         },
         notes=federation.notes,
         warnings=federation.warnings,
+        leaks=federation.leaks,
         fingerprint=federation.fingerprint,
         folder=str(federation.folder),
     )
@@ -156,6 +161,8 @@ def _blocks(s: Summary) -> list[RenderableType]:
     if s.attributes:
         blocks.append(_attributes(s))
     blocks.append(_lines("what was read", [*s.notes, f"stored in {s.folder}"]))
+    if s.leaks.note:
+        blocks.append(_leaks(s.leaks))
     if s.warnings:
         blocks.append(_lines("warnings", s.warnings, style="yellow"))
     return blocks
@@ -266,6 +273,20 @@ def _attributes(s: Summary) -> Text:
         shown = [f"{value or 'unknown'} {count:,}" for value, count in list(values.items())[:6]]
         lines.append(f"{name}: {', '.join(shown)}{', ...' if len(values) > 6 else ''}")
     return _lines("hospitals by attribute", lines)
+
+
+def _leaks(leaks: Leaks) -> Text:
+    """What was checked, then the suspect columns of each level; of many that are no warning, the names of most."""
+    text = _lines("leaks", [leaks.note])
+    for level in LEVELS:
+        found = [suspect for suspect in leaks.suspects if suspect.level == level]
+        shown = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1
+        style = "yellow" if level == "warn" else "not bold"
+        for suspect in found[:shown]:
+            text.append(f"\n{level}: {suspect.text}", style=style)
+        if more := ", ".join(f"'{suspect.feature}'" for suspect in found[shown:]):
+            text.append(f"\n{level}: the same of {more}", style=style)
+    return text
 
 
 def _lines(title: str, lines: Sequence[str], style: str = "") -> Text:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from raysim.core import mapped
 from raysim.data.columns import Column
 from raysim.data.fitted import Numeric, Preprocessing
+from raysim.data.leaks import Leaks
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
 from raysim.metrics.segments import ranges
 
@@ -82,6 +83,8 @@ class Federation:
     """What the user should know of the data, a line each."""
     columns: tuple[Column, ...] = ()
     """What the source's feature columns held before preprocessing."""
+    leaks: Leaks = field(default_factory=Leaks)
+    """Which of these may give the label away."""
     preprocessing_noise: str = ""
     """The noise on the means and deviations of preprocessing, in words; empty: none."""
 
@@ -107,6 +110,7 @@ class Federation:
             preprocessing_scalars=meta["preprocessing_scalars"],
             warnings=tuple(meta.get("warnings", ())),
             columns=tuple(Column(**column) for column in meta.get("columns", ())),
+            leaks=Leaks.of(meta.get("leaks", {})),
             preprocessing_noise=meta.get("preprocessing_noise", ""),
         )
 
@@ -150,6 +154,19 @@ class Federation:
         """The position of each row in the source, from 0, ``[N]``."""
         rows: NDArray[np.int64] = np.load(self.folder / "source_rows.npy")
         return rows
+
+    @cached_property
+    def identities(self) -> NDArray[np.int64]:
+        """A number for the patient of each row, the same in every division of the source into parts, ``[N]``.
+
+        The patient's, where the source knows patients, otherwise the row's position in the source.
+        """
+        try:
+            people = self.people
+        except FileNotFoundError:
+            return self.source_rows
+        # Rows that count as patients are numbered as they lie here, which another division changes.
+        return self.source_rows if np.array_equal(people, np.arange(len(people))) else people
 
     @cached_property
     def preprocessing(self) -> Preprocessing:

@@ -15,15 +15,18 @@ import numpy as np
 from raysim.core.packing import pack_memory, pack_state
 from raysim.data.federation import pooled_rows
 from raysim.engine.cadence import Cadence, Every
-from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
+from raysim.engine.job import Event, History, Job, Outcome, Recalibrated, Round, RunState
+from raysim.engine.last_steps import PRIOR_SCALARS, check_fine_tuned, headline
 from raysim.engine.measuring.evaluation import MeasurementRequest, existing
 from raysim.engine.measuring.losses import constant_loss
+from raysim.engine.measuring.recalibrating import Recalibrating, estimated
 from raysim.engine.messages import PartialResult
 from raysim.engine.pool import Pool
 from raysim.engine.remote import RemoteState
 from raysim.engine.server import JobServer
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.strategies.base import POOLED, Ids
+from raysim.strategies.shared.personalization import RECALIBRATED, Recalibration, fine_tune
 from raysim.traffic.ledger import Bytes
 from raysim.virtual_time.clock import NOBODY
 from raysim.virtual_time.scheduling import ScheduledCohort
@@ -98,7 +101,9 @@ class JobRun(JobServer):
         if self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.setup(self._view))
         self._state = self._pipeline.setup(self._strategy, self._view, self._measure)
-        self._evaluation.check_served(self._serve(), self._job.name, private=self._private is not None)
+        private = self._private is not None
+        check_fine_tuned(self._job, self._strategy_serves(), private=private)
+        self._evaluation.check_served(self._serve(), self._job.name, private=private)
         if self._job.rounds:
             self._measure_the_start()
 
@@ -257,8 +262,13 @@ class JobRun(JobServer):
             yield from self._return_to(self._best)
         self._personalize(last)
         serve = self._serve()
-        measured = self._evaluation.at_the_end(serve)
+        how = self._job.last.recalibration
+        counted = headline(serve)[0] if how is not None and how.method == "eb" else None
+        measured = self._evaluation.at_the_end(serve, counted)
         partials = self._send(self._round + 1, self._state, NOBODY, None, measured)
+        recalibrated = None if how is None else self._recalibrate(how, serve, partials, last)
+        if recalibrated is not None:
+            serve = serve | {RECALIBRATED: serve[recalibrated.of]}
         if not self._job.rounds:
             # A strategy without rounds has done all its work, and exchanged all its bytes, in its set-up.
             setup = self._traffic.setup
@@ -270,7 +280,7 @@ class JobRun(JobServer):
         if self._rounds and self._round == last:
             yield row
         stopped = None if self._stopping is None else Stopped.of(self._stopping)
-        yield self._outcome(figures, row.metrics, serve, partials, last, stopped)
+        yield self._outcome(figures, row.metrics, serve, partials, last, stopped, recalibrated)
 
     def _return_to(self, best: RemoteState) -> Iterator[Round]:
         """Evaluate the models of the last round, and return to those of the ``best`` check, which will serve."""
@@ -288,7 +298,32 @@ class JobRun(JobServer):
         The ledger has it after the ``last`` round that was played, whichever models they train from.
         """
         problem = self._strategy.personalize(self._view, self._state)
+        if self._job.last.fine_tuning is not None:
+            problem = fine_tune(headline(self._strategy_serves())[1], self._job.last.fine_tuning)
         if problem is not None:
             self._send(self._round + 1, self._state, self._everyone, problem, NOTHING)
             self._traffic.begin(last + 1)
             self._traffic.trained(self._everyone, problem, self._state)
+
+    def _recalibrate(
+        self, how: Recalibration, serve: Mapping[str, Ids], partials: Sequence[PartialResult], last: int
+    ) -> Recalibrated:
+        """Let hospitals recalibrate the headline model and measure the result, which joins the ``partials``.
+
+        What is exchanged for it counts in the ``last`` round, or without rounds in the set-up.
+        """
+        model, rows = headline(serve)
+        prior = None
+        if how.method == "eb":
+            counts = self._evaluation.counts(model, partials)
+            prior = estimated(counts)
+            moved = self._traffic.recalibrated(last, self._everyone, counts.scalars, PRIOR_SCALARS)
+            if self._rounds:
+                row = self._rounds[-1]
+                row.bytes_down, row.bytes_up = row.bytes_down + moved.down, row.bytes_up + moved.up
+        asked = MeasurementRequest({RECALIBRATED: rows}, last=True, recalibrating=Recalibrating(how.method, prior))
+        measured = self._send(self._round + 1, self._state, NOBODY, None, asked)
+        recalibrated = self._evaluation.recalibrated(model, measured, prior)
+        for partial, further in zip(partials, measured, strict=True):
+            partial.join(further)
+        return recalibrated

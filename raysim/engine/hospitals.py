@@ -21,6 +21,7 @@ from raysim.engine.local_training import LocalTraining
 from raysim.engine.measuring import subgroups
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
+from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
 from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.updates.contributions import Contributions
@@ -186,19 +187,28 @@ class HospitalGroup:
                 sums = noisy_figures(federation, self._contributions, hospitals, plan, plan.noise, logits, rows)
                 result.noisy_sums[name], result.figures[name] = sums, plan.noise.sums.figures(sums)
                 continue
+            ranked = logits
+            if plan.recalibrating is not None:
+                result.own_shifts = self._fitted(plan, rows_of, kept, plan.recalibrating)
+                logits = result.own_shifts.applied(ranked, offsets)
             result.figures[name] = federation.task.measure(logits, y, offsets)
+            if ranked is not logits:
+                columns = [federation.task.figures.index(figure) for figure in metrics.RANKS]
+                result.figures[name][:, columns] = federation.task.measure(ranked, y, offsets)[:, columns]
             if plan.histograms and federation.task is REGRESSION:
                 result.errors[name] = error_counts(logits, y, offsets)
             if plan.histograms and federation.classes and logits.ndim == 1:
                 result.histograms[name] = metrics.score_histogram(logits, y)
-                result.pairs[name] = pair_sums(logits, y, offsets)
-                result.sketches[name] = sketches(placements(logits, y, offsets), work.seed, self.served)
+                result.pairs[name] = pair_sums(ranked, y, offsets)
+                result.sketches[name] = sketches(placements(ranked, y, offsets), self.served, rows.patients)
                 if plan.thresholds is not None:
                     result.scores[name] = score_counts(logits, y, offsets, plan.thresholds)
-                    if plan.part != VALIDATION:
-                        held = self._part_rows(work.federation, VALIDATION)
-                        validation_outputs = self._scores_of_all(plan, VALIDATION, rows_of, kept)
-                        result.validation_scores[name] = score_counts(validation_outputs, held.y, held.offsets)
+                if plan.part != VALIDATION and (plan.thresholds is not None or plan.counted == name):
+                    held = self._part_rows(work.federation, VALIDATION)
+                    validation_outputs = self._scores_of_all(plan, VALIDATION, rows_of, kept)
+                    if result.own_shifts is not None:
+                        validation_outputs = result.own_shifts.applied(validation_outputs, held.offsets)
+                    result.validation_scores[name] = score_counts(validation_outputs, held.y, held.offsets)
             if plan.groups is not None:
                 result.groups[name] = subgroups.measure(plan.groups, federation, hospitals, plan.part, logits, y)
             if plan.predictions:
@@ -209,6 +219,14 @@ class HospitalGroup:
                         for each in PARTS
                     ]
                 )
+                if result.own_shifts is not None:
+                    bounds = np.concatenate([[0], np.cumsum(federation.totals[self.served])])
+                    result.predictions[name] = result.own_shifts.applied(result.predictions[name], bounds)
+
+    def _fitted(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, how: Recalibrating) -> OwnShifts:
+        """How the hospitals here recalibrate the models that serve them, from the rows that are held back."""
+        margins = self._scores_of_all(plan, VALIDATION, rows_of, kept)
+        return OwnShifts.fitted(how, margins, self._part_rows(plan.work.federation, VALIDATION))
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any]:
         """The outputs of the models that serve for a part's rows of all hospitals here, one hospital after the

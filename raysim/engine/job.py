@@ -29,12 +29,14 @@ from raysim.privacy.statement import Statement
 from raysim.statistics.convergence import Convergence, convergence
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy
+from raysim.strategies.shared.personalization import LastSteps
 from raysim.traffic.ledger import Bytes, Ledger
 from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
     from raysim.engine.reception.canaries import Canaries
+    from raysim.statistics.clinical.recalibration import Prior, Shifts
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Job:
     """How sums are hidden; None: not at all."""
     canaries: Canaries | None = None
     """The canaries of an audit; None: there are none."""
+    last: LastSteps = field(default_factory=LastSteps)
+    """What hospitals do after the last round, beside what the strategy lets them."""
 
     @property
     def name(self) -> str:
@@ -106,6 +110,29 @@ class Round:
     """Mean loss over the training rows of all hospitals, where it was taken; see :class:`TrainingLosses`."""
     validation_loss: float | None = None
     """Mean loss over the validation rows of all hospitals, where the run may stop early; see :class:`Stopping`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recalibrated:
+    """The model served that hospitals made of another, by their validation rows, as ``logit p' = a + b logit p``."""
+
+    of: str
+    """The model that it was made of."""
+    shifts: Shifts
+    """Each hospital's ``a`` and ``b``, ``[N]``; they stay there."""
+    rows: Ids
+    """The labelled rows that each hospital spent, ``[N]``."""
+    events: Ids
+    """The events among them, ``[N]``."""
+    prior: Prior | None = None
+    """What all hospitals' shifts are drawn to, under ``eb``; its mean is that of a hospital without rows."""
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """Figures of a finished run beside its models."""
+        known = {} if self.prior is None else {"mean": self.prior.mean, "sd": self.prior.variance**0.5}
+        figures = known | {"rows": float(self.rows.sum()), "unchanged": float(self.shifts.unchanged.sum())}
+        return {f"recalibration_{name}": value for name, value in figures.items()}
 
 
 @dataclass(eq=False)
@@ -177,6 +204,8 @@ class Outcome:
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """As ``scores``, of validation rows, on which thresholds are chosen; empty where there are none, or where figures
     are of validation rows themselves."""
+    recalibrated: Recalibrated | None = None
+    """The recalibration of the model that is called ``recalibrated``; None without one."""
 
     @property
     def convergence(self) -> Convergence | None:

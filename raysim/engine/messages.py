@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from raysim.training.models import build_model
 if TYPE_CHECKING:
     from raysim.config.sections.plugin_sections import ModelSection
     from raysim.config.sections.privacy import RowUnit
+    from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
     from raysim.engine.updates.compressing import Compressing
     from raysim.engine.updates.secure_sums import Masking
 
@@ -182,6 +183,10 @@ class RoundPlan:
     for the variance of each hospital's AUROC; of a real label, histograms of errors."""
     thresholds: tuple[float, ...] | None = None
     """The probabilities at which counts of scores per hospital are asked for too; None: no counts."""
+    counted: str | None = None
+    """The model of which counts of validation rows are asked for in any case; None: none."""
+    recalibrating: Recalibrating | None = None
+    """How each hospital recalibrates the models that it evaluates; None: it takes them as they are."""
     groups: Grouping | None = None
     """The groups of patients whose figures are asked for too."""
     predictions: bool = False
@@ -253,5 +258,15 @@ class PartialResult:
     """Per model served and attribute, the figures of groups of patients."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per model served, its outputs for all rows of the actor's hospitals in its order, ``[n]`` or ``[n, C]``."""
+    own_shifts: OwnShifts | None = None
+    """How the actor's hospitals recalibrate, where they do."""
     seconds: float = 0.0
     """How long the actor computed."""
+
+    def join(self, other: PartialResult) -> None:
+        """Take over what ``other`` has of further models; both come from one actor."""
+        for each in fields(self):
+            mine, further = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(mine, dict):
+                mine.update(further)
+        self.seconds += other.seconds

@@ -16,7 +16,8 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.checks.checked import CheckedStrategy
 from raysim.engine.checks.resume_checks import check_promise, check_remembered, check_residuals
-from raysim.engine.job import Job, Outcome, Round, RunState
+from raysim.engine.job import Job, Outcome, Recalibrated, Round, RunState
+from raysim.engine.last_steps import with_fine_tuned
 from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool
@@ -161,6 +162,9 @@ class JobServer:
 
     def _serve(self) -> dict[str, Ids]:
         """The models that serve hospitals now; questions to hospitals for this are measurements, and no traffic."""
+        return with_fine_tuned(self._strategy_serves(), self._job)
+
+    def _strategy_serves(self) -> dict[str, Ids]:
         return self._strategy.serve(replace(self._view, ask=self._measure), self._state)
 
     def _send(
@@ -192,6 +196,8 @@ class JobServer:
             loss_part=measured.loss_part,
             histograms=measured.last,
             thresholds=None if not measured.last or clinical is None else clinical.counted_at,
+            counted=measured.counted,
+            recalibrating=measured.recalibrating,
             groups=self._evaluation.grouping if measured.last else None,
             predictions=measured.last and self._job.evaluation.predictions,
         )
@@ -218,6 +224,7 @@ class JobServer:
         partials: Sequence[PartialResult],
         last: int,
         stopped: Stopped | None,
+        recalibrated: Recalibrated | None,
     ) -> Outcome:
         """What the run leaves after its ``last`` round; ``partials`` are the last measurement of its models."""
         state = self._state
@@ -246,12 +253,15 @@ class JobServer:
             validation_scores=self._evaluation.validation_scores,
             losses=self._evaluation.losses,
             stopped=stopped,
-            facts=self._strategy.facts(self._view, state) | self._pipeline.facts(),
+            facts=self._strategy.facts(self._view, state)
+            | self._pipeline.facts()
+            | ({} if recalibrated is None else recalibrated.facts),
             bad=self._pipeline.bad,
             clusters_of_patients=self._clusters_of_patients(),
             privacy=statement(self._job, self._federation, self._traffic.ledger, self._first.sizes),
             told_sizes=self._first.sizes,
             seen=self._pipeline.seen,
+            recalibrated=recalibrated,
         )
 
     def _predictions(self, partials: Sequence[PartialResult], last: int) -> dict[str, NDArray[Any]]:

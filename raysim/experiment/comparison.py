@@ -30,6 +30,7 @@ from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.evidence import evidence
 from raysim.report.pages.page import comparison_page
+from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, training, virtual_time
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, write_config
@@ -49,10 +50,11 @@ def write_comparison(
     hospitals = per_hospital(results, config.evaluation.part)
     out.csv("hospitals.csv", hospitals)
     hospitals = for_plots(hospitals, config.evaluation.part)
-    differences = tables.differences(frame, config.reference, hospitals)
+    sketched = sent(results)
+    differences = tables.differences(frame, config.reference, hospitals, sent=sketched)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     by_chance = (beside or NoiseBeside(config.evaluation.minimum_events)).of(results)
-    shown = evidence(frame, hospitals, config.reference, {result.label for result in results if result.alone})
+    shown = evidence(frame, hospitals, config.reference, sketched, {result.label for result in results if result.alone})
     card = card_of_comparison(config, results, frame, hospitals, shown, by_chance)
     tuned = _tuned(out)
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]

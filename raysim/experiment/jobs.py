@@ -42,6 +42,7 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
         compression=config.compression,
         privacy=config.privacy,
         secure=config.secure,
+        last=plugins.build_last_steps(config.strategy),
     )
 
 

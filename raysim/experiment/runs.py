@@ -155,8 +155,9 @@ class Experiment:
             seeds.append(
                 f"seeds {named}: one shows no difference between strategies; --seed {self.seeds[0]} runs it alone"
             )
+        private = any(entry.config.privacy is not None for entry in self.entries)
         remarks = (f"{', '.join(labels)}: {remark}" for remark, labels in by_remark.items())
-        return [*data_warnings(self.federations.values()), *seeds, *remarks, *dict.fromkeys(doubts)]
+        return [*data_warnings(self.federations.values(), private), *seeds, *remarks, *dict.fromkeys(doubts)]
 
     @property
     def _first(self) -> Federation:

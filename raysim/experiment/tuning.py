@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.config import plugins
+from raysim.config import last_steps, plugins
 from raysim.config.checking import validated
 from raysim.config.schema import Config
 from raysim.config.sections.evaluation import EvaluationSection
@@ -66,7 +66,9 @@ def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
             setting = dict(zip(tune.grid, values, strict=True))
             named = ", ".join(f"{key} {value}" for key, value in setting.items())
             tried = with_values(config, setting).replaced(
-                strategy=config.strategy.model_copy(update={"label": f"{label}, {named}"}),
+                strategy=last_steps.judged_before(config.strategy, "strategy").model_copy(
+                    update={"label": f"{label}, {named}"}
+                ),
                 evaluation=EvaluationSection(every=0, loss_points=0, part="validation", groups=(), clinical=None),
             )
             listed.append(GridPoint(label, setting, tried))

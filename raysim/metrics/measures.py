@@ -21,6 +21,9 @@ FIGURES = ("n", "events", "auroc", "auprc", "log_loss", "brier", "accuracy", "re
 ERRORS = ("n", "mae", "rmse", "r2", "bias")
 """The figures of a label that is a class, and of a real one."""
 
+RANKS = ("auroc", "auprc")
+"""The figures that depend on the order of a hospital's scores alone."""
+
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 

@@ -8,11 +8,17 @@ from collections.abc import Mapping
 import pandas as pd
 
 from raysim.report.tables import yardsticks
+from raysim.strategies.shared.personalization import RECALIBRATED
 
 Key = tuple[str, str]
 """A strategy's label and the model that it serves."""
 
-MODELS = {"global": "global model", "cluster": "cluster models", "personal": "hospitals' own models"}
+MODELS = {
+    "global": "global model",
+    "cluster": "cluster models",
+    "personal": "hospitals' own models",
+    RECALIBRATED: "recalibrated",
+}
 
 
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core.streams import stream
+from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.statistics.differences.paired import Limits, Paired, paired
 from raysim.statistics.differences.worst_decile import worst_decile_difference
+from raysim.statistics.discrimination.sketches import patient_part
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]
@@ -23,6 +26,26 @@ MANY_HOSPITALS = 30
 
 FRONT_DRAWS = 1000
 """Draws of hospitals for each pair of strategies: the non-dominated set needs all pairs."""
+
+
+class Sketched(NamedTuple):
+    """What hospitals, by their names, send of one model for its covariance with others: ``sums [H, B]``."""
+
+    hospitals: tuple[str, ...]
+    sums: NDArray[np.float32]
+
+
+Sent = Mapping[tuple[str, str, int], Sketched]
+"""By strategy, model served and seed."""
+
+
+def sent(results: Sequence[Result]) -> Sent:
+    """What the hospitals of finished runs have sent."""
+    return {
+        (result.label, model, result.seed): Sketched(result.federation.hospitals, sums)
+        for result in results
+        for model, sums in result.outcome.sketches.items()
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +62,16 @@ class Panel:
     """Test rows, ``[K, S, H]``."""
     present: NDArray[np.bool_]
     """Whether the table has the model, seed and hospital at all, ``[K, S, H]``."""
+    sketches: Mapping[tuple[int, int], NDArray[np.float32]]
+    """What hospitals sent of a model in a seed, ``[H, B]`` by the indices along ``K`` and ``S``, where it is known."""
 
     @staticmethod
-    def of(hospitals: pd.DataFrame) -> Panel:
+    def of(hospitals: pd.DataFrame, sent: Sent | None = None) -> Panel:
         """The panel of a table as in :mod:`raysim.report.tables`. Raises ``ValueError`` for a hospital that occurs
         twice.
 
-        Without a column ``model`` all are global ones, without ``seed`` all of one seed.
+        Without a column ``model`` all are global ones, without ``seed`` all of one seed. ``sent`` is what
+        :func:`sent` gives: without it, as for a real label, the variance of patients alone is not known.
         """
         kind, count = reporting(hospitals), len(hospitals)
         models = hospitals["model"] if "model" in hospitals else np.full(count, "global", dtype=object)
@@ -63,7 +89,14 @@ class Panel:
         figure[model, seed, hospital] = np.where(np.isfinite(values), values, np.nan)
         rows[model, seed, hospital] = hospitals["n_test"].to_numpy(float)
         place = {(str(strategy), str(served)): k for k, (strategy, served) in enumerate(keys)}
-        return Panel(kind, place, figure, rows, present)
+        order = {str(name): h for h, name in enumerate(names)}
+        at = {int(each): s for s, each in enumerate(all_seeds)}
+        sketches = {
+            (place[strategy, model], at[of_seed]): _in_order(each, order)
+            for (strategy, model, of_seed), each in (sent or {}).items()
+            if (strategy, model) in place and of_seed in at
+        }
+        return Panel(kind, place, figure, rows, present, sketches)
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
         """The figures of two models and the test rows, ``[S, H]`` each, for seeds and hospitals that both have."""
@@ -78,13 +111,34 @@ class Panel:
         return ours, theirs, rows
 
     def difference(self, first: Key, second: Key) -> Paired:
-        """The difference ``first - second`` of the headline figure; over no hospital where none defines both."""
-        return paired(*self.sides(first, second))
+        """The difference ``first - second`` of the headline figure; over no hospital where none defines both.
+
+        Its variance of patients alone is NaN where a seed lacks what hospitals send for it.
+        """
+        ours, theirs, rows = self.sides(first, second)
+        counted = np.where(np.isfinite(ours - theirs), rows, 0.0)
+        return paired(ours, theirs, rows, patients=self._patients(first, second, counted))
+
+    def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
+        """The patients' part of the difference at the hospitals and seeds of :meth:`sides`, which count as ``rows``.
+
+        Without a ``second`` model it is that of the first one's figure itself.
+        """
+        if not rows.size:
+            return None
+        one, other = self.place[first], self.place[first if second is None else second]
+        both = self.present[one] & self.present[other]
+        seeds, hospitals = np.flatnonzero(both.any(axis=1)).tolist(), np.flatnonzero(both.any(axis=0))
+        if any((k, s) not in self.sketches for k in (one, other) for s in seeds):
+            return None
+        ours, theirs = ([self.sketches[k, s][hospitals] for s in seeds] for k in (one, other))
+        return patient_part(ours, np.zeros_like(theirs) if second is None else theirs, rows)
 
     def level(self, key: Key) -> Paired:
         """The mean headline figure of a model, as its difference from 0."""
         figures, _, rows = self.sides(key, key)
-        return paired(figures, np.zeros_like(figures), rows)
+        counted = np.where(np.isfinite(figures), rows, 0.0)
+        return paired(figures, np.zeros_like(figures), rows, patients=self._patients(key, None, counted))
 
     def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
         """The interval of the difference ``first - second`` of two models' worst decile.
@@ -96,3 +150,12 @@ class Panel:
             return Limits(float("nan"), float("nan"))
         rng = stream(0, f"front/{first}/{second}")
         return worst_decile_difference(*sides, rng, larger=self.kind.larger, draws=FRONT_DRAWS, level=level)
+
+
+def _in_order(sketched: Sketched, order: Mapping[str, int]) -> NDArray[np.float32]:
+    """The sums of the hospitals in ``order`` of their names; NaN for one that sent none."""
+    sums = np.full((len(order), sketched.sums.shape[1]), np.nan, dtype=np.float32)
+    known = [(order[name], h) for h, name in enumerate(sketched.hospitals) if name in order]
+    to, of = np.array(known, dtype=np.int64).reshape(-1, 2).T
+    sums[to] = sketched.sums[of]
+    return sums

@@ -9,7 +9,8 @@ is shown for orientation and never recommended. Rows come out in the order in wh
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,10 @@ from raysim.core import csv_files
 from raysim.core.streams import stream
 from raysim.metrics.equity import paired_difference, pareto_front
 from raysim.metrics.labels import CLASSIFICATION, reporting
-from raysim.report.panel import MANY_HOSPITALS, Panel
-from raysim.statistics.differences.paired import FEW_HOSPITALS, paired
+from raysim.report.panel import MANY_HOSPITALS, Panel, Sent
+from raysim.statistics.differences.paired import FEW_HOSPITALS
 from raysim.statistics.differences.worst_decile import worst_decile_difference
+from raysim.strategies.shared.personalization import RECALIBRATED
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "hospital", "attribute", "group")
@@ -79,7 +81,12 @@ def few(table: pd.DataFrame) -> bool:
 
 
 def differences(
-    per_seed: pd.DataFrame, baseline: str, hospitals: pd.DataFrame | None = None, seed: int = 0
+    per_seed: pd.DataFrame,
+    baseline: str,
+    hospitals: pd.DataFrame | None = None,
+    seed: int = 0,
+    *,
+    sent: Sent | None = None,
 ) -> pd.DataFrame:
     """Every strategy and model minus the baseline: ``strategy, model, figure, mean, std, pairs, low, high``.
 
@@ -88,7 +95,8 @@ def differences(
     and figures give too; ``low`` and ``high`` are then a 95 % interval: of that mean for hospitals like these, of the
     worst decile that of :func:`raysim.statistics.differences.worst_decile.worst_decile_difference`, from
     :data:`raysim.report.panel.MANY_HOSPITALS` on. Else they are NaN. Each interval holds by itself; those of the answer
-    hold jointly. The baseline is that strategy's ``global`` model or, without one, its first. No rows when the baseline
+    hold jointly. ``sent`` is what hospitals sent of the models (:func:`raysim.report.panel.sent`), for the variance of
+    patients. The baseline is that strategy's ``global`` model or, without one, its first. No rows when the baseline
     was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
@@ -98,24 +106,24 @@ def differences(
     if against is None:
         return pd.DataFrame(rows, columns=names)
     base = _of(figures, *against).set_index("seed")
-    panel = None if hospitals is None else Panel.of(hospitals)
+    panel = None if hospitals is None else Panel.of(hospitals, sent)
     for (strategy, model), group in figures.groupby(KEYS, sort=False):
         if (strategy, model) == against:
             continue
-        sides = None if panel is None else panel.sides((str(strategy), str(model)), against)
-        difference = None if sides is None else paired(*sides)
+        key = str(strategy), str(model)
+        difference = None if panel is None else panel.difference(key, against)
         by_seed = group.set_index("seed")
         seeds = by_seed.index.intersection(base.index)
         for figure in figures_in(per_seed):
             of_seeds = paired_difference(by_seed.loc[seeds, figure], base.loc[seeds, figure])
             mean, low, high = of_seeds.mean, float("nan"), float("nan")
-            if sides is not None and difference is not None and figure in kind.intervals:
+            if panel is not None and difference is not None and figure in kind.intervals:
                 if figure == kind.headline and difference.hospitals:
                     mean, (low, high) = difference.difference, difference.population()
                 elif difference.hospitals >= MANY_HOSPITALS:
                     # A stream for each row and figure: adding a strategy does not move another's interval.
                     rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
-                    low, high = worst_decile_difference(*sides, rng, larger=kind.larger)
+                    low, high = worst_decile_difference(*panel.sides(key, against), rng, larger=kind.larger)
             rows.append((strategy, model, figure, mean, of_seeds.std, of_seeds.pairs, low, high))
     return pd.DataFrame(rows, columns=names)
 
@@ -155,6 +163,18 @@ def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
     if not models:
         return None
     return baseline, "global" if "global" in models else str(models[0])
+
+
+def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+    """The model that each recalibrated one among ``keys`` (strategy and model, as served) was made of.
+
+    Both order the patients of a hospital alike, so that they have the same AUROC there; only their risks differ.
+    """
+    of = {}
+    for before, key in pairwise(keys):
+        if key[1] == RECALIBRATED and key[0] == before[0]:
+            of[key] = before
+    return of
 
 
 def labels(table: pd.DataFrame) -> list[str]:

@@ -28,7 +28,7 @@ from raysim.data.fitted import Preprocessing
 from raysim.metrics.predictions import predictions
 from raysim.serving import prepare
 from raysim.serving.predictor import Predictor
-from raysim.storage.served import PREPROCESSING
+from raysim.storage.served import PREPROCESSING, Shift
 from raysim.training.base import Exportable
 
 Format = Literal["torch", "onnx"]
@@ -44,15 +44,19 @@ TOLERANCE = 1e-5
 class Scores(nn.Module):
     """Features ``[n, F]``, float32, to probabilities: ``[n]`` of the event, ``[n, C]``; or predictions ``[n]``."""
 
-    def __init__(self, module: nn.Module, classes: int, precision: torch.dtype) -> None:
+    def __init__(self, module: nn.Module, classes: int, precision: torch.dtype, shift: Shift | None = None) -> None:
+        """``shift`` recalibrates the module's outputs, the logits of two classes; None: they stay."""
         super().__init__()
         self.module, self._classes, self._precision = module, classes, precision
+        self._shift = None if shift is None else (shift.intercept, shift.slope)
 
     def forward(self, features: Tensor) -> Tensor:
         """See the class."""
         z: Tensor = self.module(features.to(self._precision))
         if not self._classes:
             return z
+        if self._shift is not None:
+            z = self._shift[0] + self._shift[1] * z
         return torch.sigmoid(z) if self._classes == 2 else torch.softmax(z, dim=1)
 
 
@@ -90,12 +94,12 @@ def export(predictor: Predictor, folder: Path, form: Format, hospital: str | Non
 def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
     """The model with the vector of ``owner`` as a program. Raises ``ConfigError`` where it cannot be made one."""
     model, fitted = predictor.model, predictor.preprocessing
-    theta = predictor.served.vectors[owner]
+    theta, shift = predictor.served.of(owner)
     if not isinstance(model, Exportable):
         raise ConfigError(
             f"model: {type(model).__name__} says nothing on how it becomes a torch module; give it a method as_module"
         )
-    scores = Scores(model.as_module(theta), len(fitted.classes), getattr(torch, str(theta.dtype))).eval()
+    scores = Scores(model.as_module(theta), len(fitted.classes), getattr(torch, str(theta.dtype)), shift).eval()
     rng = np.random.default_rng(0)
     X = rng.normal(size=(TRIED, len(fitted.features))).astype(np.float32)
     try:
@@ -108,7 +112,8 @@ def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
         raise ConfigError(
             f"model: {type(model).__name__} cannot be exported ({type(error).__name__}: {reason}); use raysim predict"
         ) from None
-    columns = predictions(model.logits(theta, X), fitted.classes)
+    logits = model.logits(theta, X)
+    columns = predictions(logits if shift is None else shift.applied(logits), fitted.classes)
     outputs = [columns[name] for name in output_names(fitted)]
     expected = outputs[0] if len(outputs) == 1 else np.column_stack(outputs)
     if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):

@@ -106,7 +106,8 @@ class Predictor:
         else:
             # The one that a model served has for all; without a choice of one, what is everybody's.
             alike = set(theirs.values())
-            owners = self.served.others if model is None or alike == {self.served.others} else None
+            others = self.served.elsewhere(served)
+            owners = others if model is None or alike == {others} else None
         if owners is None:
             raise ConfigError(
                 f"--hospital: the {served} model is not one for all hospitals; name one of {some(list(theirs))}"
@@ -144,7 +145,7 @@ class Predictor:
             else:
                 owners[rows] = np.array(theirs, dtype=object)[self._groups(X[rows], observed[rows], name)]
         if strangers:
-            by = self.served.others
+            by = self.served.elsewhere(served)
             verb = "is" if n == 1 else "are"
             _log.warning(
                 f"{FIELD}: {counted(n, 'row')} of hospitals that the run did not know ({some(strangers)}) {verb} "
@@ -155,15 +156,20 @@ class Predictor:
     def _scored(self, X: NDArray[np.float32], owners: NDArray[Any]) -> NDArray[Any]:
         """The outputs ``[n]`` or ``[n, C]`` of rows ``X [n, F]``, each by the vector of its owner."""
         like = self.model.logits(next(iter(self.served.vectors.values())), X[:1])
-        outputs = np.empty_like(like, shape=(len(X), *like.shape[1:]))
-        for owner in dict.fromkeys(owners.tolist()):
+        each = dict.fromkeys(owners.tolist())
+        # Shifts are in double precision, as they were when the run measured them.
+        kind = np.float64 if any(owner in self.served.shifts for owner in each) else like.dtype
+        outputs = np.empty((len(X), *like.shape[1:]), kind)
+        for owner in each:
+            theta, shift = self.served.of(owner)
             rows = np.flatnonzero(owners == owner)
             for at in slices(len(rows)):
-                outputs[rows[at]] = self.model.logits(self.served.vectors[owner], X[rows[at]])
+                scores = self.model.logits(theta, X[rows[at]])
+                outputs[rows[at]] = scores if shift is None else shift.applied(scores)
         return outputs
 
     def _owners(self, hospital: str, served: str) -> Owners:
-        theirs = self.served.owners[served].get(hospital, self.served.others)
+        theirs = self.served.owners[served].get(hospital, self.served.elsewhere(served))
         if theirs is None:
             names = list(self.served.owners[served])
             raise DataError(
@@ -183,7 +189,7 @@ class Predictor:
     def _nobodys(self, served: str, n: int) -> NDArray[Any]:
         """No hospital for each row ``[n]``. Raises ``DataError`` where it decides which model scores a row."""
         owners: Sequence[Owners] = list(set(self.served.owners[served].values()))
-        if len(owners) > 1 or self.served.others != owners[0]:
+        if len(owners) > 1 or self.served.elsewhere(served) != owners[0]:
             raise DataError(
                 f"{FIELD}: no column '{self.preprocessing.hospital}' names the hospital of each row; add it, or say "
                 "whose rows they are (--hospital)"

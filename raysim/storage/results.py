@@ -32,6 +32,9 @@ SPLIT = "split.csv"
 PREDICTIONS = "predictions.csv"
 """The outputs of every model served for every row, where ``evaluation.predictions`` asks for them."""
 
+RECALIBRATION = "recalibration.csv"
+"""Each hospital's shift, where hospitals recalibrate after the last round."""
+
 LONGEST_PART = 255
 """The most bytes of the name of a file or folder, on all usual file systems."""
 
@@ -77,7 +80,13 @@ def write_run(
 
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables
-    from raysim.storage.run_tables import egress_table, hospitals_table, predictions_table, rounds_table
+    from raysim.storage.run_tables import (
+        egress_table,
+        hospitals_table,
+        predictions_table,
+        recalibration_table,
+        rounds_table,
+    )
 
     write_config(out, frozen, federation)
     out.csv("rounds.csv", rounds_table(outcome.rounds))
@@ -91,6 +100,8 @@ def write_run(
         out.csv(attack_tables.ATTACK, attack_tables.table(federation, outcome, outcome.attack))
     for name, table in clinical_tables.tables(federation, outcome, evaluation.clinical).items():
         out.csv(name, table)
+    if outcome.recalibrated is not None:
+        out.csv(RECALIBRATION, recalibration_table(federation, outcome.recalibrated))
     if outcome.predictions:
         out.rows(PREDICTIONS, predictions_table(federation, outcome))
     models = served.served(federation, outcome, precision)

@@ -11,7 +11,7 @@ import numpy as np
 
 from raysim.data.federation import PARTS, Federation
 from raysim.data.raw_columns import slices
-from raysim.engine.job import Outcome, Round
+from raysim.engine.job import Outcome, Recalibrated, Round
 from raysim.metrics.predictions import predictions
 from raysim.statistics.discrimination.auroc import delong_of_sums
 from raysim.statistics.discrimination.common_curve import common_curve
@@ -75,6 +75,22 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
         }
         tables.append(pd.DataFrame(head | columns | intervals | {"n_total": stays}))
     return pd.concat(tables, ignore_index=True)
+
+
+def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> pd.DataFrame:
+    """A row a hospital: the labelled rows that it spent and their events, its shift, and why it has none, if so."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "hospital": federation.hospitals,
+            "validation_rows": recalibrated.rows,
+            "validation_events": recalibrated.events,
+            "intercept": recalibrated.shifts.intercept,
+            "slope": recalibrated.shifts.slope,
+            "reason": recalibrated.shifts.reason,
+        }
+    )
 
 
 def split_table(federation: Federation) -> pd.DataFrame:

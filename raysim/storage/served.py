@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,11 @@ from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome
+from raysim.engine.job import Outcome, Recalibrated
 from raysim.engine.messages import MODEL
 from raysim.engine.visits.starts import parameters
 from raysim.strategies.base import OWN, Division, Strategy
+from raysim.strategies.shared.personalization import RECALIBRATED
 from raysim.training.base import Layout
 
 if TYPE_CHECKING:
@@ -42,6 +43,22 @@ DIVISION = "division"
 Owners = str | tuple[str, ...]
 """The owner whose vector serves a hospital's rows, or the owners for each group of its rows."""
 
+ELSEWHERE = f"{RECALIBRATED} for other hospitals"
+"""The owner of the recalibration that hospitals have which the run did not know."""
+
+
+class Shift(NamedTuple):
+    """An owner without a vector of its own: its outputs are ``intercept + slope * those of`` another."""
+
+    of: str
+    intercept: float
+    slope: float
+
+    def applied(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
+        """The shifted ``outputs [n]``, in double precision."""
+        shifted: NDArray[np.float64] = self.intercept + self.slope * outputs.astype(np.float64)
+        return shifted
+
 
 @dataclass(frozen=True, eq=False)
 class Served:
@@ -55,6 +72,20 @@ class Served:
     """The owner for hospitals that the run did not know; None where no vector serves all hospitals."""
     division: Division | None = None
     """Cuts rows into groups; None where models serve whole hospitals."""
+    shifts: Mapping[str, Shift] = field(default_factory=dict)
+    """The owners that recalibrate the vector of another."""
+
+    def of(self, owner: str) -> tuple[NDArray[Any], Shift | None]:
+        """The vector of an ``owner``, and how its outputs are shifted; None: not at all."""
+        shift = self.shifts.get(owner)
+        return self.vectors[owner if shift is None else shift.of], shift
+
+    def elsewhere(self, model: str) -> Owners | None:
+        """The owner for hospitals that the run did not know, of rows that a ``model`` served is asked to score."""
+        if self.others is None or model == RECALIBRATED:
+            return self.others
+        plain = tuple(self.shifts[owner].of if owner in self.shifts else owner for owner in _each(self.others))
+        return plain[0] if isinstance(self.others, str) else plain
 
     @property
     def headline(self) -> str:
@@ -70,6 +101,8 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
     vectors = {names[row]: bank.bank[row] for row in _stored_rows(outcome)}
     owners: dict[str, dict[str, Owners]] = {}
     for model, rows in reversed(outcome.serve.items()):
+        if model == RECALIBRATED:
+            continue
         theirs: dict[str, Owners] = {}
         for hospital, name in enumerate(federation.hospitals):
             owning = []
@@ -84,8 +117,39 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
                 owning.append(owner)
             theirs[name] = owning[0] if rows.ndim == 1 else tuple(owning)
         owners[model] = theirs
-    ordered = {model: owners[model] for model in outcome.serve}
-    return Served(vectors, ordered, _others(outcome, ordered), outcome.division)
+    ordered = {model: owners[model] for model in outcome.serve if model in owners}
+    plain = Served(vectors, ordered, _others(outcome, ordered), outcome.division)
+    return plain if outcome.recalibrated is None else _shifted(plain, outcome.recalibrated)
+
+
+def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
+    """The models of ``plain`` with the recalibrated one.
+
+    Other hospitals get the mean shift where it is that of the model which would serve them, and else none.
+    """
+    shifts: dict[str, Shift] = {}
+
+    def shifted(owners: Owners, whose: str, a: float, b: float) -> Owners:
+        """New owners whose outputs are shifted ones of ``owners``."""
+        names = []
+        for k, owner in enumerate(_each(owners)):
+            names.append(whose if isinstance(owners, str) else f"{whose}/{k}")
+            shifts[names[-1]] = Shift(owner, a, b)
+        return names[0] if isinstance(owners, str) else tuple(names)
+
+    values = zip(recalibrated.shifts.intercept.tolist(), recalibrated.shifts.slope.tolist(), strict=True)
+    theirs = {
+        hospital: shifted(owners, f"{RECALIBRATED}/{hospital}", a, b)
+        for (hospital, owners), (a, b) in zip(plain.owners[recalibrated.of].items(), values, strict=True)
+    }
+    others = plain.others
+    if (
+        others is not None
+        and recalibrated.prior is not None
+        and set(plain.owners[recalibrated.of].values()) == {others}
+    ):
+        others = shifted(others, ELSEWHERE, recalibrated.prior.mean, 1.0)
+    return dataclasses.replace(plain, owners={**plain.owners, RECALIBRATED: theirs}, others=others, shifts=shifts)
 
 
 def _names(outcome: Outcome) -> dict[int, str]:
@@ -131,6 +195,7 @@ def to_store(served: Served, layout: Layout) -> tuple[dict[str, NDArray[Any]], d
         "models": {model: _written(theirs) for model, theirs in served.owners.items()},
         "other_hospitals": served.others,
         "division": _packed(served.division, arrays),
+        **({"shifts": {owner: list(shift) for owner, shift in served.shifts.items()}} if served.shifts else {}),
     }
     return named_tensors(served.vectors, layout) | arrays, tree
 
@@ -161,16 +226,19 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
         owners = {model: _by_hospital(written, tree["hospitals"]) for model, written in tree["models"].items()}
         others = None if tree["other_hospitals"] is None else _owners(tree["other_hospitals"])
         named = {owner for theirs in owners.values() for each in theirs.values() for owner in _each(each)}
+        shifts = {owner: _shift(*written) for owner, written in tree.get("shifts", {}).items()}
+        whole = (named | set(_each(others or ()))) - shifts.keys() | {shift.of for shift in shifts.values()}
         vectors = {
             owner: np.concatenate([tensors[f"{owner}/{name}"].ravel() for name in layout.names])
-            for owner in sorted(named | set(_each(others or ())))
+            for owner in sorted(whole)
         }
         for owner, theta in vectors.items():
             if theta.dtype.kind != "f" or theta.shape != (layout.size,):
                 has = f"{theta.size} numbers of type {theta.dtype}"
                 raise ValueError(f"'{owner}' has {has}, and the model {layout.size}")
         division = tree["division"]
-        return Served(vectors, owners, others, None if division is None else _unpacked(division, tensors, strategy()))
+        cut = None if division is None else _unpacked(division, tensors, strategy())
+        return Served(vectors, owners, others, cut, shifts)
     except OSError as error:
         raise ConfigError(
             f"{folder}: no models to score with ({error.strerror or error}); name the folder of a finished run"
@@ -226,6 +294,13 @@ def _by_hospital(written: Any, hospitals: Iterable[str]) -> dict[str, Owners]:
 
 def _owners(written: str | list[str]) -> Owners:
     return written if isinstance(written, str) else tuple(written)
+
+
+def _shift(of: Any, intercept: Any, slope: Any) -> Shift:
+    shift = Shift(str(of), float(intercept), float(slope))
+    if not (np.isfinite(shift.intercept) and 0 < shift.slope < np.inf):
+        raise ValueError(f"a shift of '{shift.of}' is {shift.intercept} and {shift.slope}")
+    return shift
 
 
 def _each(owners: Owners) -> Iterable[str]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from raysim.strategies.base import MIXTURE, OWN, FederationView, Floats, Ids, LocalProblem, Question, State, Strategy
 from raysim.traffic.ledger import (
     LOSS_SCALARS,
+    RECALIBRATION,
     SCALAR_BYTES,
     VALIDATION,
     Bytes,
@@ -105,6 +106,16 @@ class Traffic:
         self.down += down
         if self._round == 0:
             self.setup_down = self.down
+
+    def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
+        """Hospitals ``ids [h]`` have ``sent`` so many scalars ``[h]`` after a ``round`` and ``received`` each as many.
+
+        Returns the bytes of all.
+        """
+        down, up = len(ids) * received * SCALAR_BYTES, self.ledger.add(round, RECALIBRATION, ids, sent)
+        if round == 0:
+            self.setup_down += down
+        return Bytes(down, up)
 
     def checked(
         self, ids: Ids, serve: Mapping[str, Ids], shared: bool, state: State

@@ -23,6 +23,9 @@ from which calibration and figures at thresholds follow."""
 VALIDATION = "validation_loss"
 """The kind of the losses on validation rows by which a run ends early."""
 
+RECALIBRATION = "recalibration"
+"""The kind of the histograms of validation rows from which the server finds what recalibrations are shrunk to."""
+
 LOSS_SCALARS = 4
 """Scalars of the loss of a model: a sum as float64 and a number of rows as int64, 4 bytes each scalar."""
 

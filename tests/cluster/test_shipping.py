@@ -64,6 +64,19 @@ def test_a_part_has_its_hospitals_rows_under_the_same_ids(federate: MakeFederati
                 assert rows.shape == (0, 3)
 
 
+def test_a_part_s_patients_keep_the_numbers_that_they_have_in_the_whole(federate: MakeFederation):
+    federation = federate(SIZES)
+    for people in (None, np.arange(len(federation.y)) // 2):
+        if people is not None:
+            np.save(federation.folder / "people.npy", people)
+        whole = Federation.open(federation.folder)
+        part = part_of(whole, np.array([1, 4]))
+        for hospital in (1, 4):
+            for name in PARTS:
+                expected = whole.identities[whole.rows(hospital, name)]
+                np.testing.assert_array_equal(part.identities[part.rows(hospital, name)], expected)
+
+
 def test_a_part_to_train_on_everybody_has_nobody_elses_test_rows(federate: MakeFederation):
     federation = federate(SIZES)
     part = part_of(federation, np.array([1]), training_of_all=True)

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from raysim.core.streams import quick_stream, stream
+from raysim.core.streams import normals, quick_stream, stream
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,29 @@ def test_every_part_of_a_key_makes_a_stream_of_its_own():
 def test_what_does_not_fit_64_bits_is_refused():
     with pytest.raises(struct.error):
         stream(2**63, "a")
+
+
+def test_keyed_normals_are_those_of_every_version_and_of_their_key_alone():
+    keys = np.array([[3, 0], [3, 1], [-4, 2**40], [0, 3]])
+    drawn = normals(1, "sketches", keys, 6)
+    assert drawn.dtype == np.float32
+    assert drawn[2] == pytest.approx([2.0485551, -0.4062764, -0.6587452, 1.2639874, -0.6981375, 0.5213977], abs=1e-5)
+    np.testing.assert_array_equal(normals(1, "sketches", keys[2:3], 6), drawn[2:3])
+    others = [drawn, normals(2, "sketches", keys, 6), normals(1, "others", keys, 6)]
+    assert len(np.unique(np.concatenate(others).round(4))) == 72
+    assert normals(1, "sketches", keys[:0], 6).shape == (0, 6)
+
+
+def test_keyed_normals_are_normal_and_independent():
+    grid = np.array(list(itertools.product(range(40), range(50))))
+    drawn = normals(0, "test", grid, 100).astype(float)
+    # 200,000 numbers: mean, variance, skewness and kurtosis have errors of .0022, .0032, .0055 and .011.
+    moments = [np.mean(drawn**power) for power in (1, 2, 3, 4)]
+    assert moments == pytest.approx([0, 1, 0, 3], abs=0.035)
+    assert np.mean(np.abs(drawn) > 1.959964) == pytest.approx(0.05, abs=0.002)
+    products = drawn @ drawn.T / 100
+    off = products[~np.eye(len(drawn), dtype=bool)]
+    assert np.mean(off) == pytest.approx(0, abs=0.002)
+    assert np.std(off) == pytest.approx(0.1, abs=0.001), "products of two keys' 100 numbers"
+    columns = np.corrcoef(drawn.T)[~np.eye(100, dtype=bool)]
+    assert np.std(columns) == pytest.approx(2000**-0.5, abs=0.001)

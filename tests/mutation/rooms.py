@@ -156,6 +156,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/levels.py": ("statistics/test_intervals", "statistics/test_spread", "statistics/test_paired"),
     "raysim/statistics/discrimination/patients.py": ("statistics/test_paired",),
     "raysim/statistics/meta_analysis/shrinkage.py": ("statistics/test_between_hospitals",),
+    "raysim/statistics/clinical/by_hospital.py": ("statistics/test_by_hospital",),
     "raysim/statistics/clinical/*": ("statistics/test_clinical", "statistics/test_calibration"),
     "raysim/statistics/chance/dispersion.py": FLOORS,
     "raysim/statistics/chance/drawn.py": FLOORS,
@@ -163,6 +164,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/chance/floor_figures.py": FLOORS,
     "raysim/statistics/chance/noise_floor.py": FLOORS,
     "raysim/statistics/differences/paired.py": ("statistics/test_paired", "statistics/test_simultaneous"),
+    "raysim/statistics/differences/harm.py": ("statistics/test_harm",),
+    "raysim/statistics/several.py": ("statistics/test_several",),
     "raysim/statistics/chance/ranks.py": FLOORS,
     "raysim/statistics/*": (
         "statistics/test_mean_interval",

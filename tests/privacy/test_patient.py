@@ -324,6 +324,17 @@ def test_a_source_that_knows_patients_keeps_them(tmp_path: Path):
         assert len(np.unique(people[built.people == person])) == 1
     by_row = build(source, Split(by="row"), seed=0)
     assert len(np.unique(by_row.people)) == 20
+    unknown = source.model_copy(update={"group": None})
+    for each, known in (
+        (built, True),
+        (build(source, Split(), seed=1), True),
+        (build(unknown, Split(), seed=1), False),
+    ):
+        # The same number for the same patient, or row, however rows are divided.
+        expected = built.people[np.argsort(built.source_rows)][each.source_rows] if known else each.source_rows
+        np.testing.assert_array_equal(each.identities, expected)
+    (by_row.folder / "people.npy").unlink()
+    np.testing.assert_array_equal(Federation.open(by_row.folder).identities, by_row.source_rows)
 
 
 class Perceptron(nn.Module):

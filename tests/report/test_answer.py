@@ -83,6 +83,26 @@ def test_equal_models_are_one_entry():
     assert alone.lead.startswith("All ways of federating have the same AUROC at every hospital")
 
 
+def test_a_recalibrated_model_stands_for_the_one_that_it_was_made_of():
+    plain = frames({"fedavg": 0.80, "chip": 0.84, "local": 0.7}, aside=("local",))
+
+    def both(table: pd.DataFrame) -> pd.DataFrame:
+        each = [group for _, group in table.groupby("strategy", sort=False)]
+        return pd.concat([half for of in each for half in (of, of.assign(model="recalibrated"))], ignore_index=True)
+
+    per_seed, hospitals = map(both, plain)
+    one, other = evidence(*plain, "fedavg"), evidence(per_seed, hospitals, "fedavg")
+    assert [entry.key for entry in other.entries] == [("fedavg", "recalibrated"), ("chip", "recalibrated")]
+    assert [entry.key for entry in other.references] == [("local", "recalibrated")]
+    assert other.made_of["chip", "recalibrated"] == ("chip", "global")
+    # The same pairs, tested the same way: recalibration adds none and widens nothing.
+    assert other.differences.keys() == one.differences.keys()
+    assert other.intervals == one.intervals
+    assert (other.best, other.base) == (one.best, one.base)
+    assert not any("count as one" in reason for reason in answer(per_seed, hospitals, "fedavg").reasons)
+    assert one.made_of == {}
+
+
 def test_a_reference_is_never_recommended_and_may_be_beaten():
     means = {"fedavg": 0.80, "chip": 0.83, "local": 0.7, "centralized": 0.86}
     said = answer(*frames(means, aside=("local", "centralized")), "fedavg")

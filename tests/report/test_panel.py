@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
-from raysim.report.panel import Panel
+from raysim.report.panel import Panel, Sketched
 
 
 def table() -> pd.DataFrame:
@@ -46,3 +46,41 @@ def test_a_hospital_that_is_there_twice_is_refused():
     twice = pd.concat([table(), table().iloc[:1]])
     with pytest.raises(ValueError, match="two rows of one hospital"):
         Panel.of(twice)
+
+
+def test_the_variance_of_patients_is_of_what_the_same_hospitals_and_seeds_sent():
+    """Hospitals lie in another order in the run than in the table; what is undefined there adds nothing."""
+    rng = np.random.default_rng(0)
+    sums = {(k, seed): rng.normal(size=(3, 100)).astype(np.float32) for k in "ab" for seed in (1, 2)}
+    sums["a", 2][1] = np.nan
+    order = ("y", "x", "z")
+    sent = {(k, "global", seed): Sketched(order, each) for (k, seed), each in sums.items()}
+    panel = Panel.of(table(), sent | {("other", "global", 1): Sketched(order, sums["a", 1])})
+    ours, theirs, _ = panel.sides(("a", "global"), ("b", "global"))
+    assert np.isfinite(ours - theirs).tolist() == [[True, False], [False, False]], "seed 1 at hospital x alone counts"
+    at = order.index("x")
+    by_hand = np.mean(np.square(sums["a", 1][at].astype(float) - sums["b", 1][at]))
+    pair = panel.difference(("a", "global"), ("b", "global"))
+    assert pair.patient_variance == pytest.approx(by_hand)
+    turned = panel.difference(("b", "global"), ("a", "global"))
+    assert turned.patient_variance == pytest.approx(pair.patient_variance)
+    assert panel.difference(("b", "global"), ("b", "global")).patient_variance == 0
+
+
+def test_seeds_are_added_up_before_they_are_squared():
+    rng = np.random.default_rng(1)
+    sums = {(k, seed): rng.normal(size=(2, 100)).astype(np.float32) for k in "ab" for seed in (1, 2)}
+    rows = [(k, seed, h, 10 * seed + i, 0.7) for k in "ab" for seed in (1, 2) for i, h in enumerate("xy")]
+    frame = pd.DataFrame(rows, columns=["strategy", "seed", "hospital", "n_test", "auroc"])
+    sent = {(k, "global", seed): Sketched(("x", "y"), each) for (k, seed), each in sums.items()}
+    total = sum((10 * seed + np.array([[0], [1]])) * (sums["a", seed] - sums["b", seed]) for seed in (1, 2))
+    pair = Panel.of(frame, sent).difference(("a", "global"), ("b", "global"))
+    assert pair.patient_variance == pytest.approx(np.square(total).mean(axis=1).sum() / 62**2, rel=1e-5)
+
+
+def test_without_what_one_seed_sent_the_variance_of_patients_is_unknown():
+    sums = np.ones((3, 100), np.float32)
+    sent = {("a", "global", seed): Sketched(("x", "y", "z"), sums) for seed in (1, 2)}
+    sent["b", "global", 1] = sent["a", "global", 1]
+    assert np.isnan(Panel.of(table(), sent).difference(("a", "global"), ("b", "global")).patient_variance)
+    assert np.isnan(Panel.of(table()).difference(("a", "global"), ("b", "global")).patient_variance)

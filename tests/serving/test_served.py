@@ -19,7 +19,7 @@ from raysim.serving.predictor import Predictor
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import write_run
 from raysim.storage.run_tables import predictions_table, split_pieces, split_table
-from raysim.storage.served import coefficients, read_served, served
+from raysim.storage.served import ELSEWHERE, coefficients, read_served, served
 from raysim.strategies.base import OWN, Strategy
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -27,6 +27,7 @@ from raysim.strategies.personal.ditto import Ditto
 from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import Uniform
+from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Recalibration
 from tests.conftest import MLP, fitting, job_of, play, run, with_patients
 
 STRATEGIES = sorted(registry.entries("strategies"))
@@ -67,6 +68,56 @@ def test_every_row_of_the_tables_comes_out_again_from_the_files(name, precision,
         np.testing.assert_allclose(outputs, outcome.predictions[model], atol=tolerance, rtol=tolerance)
         figures = federation.task.measure(outputs[tested], federation.y[tested], offsets)
         np.testing.assert_allclose(figures, outcome.figures[model], atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_recalibrated_model_comes_out_again_from_the_files(name, precision, federate, tmp_path):
+    strategy: Strategy = registry.load("strategies", name, "strategy.name")()
+    if hasattr(strategy, "clusters"):
+        strategy = dataclasses.replace(strategy, clusters=3)
+    federation = with_patients(federate(UNEVEN, features=4, validation=[6, 9, 0, 8, 7, 5, 8]))
+    settings = {"selection": Uniform(0.2, 2), "rounds": 2, "precision": precision, "predictions": True}
+    last = LastSteps(recalibration=Recalibration())
+    job = fitting(job_of(federation, strategy, last=last, **settings), federation)
+    outcome = run(federation, job, actors=2)
+    wrote(tmp_path, federation, outcome, precision)
+    predictor = opened(tmp_path, federation, job)
+    homes = np.repeat(np.array(federation.hospitals, object), federation.totals)
+    assert list(predictor.served.owners) == list(outcome.serve)
+    assert predictor.served.headline == RECALIBRATED
+    tolerance = 1e-5 if precision == "float32" else 1e-12
+    for model in outcome.serve:
+        outputs = predictor.outputs(np.asarray(federation.X), np.asarray(federation.observed), homes, model)
+        np.testing.assert_allclose(outputs, outcome.predictions[model], atol=tolerance, rtol=tolerance)
+    table = pd.read_csv(tmp_path / "recalibration.csv")
+    assert outcome.recalibrated is not None
+    np.testing.assert_allclose(table["intercept"], outcome.recalibrated.shifts.intercept, rtol=1e-12)
+    assert table["validation_rows"].tolist() == [6, 9, 0, 8, 7, 5, 8]
+
+
+@pytest.mark.parametrize(("method", "shifted"), [("eb", True), ("intercept", False)])
+def test_an_unknown_hospital_gets_the_mean_shift_of_the_model_that_serves_it(method, shifted, federate, tmp_path):
+    federation = federate(UNEVEN, features=4, validation=[6, 9, 0, 8, 7, 5, 8])
+    job = job_of(federation, FedAvg(), last=LastSteps(recalibration=Recalibration(method)), predictions=True)
+    outcome = run(federation, job, actors=1)
+    wrote(tmp_path, federation, outcome)
+    predictor = opened(tmp_path, federation, job)
+    X, observed = np.asarray(federation.X), np.asarray(federation.observed)
+    new = np.full(len(X), "elsewhere", dtype=object)
+    mean = outcome.recalibrated.prior.mean if shifted else 0.0
+    np.testing.assert_allclose(predictor.outputs(X, observed, new), outcome.predictions["global"] + mean, atol=1e-12)
+    np.testing.assert_array_equal(predictor.outputs(X, observed, new, "global"), outcome.predictions["global"])
+    assert predictor.owner(None) == (ELSEWHERE if shifted else "global")
+    assert predictor.owner("h3") == f"{RECALIBRATED}/h3"
+    assert predictor.owner("h3", "global") == predictor.owner(None, "global") == "global"
+
+
+def test_hospitals_own_models_have_no_mean_shift_for_others(federate):
+    federation = federate(UNEVEN, validation=[6, 9, 0, 8, 7, 5, 8])
+    outcome = play(federation, Ditto(), rounds=1, last=LastSteps(recalibration=Recalibration()))
+    models = served(federation, outcome, "float64")
+    assert models.others == "global", "the shift was fitted to hospitals' own models, and not to this one"
 
 
 def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):

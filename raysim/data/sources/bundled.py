@@ -17,6 +17,7 @@ class Digits(Pooled):
     """scikit-learn's digits: 1,797 images of 8 x 8, 10 classes."""
 
     predicts: ClassVar[str] = "handwritten digit"
+    tabular: ClassVar[bool] = False
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
         from sklearn.datasets import load_digits

@@ -79,6 +79,8 @@ class Pooled(BaseModel):
 
     untouched: ClassVar[bool] = False
     """Whether values must reach the model as they are: ``data.preprocessing`` is then ``none``."""
+    tabular: ClassVar[bool] = True
+    """Whether each column is a quantity of its own, to be checked for leaks; not so in pictures and texts."""
 
     clients: int = Field(100, ge=1)
     """Hospitals that the rows are divided among."""

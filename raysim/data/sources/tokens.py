@@ -33,6 +33,7 @@ class Texts(Homed):
     """A pooled data set of texts, each a row of ``length`` ids below ``vocabulary``."""
 
     untouched: ClassVar[bool] = True
+    tabular: ClassVar[bool] = False
 
     vocabulary: int = Field(10_000, ge=FIRST + 1, le=2**24, description="ids; float32 holds no more than 2^24 exactly")
     length: int = Field(50, ge=1, description="words kept of a text, from its beginning")

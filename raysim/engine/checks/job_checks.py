@@ -6,6 +6,7 @@ from raysim.adversaries.who import TOGETHER
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
+from raysim.engine.last_steps import check_recalibration
 from raysim.engine.measuring.subgroups import grouping
 from raysim.engine.reception.attack_checks import check_attacks
 from raysim.engine.reception.promise_checks import check_privacy
@@ -67,8 +68,8 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
         job.strategy.check(federation.hospitals, federation.sizes("train"))
     except ValueError as error:
         raise ConfigError(f"{where}.{error}{label}") from None
-    layout = job.work.model.bind(federation, "cpu", job.work.precision).layout
-    classes = len(federation.classes)
+    model = job.work.model.bind(federation, "cpu", job.work.precision)
+    layout, classes = model.layout, len(federation.classes)
     class_weights.check(job.work.class_weights, classes)
     training = Training(layout.slices, job.work.optimizer.name, classes, lambda: federation.patients)
     try:
@@ -77,6 +78,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     except ValueError as error:
         raise ConfigError(f"{error}{label}") from None
     check_together(job)
+    check_recalibration(job, federation, model, where)
     trained = int((federation.sizes("train") > 0).sum())
     if job.secure is not None and job.secure.minimum > trained:
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job import Round, told_stays
+from raysim.engine.job import Recalibrated, Round, told_stays
 from raysim.engine.measuring import subgroups
 from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.measuring.recalibrating import Recalibrating, gathered
 from raysim.engine.messages import FigureNoise, PartialResult
 from raysim.metrics.error_counts import ErrorCounts, merged
 from raysim.metrics.measures import pooled_auroc
@@ -25,6 +26,9 @@ from raysim.statistics.discrimination.sketches import SUMS
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import LOSS_SCALARS, MEASURED
+
+if TYPE_CHECKING:
+    from raysim.statistics.clinical.recalibration import Prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,10 @@ class MeasurementRequest:
     """The rows on which losses are asked for."""
     last: bool = False
     """Whether these are the final models, of which more figures are asked for."""
+    counted: str | None = None
+    """The model whose validation rows are counted for the server's own use; None: none."""
+    recalibrating: Recalibrating | None = None
+    """How each hospital recalibrates the models before it measures them; None: not at all."""
 
 
 PAIR_SUMS = 8
@@ -88,6 +96,7 @@ class Evaluation:
         self.losses = TrainingLosses()
         self.pairs, self.sketches = {}, {}
         self.scores, self.validation_scores, self.errors = {}, {}, {}
+        self._counted: str | None = None
         self._bins = 0 if section.clinical is None else section.clinical.bins
         self._federation = federation
         self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
@@ -137,9 +146,10 @@ class Evaluation:
         """What is measured of the models that ``serve`` after a ``round`` in which something is due."""
         return MeasurementRequest(self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve))
 
-    def at_the_end(self, serve: Mapping[str, Ids]) -> MeasurementRequest:
-        """What is measured of the final models."""
-        return MeasurementRequest(self._asked(serve), self._tracked(serve), last=True)
+    def at_the_end(self, serve: Mapping[str, Ids], counted: str | None = None) -> MeasurementRequest:
+        """What is measured of the final models; the server needs the counts of the one that is ``counted``."""
+        self._counted = counted
+        return MeasurementRequest(self._asked(serve), self._tracked(serve), last=True, counted=counted)
 
     def begin(self, partials: Sequence[PartialResult], constant: float) -> None:
         """Enter the losses before training; ``constant`` is the loss of the best constant prediction."""
@@ -201,6 +211,14 @@ class Evaluation:
             outputs[model][ranges(self._bounds[served, 0], self._totals[served])] = stacked
         return outputs
 
+    def counts(self, model: str, partials: Sequence[PartialResult]) -> ScoreCounts:
+        """What hospitals have counted of their validation rows under a ``model``, in the order of ids."""
+        return in_order([partial.validation_scores[model] for partial in partials], self._order)
+
+    def recalibrated(self, of: str, partials: Sequence[PartialResult], prior: Prior | None) -> Recalibrated:
+        """How hospitals have recalibrated the model ``of``, in the order of ids."""
+        return gathered(of, [part.own_shifts for part in partials if part.own_shifts is not None], self._order, prior)
+
     def _evaluated(self, round: int) -> bool:
         return self._every > 0 and round % self._every == 0
 
@@ -241,7 +259,9 @@ class Evaluation:
                 continue
             counts = in_order([each[model] for each in sent], self._order)
             if counts.rows.any():
-                self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), counts.scalars)
+                # What the server itself needs is traffic, and has its own entry.
+                if kept is not self.validation_scores or model != self._counted:
+                    self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), counts.scalars)
                 kept[model] = counts
         if model in self.scores:
             # Only now: it takes a fifth of a second to import.

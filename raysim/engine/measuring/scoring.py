@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -84,6 +85,11 @@ class PartRows:
         offsets, index = np.concatenate([[0], np.cumsum(lengths)]), ranges(starts, lengths)
         small = len(index) * federation.X.shape[1] * federation.X.itemsize <= KEPT_BYTES
         return PartRows(federation, index, offsets, federation.y[index], federation.X[index] if small else None)
+
+    @cached_property
+    def patients(self) -> NDArray[np.int64]:
+        """The patient of each row, the same number in every seed, ``[n]``."""
+        return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Rows ``low`` to ``high`` in pieces: where a piece stands among these rows, and its features."""

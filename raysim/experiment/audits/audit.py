@@ -68,7 +68,7 @@ def audit(
     if not federation.classes:
         raise ConfigError("data: the label is a number; audits are for classes")
     job = experiment.job(config.seed)
-    for line in data_warnings([federation]):
+    for line in data_warnings([federation], config.privacy is not None):
         say(line)
 
     def opened(played: Federation) -> AbstractContextManager[Session]:

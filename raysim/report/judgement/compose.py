@@ -29,7 +29,7 @@ from raysim.report.judgement.facts.which import NONE, ways, which
 from raysim.report.judgement.facts.wording import percent, plain
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import Key
-from raysim.report.panel import Panel
+from raysim.report.panel import Panel, sent
 from raysim.report.tables import read_csv
 from raysim.statistics.clinical.by_hospital import calibration_by_hospital, calibration_over_seeds
 from raysim.statistics.clinical.usefulness import Usefulness, usefulness
@@ -148,7 +148,7 @@ def run_card(
     ``noise`` is None where groups of patients were not tested for this run by itself.
     """
     key = (result.label, list(result.outcome.figures)[-1])
-    level, name = Panel.of(hospitals).level(key), result.title or result.label
+    level, name = Panel.of(hospitals, sent([result])).level(key), result.title or result.label
     data = _data([result], hospitals, asked, key)
     row = Way(name, key, "taken", level.difference)
     return _composed(

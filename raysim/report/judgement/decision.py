@@ -178,7 +178,9 @@ def forest(
     for key, group in differences[differences["figure"] == "worst_decile"].groupby(KEYS, sort=False):
         difference = group.iloc[0]
         model_key = (str(key[0]), str(key[1]))
-        if np.isfinite(difference["low"]) and model_key in names and model_key not in base.members:
+        if model_key in base.members or model_key in shown.made_of.values():
+            continue
+        if np.isfinite(difference["low"]) and model_key in names:
             limits = Limits(difference["low"], difference["high"])
             worst.append((names[model_key], looks[model_key], float(difference["mean"]), limits))
     if worst:

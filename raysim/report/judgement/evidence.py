@@ -4,15 +4,15 @@ Differences are those of the headline figure (AUROC, or MAE) between two models 
 rows, with intervals for hospitals like these, in which patients and training seeds vary too
 (:mod:`raysim.statistics.differences.paired`). Claims come from intervals that hold together for all pairs of strategies
 (:mod:`raysim.statistics.differences.simultaneous`), and never from one training seed. Strategies that ended with
-equal models are one entry. References (``yardstick``) are no federated methods and take no part in the claims; one of
-them, training alone, is compared with every method in a family of its own. Which method is taken is decided in
-:mod:`raysim.report.judgement.choice`.
+equal models are one entry, and a recalibrated model stands for the one that it was made of. References (``yardstick``)
+are no federated methods and take no part in the claims; one of them, training alone, is compared with every method in a
+family of its own. Which method is taken is decided in :mod:`raysim.report.judgement.choice`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.judgement.choice import Choice, choose
-from raysim.report.panel import Key, Panel
-from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels
+from raysim.report.panel import Key, Panel, Sent
+from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, made_of
 from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 from raysim.statistics.levels import ALPHA
@@ -86,6 +86,9 @@ class Evidence:
     over_alone_small: Paired | None
     """The difference of the entry that is taken from training alone at the hospitals with fewer training rows than the
     median; None where :data:`FEWEST_SMALL` of them do not define both."""
+    made_of: Mapping[Key, Key] = field(default_factory=dict)
+    """The model that each recalibrated one was made of. The two rank alike, so that one way of federating stands for
+    both, under the key of the recalibrated one, and no difference between them is tested."""
 
     @property
     def one_seed(self) -> bool:
@@ -130,13 +133,18 @@ class Evidence:
 
 
 def evidence(
-    per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str, alone: Collection[str] = ()
+    per_seed: pd.DataFrame,
+    hospitals: pd.DataFrame,
+    reference: str,
+    sent: Sent | None = None,
+    alone: Collection[str] = (),
 ) -> Evidence | None:
     """What the runs of a comparison show; None where no hospital has the headline figure of any strategy.
 
     ``per_seed`` and ``hospitals`` as in :mod:`raysim.report.tables`; ``reference`` is the strategy that others are
-    compared with, ``alone`` the labels of those in which hospitals train alone. Where all strategies are references,
-    they are compared as if they were not.
+    compared with, ``alone`` the labels of those in which hospitals train alone; ``sent`` is what hospitals sent of the
+    models (:func:`raysim.report.panel.sent`), for the variance of patients. Where all strategies are references, they
+    are compared as if they were not.
     """
     rows = complete(per_seed)
     table, kind = comparison(rows), reporting(per_seed)
@@ -145,8 +153,10 @@ def evidence(
     traffic = _bytes(rows, keys)
     aside = [key for key, yardstick in zip(keys, table["yardstick"], strict=True) if yardstick]
     aside = [] if len(aside) == len(keys) else aside
-    panel = Panel.of(hospitals)
-    entries = _entries(panel, [key for key in keys if key not in aside], names, traffic)
+    panel = Panel.of(hospitals, sent)
+    recalibrated = made_of(keys)
+    plain = {before: after for after, before in recalibrated.items()}
+    entries = _entries(panel, [key for key in keys if key not in aside and key not in plain], names, traffic)
     if not entries:
         return None
     pairs = list(combinations(range(len(entries)), 2))
@@ -167,8 +177,9 @@ def evidence(
             winner, loser = (i, j) if (interval.low > 0) == kind.larger else (j, i)
             worst[winner, loser] = True
     against = baseline_of(table, reference)
+    against = against if against is None else plain.get(against, against)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
-    references = _entries(panel, aside, names, traffic)
+    references = _entries(panel, [key for key in aside if key not in plain], names, traffic)
     choice = choose(
         [(1 if kind.larger else -1) * entry.level.difference for entry in entries],
         better,
@@ -195,18 +206,19 @@ def evidence(
         over_alone_intervals=tuple(adjusted(over_alone)),
         over_alone_small=None
         if by_itself is None
-        else _at_small(hospitals, entries[choice.index].key, references[by_itself].key),
+        else _at_small(hospitals, sent, entries[choice.index].key, references[by_itself].key),
+        made_of=recalibrated,
     )
 
 
-def _at_small(hospitals: pd.DataFrame, first: Key, second: Key) -> Paired | None:
+def _at_small(hospitals: pd.DataFrame, sent: Sent | None, first: Key, second: Key) -> Paired | None:
     """``first - second`` at the hospitals with fewer training rows than the median; None where that is too few."""
     if "n_train" not in hospitals:
         return None
     compared = hospitals[hospitals["strategy"].isin([first[0], second[0]])]
     sizes = compared.groupby("hospital")["n_train"].mean()
     small = sizes.index[sizes < sizes.median()]
-    pair = Panel.of(compared[compared["hospital"].isin(small)]).difference(first, second)
+    pair = Panel.of(compared[compared["hospital"].isin(small)], sent).difference(first, second)
     return pair if pair.hospitals >= FEWEST_SMALL else None
 
 

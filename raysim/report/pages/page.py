@@ -31,6 +31,7 @@ from raysim.report.pages.contents import (
 )
 from raysim.report.pages.rendering import Page, Provenance
 from raysim.report.pages.sentences import run_lead, undefined_sentence, worst_served
+from raysim.report.panel import sent
 from raysim.report.sections import accuracy, costs, hospital_clusters
 
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
@@ -82,9 +83,9 @@ def comparison_page(
     nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
     of_hospitals = nobody if hospitals is None else hospitals
     if shown is None:
-        shown = evidence(per_seed, of_hospitals, baseline)
+        shown = evidence(per_seed, of_hospitals, baseline, sent(results))
     if differences is None:
-        differences = tables.differences(per_seed, baseline, hospitals)
+        differences = tables.differences(per_seed, baseline, hospitals, sent=sent(results))
     table, kind = tables.comparison(per_seed), reporting(per_seed)
     called = names(table, {result.label: result.title for result in results if result.title})
     if card is None:

@@ -17,9 +17,9 @@ from raysim.report.svg.markup import element
 
 COLOURS = 12
 SHAPES = ("circle", "square", "triangle", "diamond", "down", "plus", "right", "star")
-FORMS = {"global": "filled", "cluster": "ringed", "personal": "open"}
+FORMS = {"global": "filled", "cluster": "ringed", "personal": "open", "recalibrated": "dashed"}
 """How the markers of the models that a strategy serves are filled; other models are filled."""
-DASHES = {"filled": None, "ringed": "6 3", "open": "2 3"}
+DASHES = {"filled": None, "ringed": "6 3", "open": "2 3", "dashed": "8 3 2 3"}
 """Their lines."""
 
 _COLOUR, _SHAPE = 18304187164169945521, 10064893920789121661
@@ -34,7 +34,7 @@ _PLUS = ((-1, 3), (1, 3), (1, 1), (3, 1), (3, -1), (1, -1), (1, -3), (-1, -3), (
 
 @dataclass(frozen=True)
 class Style:
-    """``colour`` from 0 to 11, ``shape`` of :data:`SHAPES`, ``form`` of a marker (filled, ringed, open)."""
+    """``colour`` from 0 to 11, ``shape`` of :data:`SHAPES`, ``form`` of a marker (filled, ringed, open, dashed)."""
 
     colour: int
     shape: str

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from raysim.core.words import counted
+from raysim.data.leaks import suspects
 
 if TYPE_CHECKING:
     from raysim.config.schema import Config
@@ -189,6 +190,22 @@ def size_in_words(federation: Federation, config: Config) -> str:
     return ", ".join([counted(len(federation.hospitals), "hospital"), *rows, counted(federation.X.shape[1], "feature")])
 
 
-def data_warnings(federations: Iterable[Federation]) -> list[str]:
-    """Lines that warn of the data, each once, however many seeds divide them."""
-    return [f"warning: {text}" for text in dict.fromkeys(text for each in federations for text in each.warnings)]
+def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]:
+    """Lines that warn of the data, each once, however many seeds divide them.
+
+    ``private``: whether a privacy guarantee is asked for. Which columns give the label away follows from all rows, so
+    that it is not reported then.
+    """
+    listed = list(federations)
+    lines = [text for each in listed for text in each.warnings]
+    if not private:
+        lines += [each.text for federation in listed for each in suspects(federation) if each.level == "warn"]
+    warnings = [f"warning: {text}" for text in dict.fromkeys(lines)]
+    if private:
+        return [
+            *warnings,
+            "columns that may give the label away are not named under privacy; raysim describe names them",
+        ]
+    odd = [each.feature for federation in listed for each in suspects(federation) if each.level == "ask"]
+    named = ", ".join(f"'{name}'" for name in dict.fromkeys(odd))
+    return [*warnings, f"look at {named}: raysim describe says what is odd"] if odd else warnings

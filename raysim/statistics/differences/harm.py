@@ -69,19 +69,16 @@ def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
 
 def one_sided(model: Sent, against: Sent) -> OneSided:
     """The tests of each hospital in one seed."""
-    auroc, variance = delong_of_sums(model.pairs)
-    other, other_variance = delong_of_sums(against.pairs)
+    (auroc, _), (other, _) = delong_of_sums(model.pairs), delong_of_sums(against.pairs)
     m, n = model.pairs.events.astype(np.float64), model.pairs.non_events.astype(np.float64)
     rarer = np.minimum(m, n)
     difference = auroc - other
     judged = np.isfinite(difference)
     sums = model.sketches.astype(np.float64) - against.sketches.astype(np.float64)
     own = np.square(sums).mean(axis=1)
-    # DeLong's, of which each model's part is exact and only what they share is estimated, cannot be larger than this.
-    own = np.minimum(own, np.square(np.sqrt(variance) + np.sqrt(other_variance)))
     with np.errstate(divide="ignore", invalid="ignore"):
         size = 1 / m + 1 / n
-        weight = np.where(judged & np.isfinite(own), rarer - 1, 0.0)
+        weight = np.where(judged, rarer - 1, 0.0)
         kappa = np.where(weight > 0, own / size, 0.0) @ weight / weight.sum()
         by_own, by_common = difference / np.sqrt(own), difference / np.sqrt(kappa * size)
     few = judged & (rarer < ENOUGH)

@@ -51,15 +51,11 @@ def quality(kind: TaskKind, value: float, limits: Limits, hospitals: int, useful
     if useful is None:
         return Line("quality", "open", f"{ranks}; whether acting on it is worth it was not measured.", figures)
     state, acting = _acting(useful)
-    warns = state == "warn"
-    remedy, short = (
-        (_remedy(useful), f"at {percent(useful.at)} it does more harm than acting on {useful.default}")
-        if warns
-        else ("", "")
-    )
-    return Line(
-        "quality", state, f"{ranks}; {acting}{_range(useful)}.", figures, remedy, warns, acting if warns else ""
-    )
+    remedy = short = ""
+    if state == "warn":
+        remedy = _remedy(useful)
+        short = f"at {percent(useful.at)} it does more harm than acting on {useful.default}"
+    return Line("quality", state, f"{ranks}; {acting}{_range(useful)}.", figures, remedy, bool(short), short)
 
 
 def _acting(useful: Usefulness) -> tuple[State, str]:

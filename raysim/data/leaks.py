@@ -1,0 +1,303 @@
+"""Columns of a table that may give its label away, or that say something other than they seem to.
+
+A model learns whatever predicts. A date of death, a code that is entered at discharge, or a laboratory value that is
+asked for only when a patient dies makes a model that looks excellent and is of no use. The check reads each column as
+the source gives it, over all rows, those for testing too: it is a check of the table, and no model learns from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.words import counted
+from raysim.data.raw_columns import RawColumns
+from raysim.statistics.discrimination.within import FEWEST, Cells, Separation, separation
+
+if TYPE_CHECKING:
+    from raysim.data.federation import Federation
+
+Level = Literal["warn", "ask", "list"]
+LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
+Ints = NDArray[np.int64]
+
+WARN, ASK, LIST = 0.95, 0.90, 0.80
+"""The AUROC of a single column above which it is warned of (its lower 95 % limit), asked about, and listed."""
+
+FLAG = 0.80
+"""The same for whether a value is missing, which is warned of."""
+
+HIGH = 0.97
+"""The AUROC of a model above which it is unusually high."""
+
+_LOOSE = 0.05  # how far below the limit that it passes the lower limit of an AUROC lies at most
+_ROWS = 10  # rows that lack a value, and rows that have one; rows of a hospital with one value; rows with a code
+_CHANCE = 0.001  # of one value at a whole hospital, over all columns and hospitals
+_MEASURED = 20  # different values that a measurement has at least
+_CODES = 3, 12  # different whole numbers that may be codes
+_RISES = 3.0  # standard errors that shares of two codes differ by
+_CLASSES = 20  # classes up to which each is compared with the rest
+_MOST = 250_000  # rows that are looked at
+_OF_HOSPITAL = 5_000  # of a hospital, where the table has more
+_BLOCK = 16  # columns that are copied at once
+_NAMED = 3  # hospitals that a text names
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A column that may give the label away.
+
+    ``warn``: it all but is the label. ``ask``: a person should say what it is. ``list``: it is strong, which may be
+    right.
+    """
+
+    feature: str
+    """The name of the column in the source."""
+    level: Level
+    text: str
+    """What is suspect, in a sentence that names the column, and what to do."""
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """What the check of a table's columns found."""
+
+    suspects: tuple[Suspect, ...] = ()
+    """At most one for each column, the gravest first."""
+    note: str = ""
+    """What was checked, and what could not be; empty: nothing was."""
+
+    @staticmethod
+    def of(tree: Mapping[str, Any]) -> Leaks:
+        """The inverse of ``dataclasses.asdict``, from JSON values."""
+        return Leaks(tuple(Suspect(**each) for each in tree.get("suspects", ())), tree.get("note", ""))
+
+
+def suspects(federation: Federation) -> tuple[Suspect, ...]:
+    """The columns of a federation's source that may give its label away, the gravest first."""
+    return federation.leaks.suspects
+
+
+def unusually_high(auroc: float) -> str:
+    """A sentence for a model whose ``auroc`` is above :data:`HIGH`; empty for others and for NaN."""
+    if not auroc > HIGH:
+        return ""
+    return f"An AUROC of {auroc:.3f} is unusually high: look for a column that gives the label away."
+
+
+def check(
+    table: RawColumns, rows: Ints, home: Ints, hospitals: Sequence[str], y: NDArray[Any], classes: Sequence[str]
+) -> Leaks:
+    """Check all columns of ``table`` at its rows ``rows [n]``.
+
+    ``home [n]`` is the hospital of each of these, ``y [n]`` its label: a class, or a number where ``classes`` is empty,
+    with which no column is compared.
+    """
+    order = np.argsort(home, kind="stable")
+    if len(order) > _MOST:
+        order = order[_sample(np.bincount(home))]
+    judge = _Judge(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
+    found, best = [], Separation(np.nan, np.nan, 0)
+    strongest = ""
+    for name, values in _columns(table, rows[order]):
+        suspect, strength = judge.numbers(name, values) if values.dtype.kind == "f" else judge.codes(name, values)
+        found += [] if suspect is None else [suspect]
+        if strength.hospitals and not strength.auroc <= best.auroc:
+            best, strongest = strength, name
+    found.sort(key=lambda suspect: LEVELS.index(suspect.level))
+    return Leaks(tuple(found), judge.note(len(rows), best, strongest))
+
+
+def _columns(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Each column at ``rows``: numbers as floats (NaN: missing), categories as int64 codes (-1: missing)."""
+    for at in range(0, len(table.numeric), _BLOCK):
+        block = table.values[:, at : at + _BLOCK][rows].T
+        for name, values in zip(table.numeric[at : at + _BLOCK], block, strict=True):
+            yield name, np.ascontiguousarray(values)
+    for name, codes in zip(table.categorical, table.codes, strict=True):
+        yield name, codes[rows]
+
+
+def _sample(sizes: Ints) -> Ints:
+    """Of rows in order of hospitals, which to look at: evenly spaced ones of evenly spaced hospitals."""
+    stride = -(-sizes // _OF_HOSPITAL)
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    kept = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)
+    step = -(-len(kept) // _MOST)
+    home = np.repeat(np.arange(len(sizes)), sizes)[kept]
+    sampled: Ints = kept[home % step == 0]
+    return sampled
+
+
+@dataclass(frozen=True, eq=False)
+class _Judge:
+    """Judges single columns of ``n`` rows, which are in order of their hospitals."""
+
+    hospitals: tuple[str, ...]
+    home: Ints
+    y: NDArray[Any]
+    classes: tuple[str, ...]
+    columns: int
+
+    @property
+    def compared(self) -> range:
+        """The classes that are compared with the rest: of two, the event."""
+        C = len(self.classes)
+        return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
+
+    def note(self, rows: int, best: Separation, strongest: str) -> str:
+        """What was checked, in a line."""
+        if not self.classes:
+            return "the label is a number: no column is compared with it"
+        if not self.compared:
+            return f"{len(self.classes)} classes are more than {_CLASSES}: no column is compared with them"
+        of_class = np.bincount(
+            self.home * len(self.classes) + self.y, minlength=len(self.hospitals) * len(self.classes)
+        )
+        of_class = of_class.reshape(-1, len(self.classes))
+        rarer = np.minimum(of_class, of_class.sum(axis=1, keepdims=True) - of_class)
+        judged = int((rarer >= FEWEST).any(axis=1).sum())
+        if not strongest:
+            return f"no hospital has {FEWEST} rows of a class and {FEWEST} others: no column is compared with the label"
+        sampled = "" if rows == len(self.y) else f" on {len(self.y):,} of {rows:,} rows"
+        against = "" if len(self.classes) == 2 else ", one class against the rest"
+        return (
+            f"{counted(self.columns, 'column')} compared with the label within {judged:,} of "
+            f"{counted(len(self.hospitals), 'hospital')}{sampled}{against}: '{strongest}' ranks best, "
+            f"AUROC {best.auroc:.3f} ({max(best.low, 0.0):.3f} to {min(2 * best.auroc - best.low, 1.0):.3f})"
+        )
+
+    def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
+        """What is suspect of a column of numbers, and how well it ranks."""
+        missing = np.isnan(values)
+        has = ~missing
+        everywhere = not missing.any()
+        value, home, y = (values, self.home, self.y) if everywhere else (values[has], self.home[has], self.y[has])
+        strength, event = Separation(np.nan, np.nan, 0), 0
+        if self.compared and len(value):
+            cells = Cells.of(home, value, y, len(self.classes))
+            strength, event = _best((separation(cells, c), c) for c in self.compared)
+        suspect = (
+            self._absent(name, missing)
+            or self._strong(name, strength, event, ASK)
+            or self._constant(name, value, home)
+            or self._coded(name, value, y)
+            or self._strong(name, strength, event, LIST)
+        )
+        return suspect, strength
+
+    def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
+        """What is suspect of a column of categories, a missing one among them, and how well it ranks."""
+        strength, event = Separation(np.nan, np.nan, 0), 0
+        if self.compared:
+            cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))
+            rated = ((separation(cells.by_rate_elsewhere(c), 1, directed=True), c) for c in self.compared)
+            strength, event = _best(rated)
+        return self._absent(name, codes < 0) or self._strong(name, strength, event, LIST), strength
+
+    def _strong(self, name: str, strength: Separation, event: int, limit: float) -> Suspect | None:
+        """A column that ranks rows too well; ``limit``: the least AUROC that is a reason."""
+        if not _passes(strength, limit):
+            return None
+        ranks = f"feature '{name}' alone ranks {strength.auroc:.3f} of pairs within hospitals right{self._of(event)}"
+        if strength.low > WARN:
+            remedy = f"it all but is the label; drop it (data.drop: ['{name}']) unless it is known beforehand"
+            return Suspect(name, "warn", f"{ranks}: {remedy}")
+        if _passes(strength, ASK):
+            return Suspect(name, "ask", f"{ranks}: when is it recorded, after the outcome?")
+        return Suspect(name, "list", ranks)
+
+    def _of(self, event: int) -> str:
+        return "" if len(self.classes) == 2 else f" ('{self.classes[event]}' against the rest)"
+
+    def _absent(self, name: str, missing: NDArray[np.bool_]) -> Suspect | None:
+        """A column whose values are missing by outcome."""
+        lacking = int(missing.sum())
+        if not self.compared or min(lacking, len(missing) - lacking) < _ROWS:
+            return None
+        flagged = Cells.of(self.home, missing.astype(np.int64), self.y, len(self.classes))
+        drop = f"drop it (data.drop: ['{name}']) unless that is known beforehand"
+        of_class = np.bincount(self.y[missing], minlength=len(self.classes))
+        of_all = np.bincount(self.y, minlength=len(self.classes))
+        for lacks, count in (("missing", of_class), ("recorded", of_all - of_class)):
+            for c in range(len(self.classes)):
+                if count[c] == of_all[c] == count.sum():
+                    text = (
+                        f"feature '{name}' is {lacks} in all {count[c]:,} rows of '{self.classes[c]}' and in no other"
+                    )
+                    return Suspect(name, "warn", f"{text}; {drop}")
+        strength, event = _best((separation(flagged, c), c) for c in self.compared)
+        if not _passes(strength, FLAG):
+            return None
+        text = f"whether feature '{name}' is missing ranks {strength.auroc:.3f} of pairs within hospitals right"
+        return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
+
+    def _constant(self, name: str, value: NDArray[Any], home: Ints) -> Suspect | None:
+        """A column with an impossible value in all rows of some hospitals.
+
+        The value lies beyond all others, by more than their standard deviation, and these are a measurement's, of many
+        values, not a count's. The column varies at most hospitals, and chance does not explain the one value.
+        """
+        if not len(value):
+            return None
+        starts = np.flatnonzero(np.append(True, home[1:] != home[:-1]))
+        sizes = np.diff(np.append(starts, len(home)))
+        lowest, highest = np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
+        enough = sizes >= _ROWS
+        constant = np.flatnonzero(enough & (lowest == highest))
+        if not len(constant) or 2 * len(constant) > enough.sum():
+            return None
+        for shared in {lowest.min(), highest.max()} & set(lowest[constant]):
+            at = constant[lowest[constant] == shared]
+            others = value[value != shared].astype(np.float64)
+            elsewhere = len(value) - len(others) - sizes[at]
+            chance = (elsewhere / (len(value) - sizes[at])) ** sizes[at] * len(sizes) * self.columns
+            at = at[chance < _CHANCE]
+            if not len(at) or np.abs(others - shared).min() <= others.std() or len(np.unique(others)) < _MEASURED:
+                continue
+            named = ", ".join(self.hospitals[home[starts[each]]] for each in at[:_NAMED])
+            named += f" and {len(at) - _NAMED:,} more" if len(at) > _NAMED else ""
+            text = f"feature '{name}' is {shared:g} in all {sizes[at].sum():,} rows of {named}"
+            return Suspect(name, "ask", f"{text} and far from it elsewhere: does {shared:g} stand for a missing value?")
+        return None
+
+    def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
+        """A column of few whole numbers along which the share of events rises and falls, as that of codes does."""
+        if len(self.classes) != 2 or not _few(value):
+            return None
+        values, code = np.unique(value, return_inverse=True)
+        rows, events = np.bincount(code), np.bincount(code, y == 1)
+        kept = rows >= _ROWS
+        rows, events = rows[kept], events[kept]
+        if not _CODES[0] <= len(rows) or len(values) > _CODES[1] or (values != np.round(values)).any():
+            return None
+        share = (events + 0.5) / (rows + 1.0)
+        spread = share * (1.0 - share) / rows
+        apart = (share[:, None] - share) / np.sqrt(spread[:, None] + spread)
+        before, after = np.tril(apart, -1), np.triu(apart, 1)
+        top = (before.max(axis=1) > _RISES) & (after.max(axis=1) > _RISES)
+        bottom = (before.min(axis=1) < -_RISES) & (after.min(axis=1) < -_RISES)
+        if not (top | bottom).any():
+            return None
+        text = f"feature '{name}' holds {len(values)} whole numbers along which the share of events rises and falls"
+        return Suspect(name, "ask", f"{text}: are they codes? list it in data.categorical")
+
+
+def _passes(strength: Separation, limit: float) -> bool:
+    """Whether the AUROC is above ``limit``, and known well enough; NaN is not."""
+    return strength.auroc > limit and strength.low > limit - _LOOSE
+
+
+def _few(value: NDArray[Any]) -> bool:
+    """Whether a column may have few values, by a look at its first rows."""
+    return len(np.unique(value[: 50 * _CODES[1]])) <= _CODES[1]
+
+
+def _best(strengths: Iterator[tuple[Separation, int]]) -> tuple[Separation, int]:
+    """The strongest, with its class."""
+    listed = list(strengths)
+    return max(listed, key=lambda each: -1.0 if np.isnan(each[0].auroc) else each[0].low)

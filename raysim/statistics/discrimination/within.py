@@ -1,0 +1,132 @@
+"""How well one column alone ranks the rows of each hospital: its AUROC within hospitals, and the standard error.
+
+Rows of a hospital are only compared with rows of the same hospital, so that a column which merely tells hospitals apart
+ranks nothing. Everything is computed from cells: one for each hospital and value, with its rows of each class.
+
+The standard error is Hanley and McNeil's (1982), which needs the AUROC and the counts alone. DeLong's is 0 where a
+column separates the classes, so that ten rows would be as sure as ten thousand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.metrics.segments import sortable
+from raysim.statistics.intervals import hanley_mcneil
+from raysim.statistics.levels import Z
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FEWEST = 5
+"""Rows of each class that a hospital has at least to count."""
+
+# Where the parts of a key begin that sorts rows by hospital, value and class.
+_HOSPITAL, _VALUE = np.uint64(40), np.uint64(8)
+_BITS, _CLASS = np.uint64(0xFFFFFFFF), np.uint64(0xFF)
+
+
+@dataclass(frozen=True)
+class Separation:
+    """The AUROC of one column for one class against the rest, within hospitals."""
+
+    auroc: float
+    """Mean over hospitals, weighted by ``m n / (m + n)``; NaN where no hospital counts."""
+    se: float
+    """Its standard error."""
+    hospitals: int
+    """How many hospitals count."""
+
+    @property
+    def low(self) -> float:
+        """The lower limit of its 95 % interval."""
+        return self.auroc - Z * self.se
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The rows of one column by hospital and value, ``G`` cells in order of hospitals and, within one, of values."""
+
+    hospital: Ints
+    """The hospital of each cell, ``[G]``."""
+    value: NDArray[Any]
+    """What orders the cells of a hospital, ``[G]``: greater for a greater value, and equal in several hospitals for
+    equal values."""
+    counts: Ints
+    """Rows of each class in each cell, ``[G, C]``."""
+
+    @staticmethod
+    def of(hospital: Ints, value: NDArray[Any], y: Ints, classes: int) -> Cells:
+        """The cells of ``n`` rows with ``value [n]`` (single precision, no NaN; or whole numbers from 0 to 2^32 - 1)
+        and class ``y [n]``, for at most 2^24 hospitals and 256 ``classes``."""
+        bits = sortable(value.astype(np.float32)) if value.dtype.kind == "f" else value
+        # One sort of whole numbers is several times faster than sorting rows by value and then by hospital.
+        keys = hospital.astype(np.uint64) << _HOSPITAL | bits.astype(np.uint64) << _VALUE | y.astype(np.uint64)
+        keys.sort()
+        group = keys >> _VALUE
+        first = np.flatnonzero(_starts(group))
+        cell = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(keys))))
+        of_class = (keys & _CLASS).astype(np.int64)
+        counts = np.bincount(cell * classes + of_class, minlength=len(first) * classes).reshape(-1, classes)
+        cells = group[first]
+        return Cells((cells >> (_HOSPITAL - _VALUE)).astype(np.int64), cells & _BITS, counts)
+
+    def by_rate_elsewhere(self, event: int) -> Cells:
+        """The same rows with, as value of a cell, the share of ``event`` among that value's rows at other hospitals.
+
+        A value that no other hospital has gets their share of events over all values. So no row's own label, and no
+        label of its hospital, decides its score. ``C`` of the result is 2: the rest, and the event.
+        """
+        n, k = self.counts.sum(axis=1), self.counts[:, event]
+        _, code = np.unique(self.value, return_inverse=True)
+        rows, events = np.bincount(code, n)[code] - n, np.bincount(code, k)[code] - k
+        at = self.hospital
+        all_rows, all_events = n.sum() - np.bincount(at, n)[at], k.sum() - np.bincount(at, k)[at]
+        overall = np.divide(all_events, all_rows, out=np.zeros(len(at)), where=all_rows > 0)
+        rate = np.divide(events, rows, out=overall, where=rows > 0)
+        order = np.lexsort((rate, at))
+        h, v = at[order], rate[order]
+        first = _starts(h) | _starts(v)
+        counts = np.add.reduceat(np.column_stack([n - k, k])[order], np.flatnonzero(first))
+        return Cells(h[first], v[first], counts)
+
+
+def separation(cells: Cells, event: int, *, directed: bool = False) -> Separation:
+    """How well the values of ``cells`` rank rows of class ``event`` above the rest of the same hospital.
+
+    Whether high or low values go with the event is chosen once, over all hospitals, unless values are ``directed``:
+    then high ones are meant to go with it.
+    """
+    k = cells.counts[:, event].astype(np.float64)
+    others = cells.counts.sum(axis=1) - k
+    if not len(k):
+        return Separation(np.nan, np.nan, 0)
+    starts = np.flatnonzero(_starts(cells.hospital))
+    m, n = np.add.reduceat(k, starts), np.add.reduceat(others, starts)
+    below = np.cumsum(others) - others
+    below -= np.repeat(below[starts], np.diff(np.append(starts, len(k))))
+    won = np.add.reduceat(k * (below + others / 2.0), starts)
+    counts = (m >= FEWEST) & (n >= FEWEST)
+    m, n, won = m[counts], n[counts], won[counts]
+    if not len(m):
+        return Separation(np.nan, np.nan, 0)
+    weight = m * n / (m + n)
+    auroc = float((won / (m + n)).sum() / weight.sum())
+    if not directed:
+        auroc = max(auroc, 1.0 - auroc)
+    # Half a pair more that is ranked wrong: at an AUROC of 1 the variance of so many rows is not 0.
+    pairs = float((m * n).sum())
+    shrunk = (auroc * pairs + 0.5) / (pairs + 1.0)
+    variance = (weight**2 * hanley_mcneil(shrunk, m, n)).sum() / weight.sum() ** 2
+    return Separation(auroc, float(np.sqrt(variance)), len(m))
+
+
+def _starts(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a run of equal ``values [n]`` begins, ``[n]``."""
+    first = np.ones(len(values), bool)
+    first[1:] = values[1:] != values[:-1]
+    return first

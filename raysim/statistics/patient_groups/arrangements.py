@@ -1,0 +1,80 @@
+"""Arrangements of group labels over a hospital's rows: within each outcome they are permuted, so that counts stay.
+
+An arrangement gives each row a group. The first is always the observed one. Where all hospitals together have few
+arrangements every one is taken, else some are drawn; a hospital's draws depend on its own rows and stream alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import factorial, prod
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Labels = NDArray[np.int8]
+
+DRAWS = 1999
+"""Arrangements that are drawn beside the observed one; all are taken where there are no more than this."""
+
+MOST_ENTRIES = 400_000_000
+"""Rows times arrangements of a federation; with more rows fewer are drawn, which bounds the time."""
+
+FEWEST_DRAWS = 199
+"""However many rows there are: p can still be .005."""
+
+_CODE = np.uint64(0xFF)
+
+
+def draws_for(rows: int) -> int:
+    """How many arrangements are drawn for the ``rows`` of a federation."""
+    return max(FEWEST_DRAWS, min(DRAWS, MOST_ENTRIES // max(rows, 1) - 1))
+
+
+def number(counts: ArrayLike) -> int:
+    """How many arrangements differ, of ``counts [G]`` or ``[G, outcomes]`` rows by group; exact."""
+    columns = np.asarray(counts, dtype=np.int64)
+    columns = columns.reshape(len(columns), -1)
+    return prod(factorial(int(column.sum())) // prod(factorial(int(count)) for count in column) for column in columns.T)
+
+
+def within_limit(counts: ArrayLike) -> int | None:
+    """As :func:`number`, None where there are more than :data:`DRAWS`; counts of any size take no time."""
+    columns = np.asarray(counts, dtype=np.int64)
+    columns = columns.reshape(len(columns), -1)
+    # Rows outside the largest group of an outcome: with 11 of them, 2^11 arrangements differ at least.
+    if (columns.sum(axis=0) - columns.max(axis=0, initial=0)).sum() > 10 or columns.sum() > 10 * DRAWS:
+        return None
+    found = number(columns)
+    return found if found <= DRAWS else None
+
+
+def drawn(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
+    """The observed labels of one outcome's rows and ``draws`` permutations of them, ``[n, 1 + draws]``."""
+    codes = np.asarray(labels, dtype=np.int8)
+    # Sorting random numbers that carry a label in their last bits permutes the labels.
+    keys = rng.integers(0, 1 << 64, (draws, len(codes)), dtype=np.uint64)
+    keys &= ~_CODE
+    keys |= codes.astype(np.uint64)
+    keys.sort(axis=1)
+    taken = (keys & _CODE).astype(np.int8)
+    return np.concatenate([codes[:, None], taken.T], axis=1)
+
+
+def every(labels: ArrayLike) -> Labels:
+    """All different arrangements of one outcome's ``labels [n]``, the observed one first: ``[n, number]``."""
+    codes = [int(code) for code in np.asarray(labels)]
+    observed = tuple(codes)
+    others = (arranged for arranged in _distinct(sorted(codes)) if arranged != observed)
+    return np.array([observed, *others], dtype=np.int8).reshape(-1, len(codes)).T
+
+
+def _distinct(codes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The different orders of ascending ``codes``."""
+    if not codes:
+        yield ()
+    for i, code in enumerate(codes):
+        if i and code == codes[i - 1]:
+            continue
+        for rest in _distinct([*codes[:i], *codes[i + 1 :]]):
+            yield (code, *rest)

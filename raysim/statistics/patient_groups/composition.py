@@ -1,0 +1,58 @@
+"""What hospitals groups of patients are treated at: a difference between hospitals, not between patients.
+
+Each group has the mean over hospitals of the hospital's figure, weighted by the group's rows there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+from raysim.statistics.levels import LEVEL
+
+NAN = float("nan")
+
+FEWEST = 10
+"""Hospitals that an interval needs."""
+
+
+class Composition(NamedTuple):
+    """The first group's mean of its hospitals' figure less the second's, with its 95 % interval over hospitals."""
+
+    estimate: float
+    low: float
+    high: float
+    hospitals: int
+
+
+NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
+
+
+def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
+    """That of two groups with ``first [H]`` and ``second [H]`` rows at hospitals whose ``figure [H]`` may be NaN.
+
+    The interval is the jackknife's over hospitals, by t. NaN without rows of both, and limits under ten hospitals.
+    """
+    of_hospital = np.asarray(figure, dtype=np.float64)
+    rows = np.stack([np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)])
+    judged = np.isfinite(of_hospital) & (rows.sum(axis=0) > 0)
+    of_hospital, rows = of_hospital[judged], rows[:, judged]
+    count, total = len(of_hospital), rows.sum(axis=1)
+    if not (total > 0).all():
+        return NO_COMPOSITION
+    weighted = rows @ of_hospital
+    estimate = float(_difference(weighted / total))
+    left_out = total[:, None] - rows
+    if count < FEWEST or (left_out <= 0).any():
+        return Composition(estimate, NAN, NAN, count)
+    without = _difference((weighted[:, None] - rows * of_hospital) / left_out)
+    se = np.sqrt((count - 1) / count * np.square(without - without.mean()).sum())
+    half = float(stdtrit(count - 1, (1 + LEVEL) / 2) * se)
+    return Composition(estimate, estimate - half, estimate + half, count)
+
+
+def _difference(of_two: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(of_two[0] - of_two[1])

@@ -1,0 +1,104 @@
+"""Whether predicted risks are right for each group of patients at its own hospitals.
+
+Each hospital's risks are first shifted, on the logit scale, so that they add up to its events. What is left between its
+groups is the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, ndtr
+
+from raysim.metrics.segments import Segments
+from raysim.statistics.levels import Z
+
+Floats = NDArray[np.float64]
+
+NAN = float("nan")
+
+STEPS = 40
+"""Newton steps, always as many, so that what a hospital sends does not depend on the others in a call."""
+
+LARGEST_STEP = 3.0
+
+OBSERVED, EXPECTED, INFORMATION, PREDICTED = range(4)
+"""The columns of :func:`risk_sums`."""
+
+
+class GroupRisk(NamedTuple):
+    """A group's events beside those expected at its hospitals.
+
+    ``ratio`` is observed over expected, ``log_odds`` the group's log odds ratio against the other patients of its
+    hospitals at equal predicted risk (one step), with its 95 % interval, and ``p``.
+    """
+
+    group: str
+    observed: int
+    expected: float
+    ratio: float
+    log_odds: float
+    low: float
+    high: float
+    p: float
+
+
+def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Floats:
+    """The shift ``a [H]`` of each hospital's ``logits [n]`` at which its risks add up to its events; NaN for one class.
+
+    Hospital ``h`` is rows ``offsets[h]:offsets[h + 1]``.
+    """
+    margin, positive = np.asarray(logits, dtype=np.float64), np.asarray(event, dtype=np.int64)
+    segments = Segments.of(offsets, margin, positive, classes=2)
+    ids = segments.ids()
+    events = segments.counts(positive.astype(bool))
+    shift = np.where((events > 0) & (events < segments.lengths), 0.0, np.nan)
+    with np.errstate(all="ignore"):
+        for _ in range(STEPS):
+            risk = expit(margin + shift[ids])
+            step = (events - segments.sums(risk)) / segments.sums(risk * (1.0 - risk))
+            shift = shift + np.clip(
+                np.nan_to_num(step, posinf=LARGEST_STEP, neginf=-LARGEST_STEP), -LARGEST_STEP, LARGEST_STEP
+            )
+    return shift
+
+
+def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: ArrayLike, groups: int) -> Floats:
+    """What each hospital sends of its groups' risks, ``[H, groups, 4]``; zeros where it has one class.
+
+    ``labels [n]`` are the groups of the rows. Columns: events, events expected after the shift, the information on a
+    group's intercept, and events predicted before the shift.
+    """
+    margin, positive = np.asarray(logits, dtype=np.float64), np.asarray(event, dtype=np.float64)
+    hospital = np.repeat(np.arange(len(np.asarray(offsets)) - 1), np.diff(np.asarray(offsets)))
+    shift = in_the_large(margin, positive, offsets)
+    used = np.isfinite(shift[hospital]) & np.isfinite(margin)
+    used &= ~np.isin(hospital, hospital[~np.isfinite(margin)])
+    cell = (hospital * groups + np.asarray(labels, dtype=np.int64))[used]
+    risk = expit(margin[used] + shift[hospital[used]])
+    columns = (positive[used], risk, risk * (1.0 - risk), expit(margin[used]))
+    size = len(shift) * groups
+    sums = np.stack([np.bincount(cell, column, size) for column in columns], axis=1)
+    return sums.astype(np.float64).reshape(len(shift), groups, len(columns))
+
+
+def group_risks(groups: Sequence[str], sums: Floats) -> tuple[GroupRisk, ...]:
+    """Each group's risk, from the ``sums [H, G, 4]`` of all hospitals."""
+    found = []
+    for g, name in enumerate(groups):
+        observed, expected = float(sums[:, g, OBSERVED].sum()), float(sums[:, g, EXPECTED].sum())
+        mine, every = sums[:, g, INFORMATION], sums[:, :, INFORMATION].sum(axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            information = float(np.where(every > 0, mine - mine * mine / every, 0.0).sum())
+        excess = observed - expected
+        if information > 0:
+            beta, half = excess / information, Z / float(np.sqrt(information))
+            p = 2.0 * float(ndtr(-abs(excess) / np.sqrt(information)))
+        else:
+            beta = half = p = NAN
+        ratio = observed / expected if expected > 0 else NAN
+        found.append(GroupRisk(name, round(observed), expected, ratio, beta, beta - half, beta + half, p))
+    return tuple(found)

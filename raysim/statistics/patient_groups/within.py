@@ -1,0 +1,285 @@
+"""The gap between groups of patients within hospitals, and its test by permutation.
+
+At a hospital groups are compared with each other; the differences are averaged over hospitals with weights that both
+groups share. Groups that merely go to other hospitals therefore have no gap (Simpson's paradox). The labels of groups
+are permuted within hospital and outcome. The statistic is divided by its standard error for each permutation anew, so
+that groups whose scores differ, but whose AUROC does not, keep the size of the test (Janssen 1997). Definitions:
+``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri, stdtrit
+
+from raysim.statistics.chance.inversion import SAME
+from raysim.statistics.levels import ALPHA, LEVEL, POWER, Z
+from raysim.statistics.patient_groups.composition import NO_COMPOSITION, Composition
+from raysim.statistics.patient_groups.contributions import FRACTION_BITS, pairs, weights
+from raysim.statistics.patient_groups.risks import GroupRisk
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeSums:
+    """What ``H`` hospitals send of an attribute with ``G`` known groups, and the sums over these hospitals.
+
+    - ``counts [H, G, 2]``: rows with the event and others; of a real label ``[H, G, 1]``, all rows.
+    - ``value [H, G]``: AUROC, or the mean absolute error, of a group's own rows at a hospital; ``variance [H, G]``.
+    - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None of a real label.
+    - ``units``: sums over hospitals of what :func:`~raysim.statistics.patient_groups.contributions.contribution` gives,
+      ``[2, pairs, R]`` for ``R`` arrangements, the observed one first, by the scale of hospitals' figures.
+    """
+
+    counts: Ints
+    value: Floats
+    variance: Floats
+    risks: Floats | None
+    units: Mapping[int, Ints]
+
+    def sums(self) -> tuple[Floats, Floats]:
+        """The weighted differences and their variances, ``[pairs, R]`` each, summed over hospitals."""
+        first, second = np.zeros((2, len(pairs(self.counts.shape[1])), 1))
+        for scale, units in sorted(self.units.items()):
+            first = first + np.ldexp(units[0].astype(np.float64), scale - FRACTION_BITS)
+            second = second + np.ldexp(units[1].astype(np.float64), 2 * scale - FRACTION_BITS)
+        return first, second
+
+
+def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
+    """The sums over all hospitals; ``order`` brings the parts' hospitals, back to back, into the order of ids."""
+    units: dict[int, Ints] = {}
+    for part in parts:
+        for scale, each in part.units.items():
+            units[scale] = units[scale] + each if scale in units else each
+    risks = [part.risks for part in parts if part.risks is not None]
+    return AttributeSums(
+        np.concatenate([part.counts for part in parts])[order],
+        np.concatenate([part.value for part in parts])[order],
+        np.concatenate([part.variance for part in parts])[order],
+        np.concatenate(risks)[order] if risks else None,
+        units,
+    )
+
+
+@dataclass(frozen=True)
+class PairGap:
+    """The gap within hospitals between two groups, the first less the second; NaN where no hospital counts."""
+
+    groups: tuple[str, str]
+    """Their names."""
+    estimate: float
+    """The weighted mean over hospitals."""
+    se: float
+    """Its standard error, for these hospitals."""
+    low: float
+    """The lower limit for these hospitals; over all pairs of an attribute at once."""
+    high: float
+    """The upper limit."""
+    like_low: float
+    """The lower limit for hospitals like these; NaN under two hospitals."""
+    like_high: float
+    """The upper limit."""
+    hospitals: int
+    """How many hospitals have all rows that the comparison needs."""
+    visible: float
+    """The gap that four of five such tests would find."""
+
+
+NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
+
+
+@dataclass(frozen=True, eq=False)
+class WithinGap:
+    """An attribute's gap within hospitals: of its pair of groups with the largest studentised difference.
+
+    ``p`` is of all pairs at once. ``p_holm`` is adjusted for all attributes that were looked at: a gap is shown where
+    it is at most .05. NaN where no hospital has all rows that the comparison needs.
+    """
+
+    attribute: str
+    larger: bool
+    """Whether larger figures are better: AUROC; else the mean absolute error."""
+    pair: PairGap = NOTHING
+    """The pair with the largest studentised difference."""
+    pairs: tuple[PairGap, ...] = ()
+    """All pairs of known groups."""
+    p: float = NAN
+    p_holm: float = NAN
+    arrangements: int = 0
+    """How many arrangements of labels p is over, the observed one among them."""
+    exact: bool = False
+    """Whether these are all that there are."""
+    pooled: float = NAN
+    """The difference of the pair over all rows of all hospitals: what it mixes is ``estimate`` and ``mixed``."""
+    composition: Composition = NO_COMPOSITION
+    """The difference between the hospitals that treat the two groups."""
+    risks: tuple[GroupRisk, ...] = field(default=())
+    """How many events each group has beside those expected of it at its hospitals."""
+
+    @property
+    def groups(self) -> tuple[str, str]:
+        """The names of the pair."""
+        return self.pair.groups
+
+    @property
+    def estimate(self) -> float:
+        """The gap within hospitals, the first group less the second."""
+        return self.pair.estimate
+
+    @property
+    def low(self) -> float:
+        """The lower limit for these hospitals."""
+        return self.pair.low
+
+    @property
+    def high(self) -> float:
+        """The upper limit."""
+        return self.pair.high
+
+    @property
+    def hospitals(self) -> int:
+        """How many hospitals the gap is over."""
+        return self.pair.hospitals
+
+    @property
+    def mixed(self) -> float:
+        """What the gap over all rows has beside that within hospitals."""
+        return self.pooled - self.estimate
+
+    @property
+    def judged(self) -> bool:
+        """Whether the gap was tested."""
+        return bool(np.isfinite(self.p))
+
+    @property
+    def shown(self) -> bool:
+        """Whether a gap is shown, over all attributes at once."""
+        return self.p_holm <= ALPHA
+
+
+def within_gap(
+    attribute: str,
+    groups: Sequence[str],
+    sums: AttributeSums,
+    *,
+    larger: bool,
+    exact: bool = False,
+    attributes: int = 1,
+) -> WithinGap:
+    """The gap of an attribute with these known ``groups [G]``, one of so many ``attributes`` that are looked at."""
+    weight = weights(sums.counts)
+    weight = np.where(np.isfinite(_differences(sums)), weight, 0.0)
+    first, second = sums.sums()
+    drawn = np.abs(_studentised(first, second))
+    largest = drawn.max(axis=0, initial=0.0)
+    total = weight.sum(axis=0)
+    if not (total > 0).any():
+        return WithinGap(attribute, larger)
+    count = len(largest)
+    tested = count > 1
+    p = float((largest >= largest[0] - SAME * max(1.0, largest[0])).mean()) if tested else NAN
+    # No narrower than a normal one: where all arrangements look alike the test says nothing of how sure one can be.
+    beyond, for_all = (max(Z, _critical(largest, alpha)) for alpha in (ALPHA, ALPHA / attributes))
+    found = tuple(
+        _pair(
+            (groups[a], groups[b]),
+            weight[:, k],
+            _differences(sums)[:, k],
+            _variances(sums)[:, k],
+            beyond,
+            for_all,
+            larger,
+        )
+        for k, (a, b) in enumerate(pairs(len(groups)))
+    )
+    strongest = found[int(np.argmax(drawn[:, 0]))] if tested else max(found, key=lambda pair: pair.hospitals)
+    return WithinGap(attribute, larger, strongest, found, p, p, count if tested else 0, exact and tested)
+
+
+def holm(gaps: Sequence[WithinGap]) -> list[WithinGap]:
+    """The gaps of all attributes that were looked at, with p adjusted by Holm's procedure where they are judged."""
+    judged = sorted((gap.p, i) for i, gap in enumerate(gaps) if gap.judged)
+    adjusted, least = {}, 0.0
+    for rank, (p, i) in enumerate(judged):
+        least = max(least, min(1.0, (len(judged) - rank) * p))
+        adjusted[i] = least
+    return [replace(gap, p_holm=adjusted.get(i, NAN)) for i, gap in enumerate(gaps)]
+
+
+def _differences(sums: AttributeSums) -> Floats:
+    return _over_pairs(sums.value, -1.0)
+
+
+def _variances(sums: AttributeSums) -> Floats:
+    return _over_pairs(sums.variance, 1.0)
+
+
+def _over_pairs(values: Floats, sign: float) -> Floats:
+    each = [values[:, a] + sign * values[:, b] for a, b in pairs(values.shape[1])]
+    return np.stack(each, axis=1) if each else np.empty((len(values), 0))
+
+
+def _studentised(first: Floats, second: Floats) -> Floats:
+    """The differences in standard errors: 0 where there is none, infinite where it has no error."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = first / np.sqrt(second)
+    return np.asarray(np.where(first == 0, 0.0, ratio))
+
+
+def _critical(largest: Floats, alpha: float) -> float:
+    """The largest statistic that is not rejected; infinite where too few arrangements differ to reject any."""
+    rank = int(alpha * len(largest) + 1e-9)
+    return float(np.sort(largest)[::-1][rank]) if rank > 0 else float("inf")
+
+
+def _pair(
+    names: tuple[str, str],
+    weight: Floats,
+    difference: Floats,
+    variance: Floats,
+    beyond: float,
+    for_all: float,
+    larger: bool,
+) -> PairGap:
+    counted = weight > 0
+    if not counted.any():
+        return replace(NOTHING, groups=names)
+    share, difference = weight[counted] / weight.sum(), difference[counted]
+    estimate = float(share @ difference)
+    se = float(np.sqrt(np.square(share) @ variance[counted]))
+    like = _like(share, difference - estimate, se)
+    low, high = _limited(estimate, beyond * se if se > 0 else NAN, larger)
+    like_low, like_high = _limited(estimate, like, larger)
+    visible = (for_all + float(ndtri(POWER))) * se if se > 0 else NAN
+    return PairGap(names, estimate, se, low, high, like_low, like_high, int(counted.sum()), visible)
+
+
+def _like(share: Floats, residual: Floats, se: float) -> float:
+    """Half the width of the interval for hospitals like these; NaN under two."""
+    if len(share) < 2:
+        return NAN
+    spread = float((np.square(share * residual) / (1.0 - share)).sum())
+    quantile = stdtrit(1.0 / float(np.square(share).sum()) - 1.0, (1 + LEVEL) / 2)
+    return float(quantile * np.sqrt(max(spread, se * se)))
+
+
+def _limited(estimate: float, half: float, larger: bool) -> tuple[float, float]:
+    """The limits, within what a difference can be; NaN where errors, which have no bound, are not limited."""
+    if larger:
+        return max(-1.0, estimate - half) if half == half else NAN, min(1.0, estimate + half) if half == half else NAN
+    return (estimate - half, estimate + half) if np.isfinite(half) else (NAN, NAN)
+
+
+def pooled_difference(together: ArrayLike, groups: Sequence[str], pair: tuple[str, str]) -> float:
+    """The difference of a pair's figures over all rows, from ``together [G]`` of all known ``groups``."""
+    of = dict(zip(groups, np.asarray(together, dtype=np.float64), strict=True))
+    return float(of[pair[0]] - of[pair[1]])
