@@ -149,11 +149,15 @@ class Card:
 
 
 def _plain(part: Line | Way) -> dict[str, Any]:
-    """Its fields, with None for a number that is not finite."""
+    """Its fields as JSON has them, with None for a number that is not finite."""
     fields = {field.name: getattr(part, field.name) for field in dataclass_fields(part)}
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in fields.items()
-    }
+    return {name: _value(value) for name, value in fields.items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _way(tree: Mapping[str, Any]) -> Way:
