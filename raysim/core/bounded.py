@@ -6,6 +6,8 @@ Whatever is refused is a ``ValueError`` of one line.
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,14 @@ DIGITS = 400
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The content of a file of at most ``limit`` bytes. Raises ``ValueError`` for more, and ``OSError``."""
-    with path.open("rb") as file:
+    """The content of a file of at most ``limit`` bytes.
+
+    Raises ``ValueError`` for more bytes, and for what is no file, such as a pipe; and ``OSError``.
+    """
+    # Opening a pipe that nobody writes to would wait for ever, but for this flag.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is a pipe or a device, and no file; save its content as a file")
         content = file.read(limit + 1)
     if len(content) > limit:
         raise ValueError(f"it has more than {limit:,} bytes")

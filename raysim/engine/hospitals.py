@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from raysim.core.streams import stream
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.local_training import LocalTraining
-from raysim.engine.measuring import subgroups
+from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
@@ -211,6 +211,10 @@ class HospitalGroup:
                     result.validation_scores[name] = score_counts(validation_outputs, held.y, held.offsets)
             if plan.groups is not None:
                 result.groups[name] = subgroups.measure(plan.groups, federation, hospitals, plan.part, logits, y)
+                if plan.rearranging is not None and name == list(plan.serve)[-1] and logits.ndim == 1:
+                    result.gaps[name] = group_gaps.measure(
+                        plan.groups, plan.rearranging, federation, hospitals, plan.part, logits, ranked, y, work.seed
+                    )
             if plan.predictions:
                 result.predictions[name] = np.concatenate(
                     [

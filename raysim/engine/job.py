@@ -28,9 +28,10 @@ from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
 from raysim.statistics.convergence import Convergence, convergence
 from raysim.statistics.discrimination.auroc import PairSums
+from raysim.statistics.patient_groups.within import WithinGap
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy
 from raysim.strategies.shared.personalization import LastSteps
-from raysim.traffic.ledger import Bytes, Ledger
+from raysim.traffic.ledger import UPDATE, Bytes, Ledger
 from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
 
@@ -71,6 +72,8 @@ class Job:
     """How sums are hidden; None: not at all."""
     canaries: Canaries | None = None
     """The canaries of an audit; None: there are none."""
+    tests_groups: bool = False
+    """Whether gaps between groups of patients are tested; of runs with several seeds those of the first are."""
     last: LastSteps = field(default_factory=LastSteps)
     """What hospitals do after the last round, beside what the strategy lets them."""
 
@@ -181,6 +184,8 @@ class Outcome:
     """The groups of patients whose figures were asked for, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
     """The figures of these groups per model served and attribute, as :func:`subgroups.merged` gives them."""
+    gaps: dict[str, WithinGap] = field(default_factory=dict)
+    """By attribute, the gap within hospitals of the model served last; empty where it was not asked for."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Per model served, each hospital's sums over pairs of test rows, ``[N]`` each; only for labels of two classes."""
     bad: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -221,6 +226,19 @@ class Outcome:
     def stays(self, federation: Federation, model: str) -> Ids:
         """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`told_stays`."""
         return told_stays(federation, self.told_sizes, self.figures[model])
+
+    @property
+    def played(self) -> int:
+        """How many rounds were played; 0 where the strategy has none."""
+        return max((row.round for row in self.rounds), default=0)
+
+    def participated(self, hospitals: int) -> Ids | None:
+        """In how many of the rounds each of so many hospitals has sent an update, ``[hospitals]``.
+
+        None under a privacy guarantee, which assumes that nobody knows who was sampled. Training alone and training on
+        pooled rows send none. An update that came too late to be used was sent all the same.
+        """
+        return None if self.privacy is not None else self.ledger.rounds_with(UPDATE, hospitals, self.played)
 
     @property
     def traffic(self) -> Bytes:

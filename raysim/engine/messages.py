@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.data.federation import Federation
+from raysim.engine.measuring.group_gaps import Rearranging
 from raysim.engine.measuring.subgroups import GroupFigures, Grouping
 from raysim.engine.updates.release import Release
 from raysim.metrics.error_counts import ErrorCounts
@@ -16,6 +17,7 @@ from raysim.metrics.score_counts import ScoreCounts
 from raysim.metrics.summed import SummedFigures
 from raysim.privacy.noisy_sums import Mechanism
 from raysim.statistics.discrimination.auroc import PairSums
+from raysim.statistics.patient_groups.within import AttributeSums
 from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
 from raysim.training.base import Model, Optimizer
 from raysim.training.class_weights import ClassWeights
@@ -189,6 +191,8 @@ class RoundPlan:
     """How each hospital recalibrates the models that it evaluates; None: it takes them as they are."""
     groups: Grouping | None = None
     """The groups of patients whose figures are asked for too."""
+    rearranging: Rearranging | None = None
+    """The arrangements of these groups under which the headline model's gaps are asked for too; None: no gaps."""
     predictions: bool = False
     """Whether the models' outputs for all rows of all parts are asked for too."""
 
@@ -256,6 +260,8 @@ class PartialResult:
     """As ``scores``, of validation rows, on which thresholds are chosen, where figures are of other rows."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
     """Per model served and attribute, the figures of groups of patients."""
+    gaps: dict[str, dict[str, AttributeSums]] = field(default_factory=dict)
+    """Of the headline model, by attribute, sums for the gaps between groups within hospitals."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per model served, its outputs for all rows of the actor's hospitals in its order, ``[n]`` or ``[n, C]``."""
     own_shifts: OwnShifts | None = None

@@ -88,7 +88,14 @@ class JobServer:
         certain = job.rounds if job.stop is None else 1
         figures = figure_noise(job.privacy, len(self._federation.classes))
         self._evaluation = Evaluation(
-            self._federation, job.evaluation, order, certain, self._traffic, figures, self._first.sizes
+            self._federation,
+            job.evaluation,
+            order,
+            certain,
+            self._traffic,
+            figures,
+            self._first.sizes,
+            job.tests_groups,
         )
         clock = None if since is None else since.clock
         self._scheduler, self._view = scheduler(
@@ -199,6 +206,7 @@ class JobServer:
             counted=measured.counted,
             recalibrating=measured.recalibrating,
             groups=self._evaluation.grouping if measured.last else None,
+            rearranging=self._evaluation.rearranging if measured.last and measured.counted is None else None,
             predictions=measured.last and self._job.evaluation.predictions,
         )
         return self._hospitals.play(plan)
@@ -246,6 +254,7 @@ class JobServer:
             predictions=self._predictions(partials, last),
             grouping=self._evaluation.grouping,
             groups=self._evaluation.groups,
+            gaps=self._evaluation.gaps,
             pairs=self._evaluation.pairs,
             sketches=self._evaluation.sketches,
             errors=self._evaluation.errors,

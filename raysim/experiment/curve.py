@@ -13,7 +13,6 @@ their figures.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +24,7 @@ from raysim.config import plugins, reading
 from raysim.config.checking import validated
 from raysim.config.reading import Source
 from raysim.config.schema import Config
+from raysim.core import bounded
 from raysim.core.defaults import default
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
@@ -102,7 +102,7 @@ def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, v
 def _begun(path: Path) -> tuple[Curve, Lines]:
     """The section and the lines of a curve that was begun, from its ``curve.json``."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = bounded.read_json(path)
         lines = {str(label): (str(line), value) for label, (line, value) in tree["lines"].items()}
         if not all(value is None or isinstance(value, int | float) for _, value in lines.values()):
             raise ValueError("a value is no number")

@@ -17,8 +17,13 @@ from raysim.training.base import Optimizer
 from raysim.training.losses import default_rate
 
 
-def make_job(config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int) -> Job:
-    """The job of one run: what ``config`` says, with ``strategy`` on the federation in a folder."""
+def make_job(
+    config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int, *, tests_groups: bool = False
+) -> Job:
+    """The job of one run: what ``config`` says, with ``strategy`` on the federation in a folder.
+
+    ``tests_groups``: whether it tests gaps between groups of patients.
+    """
     training, rate = config.training, learning_rate(config, federation)
     return Job(
         work=Work(
@@ -42,6 +47,7 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
         compression=config.compression,
         privacy=config.privacy,
         secure=config.secure,
+        tests_groups=tests_groups,
         last=plugins.build_last_steps(config.strategy),
     )
 

@@ -44,6 +44,8 @@ class Run:
     """Whether it belongs to a comparison, which has one file of all its splits."""
     page: bool = True
     """Whether it has a page; trials of ``tune`` have none."""
+    tests_groups: bool = True
+    """Whether it tests gaps between groups of patients: of a comparison's runs those of the first seed do."""
 
     def job(self) -> Job:
         """The job that it plays."""
@@ -116,7 +118,8 @@ class Run:
         )
 
     def _job(self, config: Config) -> Job:
-        return make_job(config, self.entry.strategy, self.entry.selection, self.data, self.seed)
+        strategy, selection = self.entry.strategy, self.entry.selection
+        return make_job(config, strategy, selection, self.data, self.seed, tests_groups=self.tests_groups)
 
     def _attacked(
         self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]
@@ -145,7 +148,8 @@ class Run:
         """Play it, telling of its rounds and keeping its checkpoints; returns the outcome."""
         section, since, outcome = self.entry.config.checkpoint, None, None
         ticket, job = opened.ticket, self._job(self.settled(federation))
-        checkpoints = Checkpoints(ticket.checkpoints, section.keep, ticket.fingerprint, self.entry.strategy)
+        location = ticket.location(opened.folder)
+        checkpoints = Checkpoints(location, section.keep, ticket.fingerprint, self.entry.strategy)
         if opened.again:
             since, damaged = checkpoints.latest()
             where = f"round {since.round} of {self.entry.config.training.rounds}" if since else "the start"
@@ -173,7 +177,7 @@ class Run:
                 if since is None or goes_on:
                     raise
                 raise ConfigError(
-                    f"{ticket.checkpoints}: the checkpoint of round {since.round} cannot be gone on from "
+                    f"{location}: the checkpoint of round {since.round} cannot be gone on from "
                     f"({type(error).__name__}: {error}); remove it, then the one before it is used"
                 ) from error
         if outcome is None:

@@ -20,9 +20,9 @@ from raysim.experiment.answering import FILE, answer_of, card_of_run
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
-from raysim.report.pages.page import run_page
+from raysim.report.pages.page import Beside, run_page
 from raysim.report.pages.rendering import Page, Provenance
-from raysim.report.sections import attacks, privacy, training
+from raysim.report.sections import attacks, privacy, protection, training
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import provenance
 from raysim.tracking.stores import NOWHERE
@@ -42,21 +42,27 @@ def write_run_page(
     by_chance = None if whole else noise.noise([result], config.evaluation.minimum_events)
     card = card_of_run(config, result, hospitals, by_chance)
     told = (training.of_run(result), privacy.of_run(result), attacks.of_run(result))
-    out.json(FILE, answer_of(card, None, by_chance or {}, [text for text in told if text]).as_json())
+    out.json(FILE, answer_of(card, [result], by_chance or {}, before=[text for text in told if text]).as_json())
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}",
         per_seed([result]),
         page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
         hospitals=hospitals,
         rounds=per_round([result]),
-        further=[*training.drawn([result]), *clinical.drawn(clinical_rows.of_run(result.label, result.folder), part)],
         training=training.of_run(result),
-        privacy=privacy.of_run(result),
-        attack=attacks.of_run(result),
         sizes=size_sentences(result),
         part=part,
         result=result,
-        links=[*back, *tracked_at(frozen.get("tracking"))],
+        card=card,
+        beside=Beside(
+            use=clinical.drawn(clinical_rows.of_run(result.label, result.folder), part),
+            method=training.drawn([result]),
+            protections=protection.protections(config),
+            traffic=protection.traffic([result], {result.label: result.title or result.label}),
+            privacy=[text for text in (privacy.of_run(result), attacks.of_run(result)) if text],
+            links=[*back, *tracked_at(frozen.get("tracking"))],
+            files=files_in(out),
+        ),
     )
     write_page(out, page)
 
@@ -65,6 +71,12 @@ def write_page(out: Manifest, page: Page) -> None:
     """``report.html``, and in ``report.json`` what ``raysim report`` writes it from again."""
     out.text(PAGE, page.html())
     out.text("report.json", page.json())
+
+
+def files_in(out: Manifest) -> list[tuple[str, str]]:
+    """The tables in a folder, with their addresses."""
+    tables = sorted({*(name for name in out.files if name.endswith(".csv") and "/" not in name)})
+    return [(name, quote(name)) for name in tables]
 
 
 def size_sentences(result: Result) -> dict[str, str]:

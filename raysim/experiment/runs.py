@@ -246,7 +246,8 @@ class Experiment:
     def _nested(self, entry: Entry, seed: int, *, page: bool = True) -> Run:
         """A run of the comparison."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
-        return Run(entry, seed, self.federations[seed].folder, folder, f"{entry.label}, seed {seed}", True, page)
+        name, first = f"{entry.label}, seed {seed}", seed == self.seeds[0]
+        return Run(entry, seed, self.federations[seed].folder, folder, name, True, page, tests_groups=first)
 
     def _play_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()

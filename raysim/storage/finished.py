@@ -23,6 +23,9 @@ from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
 from raysim.statistics.discrimination.auroc import PairSums
+from raysim.statistics.patient_groups.composition import Composition
+from raysim.statistics.patient_groups.risks import GroupRisk
+from raysim.statistics.patient_groups.within import PairGap, WithinGap
 from raysim.storage.encoding import UNREADABLE, pack_ledger, pack_rounds, read_tensors, unpack_ledger, unpack_rounds
 from raysim.traffic.ledger import Bytes
 from raysim.training.base import Layout
@@ -41,6 +44,7 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "pairs": pack({model: np.stack(sums) for model, sums in outcome.pairs.items()}, "pairs", arrays),
         "sketches": pack(outcome.sketches, "sketches", arrays),
         "groups": pack(outcome.groups, "groups", arrays),
+        "gaps": {attribute: dataclasses.asdict(gap) for attribute, gap in outcome.gaps.items()},
         "grouping": None if outcome.grouping is None else pack(dataclasses.astuple(outcome.grouping), "", arrays),
         "ledger": pack_ledger(outcome.ledger, arrays),
         "errors": pack(_as_tuples(outcome.errors), "errors", arrays),
@@ -68,6 +72,18 @@ def _as_counts(scores: Mapping[str, tuple[Any, ...]]) -> dict[str, ScoreCounts]:
     return {model: ScoreCounts(*counts) for model, counts in scores.items()}
 
 
+def _as_gap(packed: Mapping[str, Any]) -> WithinGap:
+    one, several = packed["pair"], packed["pairs"]
+    rebuilt = {
+        "pair": PairGap(**{**one, "groups": tuple(one["groups"])}),
+        "pairs": tuple(PairGap(**{**pair, "groups": tuple(pair["groups"])}) for pair in several),
+        "composition": Composition(*packed["composition"]),
+        "composition_ratio": Composition(*packed["composition_ratio"]),
+        "risks": tuple(GroupRisk(*risk) for risk in packed["risks"]),
+    }
+    return WithinGap(**{**packed, **rebuilt})
+
+
 def load_finished(folder: Path) -> Outcome | None:
     """What :func:`save_finished` wrote, without models, which have a file of their own; None where it is damaged."""
     try:
@@ -79,6 +95,7 @@ def load_finished(folder: Path) -> Outcome | None:
             rounds=unpack_rounds(header["columns"], arrays),
             figures=figures,
             groups=unpack(header["groups"], arrays),
+            gaps={attribute: _as_gap(gap) for attribute, gap in header["gaps"].items()},
             grouping=None if header["grouping"] is None else Grouping(*unpack(header["grouping"], arrays)),
             pairs={model: PairSums(*sums) for model, sums in unpack(header["pairs"], arrays).items()},
             sketches=unpack(header["sketches"], arrays),

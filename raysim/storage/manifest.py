@@ -173,7 +173,9 @@ class Manifest:
 
 
 def spare(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` naming ``option`` where to write ``path`` would replace what a command has left."""
+    """Raise ``ConfigError`` naming ``option`` where writing ``path`` would replace a device, a pipe, or a result."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ConfigError(f"{option}: {path} is a device or a pipe, which a file would replace; name a file")
     whole = path.resolve()
     for folder in whole.parents:
         if not (folder / NAME).is_file():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import stat
 import tempfile
 import time
 import uuid
@@ -63,7 +64,23 @@ def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
                 f"--out: {folder} holds what no command of raysim wrote ('{other.name}'), and results could replace "
                 "it; name another folder"
             )
+    check_plain(folder)
     return folder
+
+
+def check_plain(folder: Path) -> None:
+    """Raise ``ConfigError`` where ``folder`` holds anything but files and folders, at any depth.
+
+    raysim makes no links. In the folder of a stranger a link could lead what is written, or removed, out of it, and
+    a pipe could hold up the command for ever.
+    """
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent) / name
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                what = "a link" if stat.S_ISLNK(mode) else "a pipe, a socket or a device"
+                raise ConfigError(f"{path}: is {what}, and raysim writes into folders of plain files; remove it")
 
 
 def write_run(
@@ -80,6 +97,7 @@ def write_run(
 
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables
+    from raysim.storage.fairness_tables import fairness_table, risks_table
     from raysim.storage.run_tables import (
         egress_table,
         hospitals_table,
@@ -94,6 +112,11 @@ def write_run(
     out.csv("egress.csv", egress_table(federation, outcome))
     if outcome.grouping is not None:
         out.csv("patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
+    if outcome.gaps:
+        model = list(outcome.figures)[-1]
+        out.csv("fairness.csv", fairness_table(model, outcome.gaps))
+        if any(gap.risks for gap in outcome.gaps.values()):
+            out.csv("risks_by_group.csv", risks_table(model, outcome.gaps))
     for name, table in patient_tables.tables(federation, outcome).items():
         out.csv(name, table)
     if outcome.attack is not None:

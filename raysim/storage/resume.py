@@ -27,14 +27,17 @@ from raysim.core.errors import ConfigError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.storage import checkpoints, manifest
+from raysim.storage.file_store import file_store
 from raysim.storage.finished import FINISHED, load_finished, save_finished
 from raysim.storage.manifest import Kind, Manifest
-from raysim.storage.results import write_config
+from raysim.storage.results import check_plain, write_config
 from raysim.tracking.client import flatten
 
 FILE = "resume.json"
 UNSENT = "unsent.json"
 CHECKPOINTS = "checkpoints"
+OWNER = "owner.json"
+"""The file beside checkpoints outside of a run's folder that says whose they are."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
@@ -56,7 +59,7 @@ class Ticket:
     settings: Mapping[str, Any]
     """What decides the result; see :func:`settings_of`."""
     checkpoints: str
-    """Where checkpoints are: a folder or URI."""
+    """Where checkpoints are: ``checkpoints`` in the folder itself, or a folder or URI elsewhere."""
     working: str
     """The folder that relative paths start from."""
     id: str
@@ -70,6 +73,27 @@ class Ticket:
         """A digest of ``settings``, which every checkpoint of the run holds."""
         text = json.dumps(self.settings, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def location(self, folder: Path) -> str:
+        """Where the checkpoints of the run in ``folder`` are: a path or URI."""
+        return str(folder.absolute() / CHECKPOINTS) if self.checkpoints == CHECKPOINTS else self.checkpoints
+
+    def check_owner(self, folder: Path) -> None:
+        """Raise ``ConfigError`` where checkpoints lie outside of ``folder`` and were not begun for the run in it.
+
+        Old checkpoints are removed there, so that a ticket alone must not decide where that is.
+        """
+        if self.checkpoints == CHECKPOINTS:
+            return
+        try:
+            owner = bounded.json_value(file_store(self.checkpoints).read(OWNER))
+        except (OSError, ValueError):
+            owner = None
+        if owner != _owner(self.id, folder):
+            raise ConfigError(
+                f"{folder / FILE}: its checkpoints at {self.checkpoints} belong to no run in this folder; put the "
+                "folder back where the run was begun, or start a new run"
+            )
 
     def save(self, folder: Path) -> None:
         """Write the ticket into a run's folder."""
@@ -122,8 +146,11 @@ def has_progress(folder: Path) -> bool:
 
     A store that a URI names is not asked, and may have one.
     """
-    for ticket in (read_ticket(path.parent) for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}"))):
-        if ticket.finished or "://" in ticket.checkpoints or any(Path(ticket.checkpoints).glob("round-*")):
+    for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}")):
+        ticket = read_ticket(path.parent)
+        if ticket.finished or "://" in ticket.checkpoints:
+            return True
+        if any(Path(ticket.location(path.parent)).glob("round-*")):
             return True
     return False
 
@@ -148,6 +175,7 @@ def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
             ) from None
         except OSError:  # a file system without locks
             pass
+        check_plain(folder)
         yield
     finally:
         os.close(handle)
@@ -235,10 +263,13 @@ def opened(
         if again and (folder / FILE).exists():
             ticket = read_ticket(folder)
             ticket.check(settings)
+            ticket.check_owner(folder)
             yield Opened(folder, ticket, Manifest.read(folder), True)
             return
         run_id = uuid.uuid4().hex
-        location = _checkpoints_at(folder, frozen["checkpoint"].get("path"), f"{frozen['name']}-{run_id[:12]}")
+        section = frozen["checkpoint"]
+        outside = None if section.get("every") == 0 else section.get("path")
+        location = _checkpoints_at(outside, f"{frozen['name']}-{run_id[:12]}")
         ticket = Ticket(kind, settings, location, os.getcwd(), run_id)
         with writing(folder):
             for name in (FINISHED, UNSENT):
@@ -249,14 +280,21 @@ def opened(
             for other in folder.glob(f"runs/*/seed-*/{manifest.NAME}"):
                 Manifest.read(other.parent).remove()
             results = Manifest.begin(folder, kind)
-            checkpoints.clear(location)
+            checkpoints.clear(ticket.location(folder))
+            if location != CHECKPOINTS:
+                file_store(location).write(OWNER, json.dumps(_owner(run_id, folder)).encode())
             write_config(results, frozen, federation)
             ticket.save(folder)
         yield Opened(folder, ticket, results, False)
 
 
-def _checkpoints_at(folder: Path, path: str | None, name: str) -> str:
-    """Where the checkpoints of the run in ``folder`` are: in it, or as ``name`` below ``path``, a folder or URI."""
+def _owner(run_id: str, folder: Path) -> dict[str, str]:
+    """What stands beside checkpoints outside of a run's folder: whose they are."""
+    return {"id": run_id, "folder": str(folder.resolve())}
+
+
+def _checkpoints_at(path: str | None, name: str) -> str:
+    """Where the checkpoints of a run are: in its folder, or as ``name`` below ``path``, a folder or URI."""
     if path is None:
-        return str(folder.absolute() / CHECKPOINTS)
+        return CHECKPOINTS
     return f"{path.rstrip('/')}/{name}" if "://" in path else str(Path(path).absolute() / name)

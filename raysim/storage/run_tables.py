@@ -52,10 +52,15 @@ def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
 
 
 def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
-    """A row a hospital and model served. Undefined figures are empty; ``cluster`` is empty without clusters."""
+    """A row a hospital and model served. Undefined figures are empty; ``cluster`` is empty without clusters.
+
+    ``participated`` of ``rounds``: in how many rounds the hospital sent an update; absent under a privacy guarantee.
+    """
     import pandas as pd
 
     task, tables = federation.task, []
+    took_part = outcome.participated(len(federation.hospitals))
+    rounds = {} if took_part is None else {"participated": took_part, "rounds": outcome.played}
     for model, figures in outcome.figures.items():
         columns = dict(zip(task.figures, figures.T, strict=True))
         intervals = auroc_intervals(outcome, model)
@@ -73,7 +78,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
             else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
             "model": model,
         }
-        tables.append(pd.DataFrame(head | columns | intervals | {"n_total": stays}))
+        tables.append(pd.DataFrame(head | columns | intervals | {"n_total": stays} | rounds))
     return pd.concat(tables, ignore_index=True)
 
 

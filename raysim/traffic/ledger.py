@@ -16,6 +16,9 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 
 SCALAR_BYTES = 4
 
+UPDATE = "update"
+"""The kind of what a hospital sends of a model that it trained in a round."""
+
 MEASURED = "metrics"
 """The kind of the figures that hospitals send for the experimenter alone, and of the counts of scores by class
 from which calibration and figures at thresholds follow."""
@@ -70,6 +73,17 @@ class Ledger:
         """The largest number of times that one hospital has sent a ``kind``."""
         hospitals = [np.unique(ids) for _, each, ids, _ in self.entries if each == kind]
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
+
+    def rounds_with(self, kind: str, hospitals: int, last: int) -> Ids:
+        """In how many of the rounds 1 to ``last`` each hospital has sent a ``kind``, ``[hospitals]``."""
+        by_round: dict[int, list[Ids]] = {}
+        for t, each, ids, _ in self.entries:
+            if each == kind and 1 <= t <= last:
+                by_round.setdefault(t, []).append(ids)
+        rounds = np.zeros(hospitals, dtype=np.int64)
+        for of_round in by_round.values():
+            rounds[np.unique(np.concatenate(of_round))] += 1
+        return rounds
 
     def sent(self, round: int) -> int:
         """The bytes that left hospitals in a round, without what only the experimenter needs."""
@@ -142,11 +156,11 @@ def record_training(
     if problem.sent is not None and vector_bytes is not None:
         beside = entries * ((problem.groups is None) + losses) * SCALAR_BYTES
         vectors = np.bincount(np.searchsorted(senders, ids), weights=vector_bytes, minlength=len(senders))
-        up += ledger.add_bytes(round, "update", senders, vectors.astype(np.int64) + beside)
+        up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + beside)
     elif problem.sent is not None:
         sent = problem.sent
         vector = size * (sent.sums if problem.chosen else 1) + (0 if sent.message is None else sent.message.numbers)
-        up += ledger.add(round, "update", senders, entries * (vector + (problem.groups is None) + losses))
+        up += ledger.add(round, UPDATE, senders, entries * (vector + (problem.groups is None) + losses))
     if problem.objective.variates is not None:
         up += ledger.add(round, "variate", senders, entries * size)
     return down, up

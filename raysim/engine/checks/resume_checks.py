@@ -17,7 +17,7 @@ from raysim.config.sections.privacy import UPDATES
 from raysim.engine.job import History
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
 from raysim.strategies.base import POOLED, Ids
-from raysim.traffic.ledger import Ledger
+from raysim.traffic.ledger import UPDATE, Ledger
 
 RESIDUAL = re.compile(r"residual of \d{1,9}")
 """The name of what compression has left out of a hospital's updates, for a group of its rows."""
@@ -56,7 +56,7 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
     owing = {
         hospital for hospital, vectors in (kept or {}).items() if any(RESIDUAL.fullmatch(what) for what in vectors)
     }
-    sent = {hospital for _, kind, ids, _ in history.ledger.entries if kind == "update" for hospital in ids.tolist()}
+    sent = {hospital for _, kind, ids, _ in history.ledger.entries if kind == UPDATE for hospital in ids.tolist()}
     wrong = owing - sent if owing - sent or not all_trained else sent - owing
     if wrong:
         raise ValueError(

@@ -13,7 +13,7 @@ from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Recalibrated, Round, told_stays
-from raysim.engine.measuring import subgroups
+from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.recalibrating import Recalibrating, gathered
 from raysim.engine.messages import FigureNoise, PartialResult
@@ -23,6 +23,8 @@ from raysim.metrics.score_counts import ScoreCounts, in_order
 from raysim.metrics.segments import ranges
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.sketches import SUMS
+from raysim.statistics.patient_groups.within import WithinGap
+from raysim.statistics.patient_groups.within import merged as merged_sums
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import LOSS_SCALARS, MEASURED
@@ -60,6 +62,10 @@ class Evaluation:
     """The groups of patients whose figures are asked for at the end, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]]
     """The figures of these groups per model served and attribute, as :func:`subgroups.merged` gives them."""
+    rearranging: group_gaps.Rearranging | None
+    """The arrangements of groups under which gaps are asked for at the end; None: no gaps."""
+    gaps: dict[str, WithinGap]
+    """By attribute, the gap within hospitals of the headline model; asked for at the end."""
     losses: TrainingLosses
     """Training losses, beside those of the rounds."""
     pairs: dict[str, PairSums]
@@ -84,15 +90,19 @@ class Evaluation:
         traffic: Traffic,
         noise: FigureNoise | None = None,
         sizes: Ids | None = None,
+        tests_groups: bool = False,
     ) -> None:
         """``rounds``: how many are played for certain, which decides how often training losses are measured.
 
         With ``noise``, figures are those of the headline model alone, from noisy sums, and nothing else is asked for.
         ``sizes [N]`` are the numbers of training rows that hospitals have told with noise; None: they are public.
+        ``tests_groups``: whether gaps between groups of patients are tested at the end.
         """
         self._noise, self._sizes = noise, sizes
         self.grouping = None if noise else subgroups.grouping(federation, section.groups, section.age_bands)
-        self.groups = {}
+        self.groups, self.gaps, self.rearranging = {}, {}, None
+        if tests_groups and self.grouping is not None:
+            self.rearranging = group_gaps.rearranging(self.grouping, federation, section.part)
         self.losses = TrainingLosses()
         self.pairs, self.sketches = {}, {}
         self.scores, self.validation_scores, self.errors = {}, {}, {}
@@ -191,6 +201,7 @@ class Evaluation:
                 )
             self._enter_scores(model, row, partials, ledger_round)
             row.metrics[model] |= self._by_group(model, partials)
+            row.metrics[model] |= self._within(model, figures[model], partials, ledger_round)
         if figures:
             # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
             scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs)
@@ -281,6 +292,24 @@ class Evaluation:
             self.groups.setdefault(model, {})[attribute] = measured
             gaps |= subgroups.gaps(attribute, levels[attribute], *measured, self._task)
         return gaps
+
+    def _within(
+        self, model: str, figures: Floats, partials: Sequence[PartialResult], ledger_round: int
+    ) -> dict[str, float]:
+        """Enter the gaps between groups of patients within hospitals, where they were asked for; returns metrics."""
+        measured = [partial.gaps[model] for partial in partials if model in partial.gaps]
+        if not measured or self.grouping is None or self.rearranging is None:
+            return {}
+        sums = {name: merged_sums([part[name] for part in measured], self._order) for name, _ in self.grouping.levels}
+        self.gaps = group_gaps.gaps(self.grouping, self.rearranging, sums, self.groups[model], figures, self._task)
+        for attribute, each in sums.items():
+            numbers = self.rearranging.numbers(attribute, each.counts.shape[1])
+            self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), numbers)
+        return {
+            f"{attribute}_within{end}": value
+            for attribute, gap in self.gaps.items()
+            for end, value in (("", gap.estimate), ("_low", gap.low), ("_high", gap.high), ("_p", gap.p))
+        }
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:

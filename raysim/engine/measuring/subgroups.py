@@ -86,7 +86,7 @@ def measure(
     """Figures by attribute of ``hospitals``, whose rows of ``part`` have ``outputs [n, ...]`` and labels ``y [n]``."""
     measured = {}
     for attribute, levels in grouping.levels:
-        order, offsets = _cells(federation, tuple(hospitals), part, attribute, levels, grouping.bands)
+        order, offsets = cells(federation, tuple(hospitals), part, attribute, levels, grouping.bands)
         scores, labels = outputs[order], y[order]
         figures = federation.task.measure(scores, labels, offsets).reshape(len(hospitals), len(levels), -1)
         histograms = []
@@ -98,7 +98,7 @@ def measure(
 
 
 @lru_cache(maxsize=16)
-def _cells(
+def cells(
     federation: Federation,
     hospitals: tuple[int, ...],
     part: str,

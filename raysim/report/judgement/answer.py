@@ -15,6 +15,7 @@ import numpy as np
 from raysim.report.judgement.card import Card
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts.wording import plain
+from raysim.report.judgement.fairness import treated
 from raysim.report.judgement.noise import Noise, size_sentence
 from raysim.statistics.differences.paired import Limits
 
@@ -124,10 +125,11 @@ def _references(shown: Evidence) -> list[str]:
 
 
 def _between_hospitals(noise: Noise) -> list[str]:
-    """Whether the model serves hospitals differently, beyond what test noise explains."""
+    """Whether the model serves hospitals differently, beyond what test noise explains, and who is treated where."""
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):
         sentences.append(size_sentence(noise.slope))
+    sentences += filter(None, map(treated, noise.gaps.values()))
     return [f"Seed {noise.seed}: {sentence}" for sentence in sentences]
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from raysim.config.sections.evaluation import ClinicalSection
 from raysim.core.words import counted
+from raysim.data.leaks import unusually_high
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.metrics.score_counts import ScoreCounts
@@ -20,7 +21,7 @@ from raysim.report.judgement.facts import calibration as calibrating
 from raysim.report.judgement.facts import federate as federating
 from raysim.report.judgement.facts import limits as limiting
 from raysim.report.judgement.facts.calibration import Calibration
-from raysim.report.judgement.facts.fairness import NOT_TESTED, GroupDifference, fairness
+from raysim.report.judgement.facts.fairness import NOT_TESTED, fairness
 from raysim.report.judgement.facts.harmed import harmed
 from raysim.report.judgement.facts.headline import Verdict, headline, use_of
 from raysim.report.judgement.facts.limits import Data
@@ -126,7 +127,7 @@ def comparison_card(
         harm=(harm_numbers, harm_line),
         own=own,
         others=[] if other is None else [(alone if not to_alone else plain(names[against]), other)],
-        groups=fairness(_groups(noise.get(taken.key))),
+        groups=_fairness(noise, taken.key),
         limits=limiting.limits(data, pair, visible),
         rows=ways(called, alone_taken=to_alone),
         remarks=remarks,
@@ -166,7 +167,7 @@ def run_card(
         harm=(None, None),
         own=_calibration([result], key),
         others=[],
-        groups=NOT_TESTED if noise is None else fairness(_groups(noise.get(key))),
+        groups=NOT_TESTED if noise is None else _fairness(noise, key),
         limits=limiting.limits(data, None),
         rows=(row,),
         remarks=remarks,
@@ -215,6 +216,7 @@ def _composed(
         limiting.UNSEEN,
         limits,
         *remarks.leaks,
+        *_too_good(kind, level),
     ]
     lines.sort(key=lambda line: FACTS.index(line.fact))
     recommends = data.recommends
@@ -363,10 +365,15 @@ def _harm(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple
     return harmed(harm(*sides), results[0].federation.hospitals, name)
 
 
-def _groups(noise: Noise | None) -> list[GroupDifference]:
-    if noise is None:
-        return []
-    return [GroupDifference(attribute, (), gap.of.value, NONE, gap.of.p) for attribute, gap in noise.gaps.items()]
+def _too_good(kind: TaskKind, level: Paired) -> list[Line]:
+    """A line on a model that ranks better than models do, unless a feature gives the label away."""
+    text = unusually_high(level.difference) if kind.larger else ""
+    return [Line("leaks", "warn", text, {"auroc": level.difference}, short=text.rstrip("."))] if text else []
+
+
+def _fairness(noise: Mapping[Key, Noise], key: Key) -> Line:
+    of = noise.get(key)
+    return fairness([] if of is None else list(of.gaps.values()))
 
 
 def _possible(interval: Limits, larger: bool) -> Limits:

@@ -67,22 +67,31 @@ def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Flo
 
 
 def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: ArrayLike, groups: int) -> Floats:
-    """What each hospital sends of its groups' risks, ``[H, groups, 4]``; zeros where it has one class.
+    """What each hospital sends of its groups' risks, ``[H, groups, 4]``; zeros where a logit is not finite.
 
     ``labels [n]`` are the groups of the rows. Columns: events, events expected after the shift, the information on a
-    group's intercept, and events predicted before the shift.
+    group's intercept, and events predicted before the shift. At a hospital with one class the shift is infinite: what
+    is observed is expected, and says nothing.
     """
     margin, positive = np.asarray(logits, dtype=np.float64), np.asarray(event, dtype=np.float64)
     hospital = np.repeat(np.arange(len(np.asarray(offsets)) - 1), np.diff(np.asarray(offsets)))
-    shift = in_the_large(margin, positive, offsets)
-    used = np.isfinite(shift[hospital]) & np.isfinite(margin)
-    used &= ~np.isin(hospital, hospital[~np.isfinite(margin)])
-    cell = (hospital * groups + np.asarray(labels, dtype=np.int64))[used]
-    risk = expit(margin[used] + shift[hospital[used]])
-    columns = (positive[used], risk, risk * (1.0 - risk), expit(margin[used]))
-    size = len(shift) * groups
-    sums = np.stack([np.bincount(cell, column, size) for column in columns], axis=1)
-    return sums.astype(np.float64).reshape(len(shift), groups, len(columns))
+    broken = np.zeros(len(np.asarray(offsets)) - 1, dtype=bool)
+    broken[hospital[~np.isfinite(margin)]] = True
+    shift = in_the_large(margin, positive, offsets)[hospital]
+    risk = np.where(np.isfinite(shift), expit(margin + shift), positive)
+    columns = (positive, risk, risk * (1.0 - risk), expit(margin))
+    cell, size = hospital * groups + np.asarray(labels, dtype=np.int64), len(broken) * groups
+    sums = np.stack([np.bincount(cell, column, size) for column in columns], axis=1).astype(np.float64)
+    sums = sums.reshape(len(broken), groups, len(columns))
+    sums[broken] = 0.0
+    return sums
+
+
+def ratios(sums: Floats) -> Floats:
+    """Each hospital's observed over predicted events ``[H]``, from its ``sums [H, G, 4]``; NaN without rows."""
+    of_hospital = sums.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(of_hospital[:, OBSERVED] / of_hospital[:, PREDICTED])
 
 
 def group_risks(groups: Sequence[str], sums: Floats) -> tuple[GroupRisk, ...]:

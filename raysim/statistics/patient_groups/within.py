@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from raysim.statistics.chance.inversion import SAME
@@ -21,6 +21,7 @@ from raysim.statistics.levels import ALPHA, LEVEL, POWER, Z
 from raysim.statistics.patient_groups.composition import NO_COMPOSITION, Composition
 from raysim.statistics.patient_groups.contributions import FRACTION_BITS, pairs, weights
 from raysim.statistics.patient_groups.risks import GroupRisk
+from raysim.statistics.several import holm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -121,7 +122,9 @@ class WithinGap:
     pooled: float = NAN
     """The difference of the pair over all rows of all hospitals: what it mixes is ``estimate`` and ``mixed``."""
     composition: Composition = NO_COMPOSITION
-    """The difference between the hospitals that treat the two groups."""
+    """The difference between the headline figures of the hospitals that treat the two groups."""
+    composition_ratio: Composition = NO_COMPOSITION
+    """The same of their observed over predicted events; NaN for a real label."""
     risks: tuple[GroupRisk, ...] = field(default=())
     """How many events each group has beside those expected of it at its hospitals."""
 
@@ -205,14 +208,10 @@ def within_gap(
     return WithinGap(attribute, larger, strongest, found, p, p, count if tested else 0, exact and tested)
 
 
-def holm(gaps: Sequence[WithinGap]) -> list[WithinGap]:
-    """The gaps of all attributes that were looked at, with p adjusted by Holm's procedure where they are judged."""
-    judged = sorted((gap.p, i) for i, gap in enumerate(gaps) if gap.judged)
-    adjusted, least = {}, 0.0
-    for rank, (p, i) in enumerate(judged):
-        least = max(least, min(1.0, (len(judged) - rank) * p))
-        adjusted[i] = least
-    return [replace(gap, p_holm=adjusted.get(i, NAN)) for i, gap in enumerate(gaps)]
+def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
+    """The gaps of all attributes that were looked at, with p adjusted for all of them (Holm)."""
+    adjusted = holm([gap.p for gap in gaps])
+    return [replace(gap, p_holm=float(p)) for gap, p in zip(gaps, adjusted, strict=True)]
 
 
 def _differences(sums: AttributeSums) -> Floats:
@@ -277,9 +276,3 @@ def _limited(estimate: float, half: float, larger: bool) -> tuple[float, float]:
     if larger:
         return max(-1.0, estimate - half) if half == half else NAN, min(1.0, estimate + half) if half == half else NAN
     return (estimate - half, estimate + half) if np.isfinite(half) else (NAN, NAN)
-
-
-def pooled_difference(together: ArrayLike, groups: Sequence[str], pair: tuple[str, str]) -> float:
-    """The difference of a pair's figures over all rows, from ``together [G]`` of all known ``groups``."""
-    of = dict(zip(groups, np.asarray(together, dtype=np.float64), strict=True))
-    return float(of[pair[0]] - of[pair[1]])

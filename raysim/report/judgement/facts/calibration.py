@@ -69,9 +69,10 @@ def calibration(
     parts = [_pooled(own), _hospitals(own, named)]
     if warns and not own.pooled_off:
         parts.reverse()
+    figures = {**numbers, "p": json_number(own.p)}
     text = "; ".join([*parts, *(_other(*other) for other in others)])
     remedy, short = (REMEDY, _short(own)) if warns else ("", "")
-    return numbers, Line("calibration", own.state, f"{text[:1].upper()}{text[1:]}.", numbers, remedy, warns, short)
+    return numbers, Line("calibration", own.state, f"{text[:1].upper()}{text[1:]}.", figures, remedy, warns, short)
 
 
 def off_by(estimate: float) -> str:

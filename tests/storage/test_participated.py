@@ -1,0 +1,104 @@
+"""How often each hospital took part, in ``hospitals.csv``, of every kind of strategy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from rich.console import Console
+
+from raysim.cli import commands
+from raysim.config import reading
+from raysim.traffic.ledger import UPDATE, Ledger
+from tests.conftest import empty_store
+
+SMALL: dict[str, Any] = {
+    "data": {"source": "synthetic", "hospitals": 8, "rows": 400, "features": 4},
+    "training": {"rounds": 6, "batch_size": 32},
+    "selection": {"fraction": 0.4, "minimum": 2},
+}
+UNRELIABLE = {
+    "system": {
+        "rows_per_second": {"lognormal": [50, 1.0]},
+        "dropout": 0.4,
+        "rounds": {"deadline": 4, "over_selection": 0.5, "minimum_cohort": 1},
+    }
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(empty_store(tmp_path))
+    return tmp_path
+
+
+def played(tree: dict[str, Any], out: str, compare: bool = False) -> pd.DataFrame:
+    Path(f"{out}.yaml").write_text(yaml.safe_dump(tree))
+    command = commands.compare_all if compare else commands.run_one
+    command(reading.resolve(Path(f"{out}.yaml")), Console(quiet=True), Path(out), in_process=True, verbose=False)
+    return pd.read_csv(Path(out) / "hospitals.csv")
+
+
+def by_egress(folder: str) -> pd.Series:
+    """Counted in ``egress.csv``, message by message."""
+    sent = pd.read_csv(Path(folder) / "egress.csv")
+    rounds = pd.read_csv(Path(folder) / "rounds.csv")["round"]
+    updates = sent[(sent["kind"] == "update") & sent["round"].between(1, rounds.max())]
+    return updates.groupby("hospital")["round"].nunique()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"strategy": "fedavg"},
+        {"strategy": {"name": "fine_tuning"}},  # trains once more after the last round, and sends nothing
+        {"strategy": {"name": "ifca", "clusters": 2}},
+        {"strategy": "scaffold"},
+        {"strategy": "fedavg", "secure": {}},
+        {"strategy": "fedavg"} | UNRELIABLE,
+        {"strategy": {"name": "fedbuff", "buffer": 3}} | UNRELIABLE,
+    ],
+)
+def test_rounds_in_which_a_hospital_sent_an_update(here: Path, more: dict[str, Any]) -> None:
+    table = played(SMALL | more, "run")
+    assert (table["rounds"] == 6).all()
+    counted = by_egress("run").reindex(table["hospital"], fill_value=0)
+    assert table["participated"].dtype == table["rounds"].dtype == np.int64
+    assert table["participated"].tolist() == counted.tolist()
+    assert table["participated"].sum() > 0
+    assert table["participated"].max() <= 6
+    if more == {"strategy": "fedavg"}:
+        of_one = table.drop_duplicates("hospital")
+        cohorts = pd.read_csv(Path("run") / "rounds.csv")["cohort_size"]
+        assert of_one["participated"].sum() == cohorts.sum()
+
+
+def test_a_comparison_with_references_and_a_private_strategy(here: Path) -> None:
+    private = {"unit": "hospital", "clip": 1.0, "noise_multiplier": 1.0}
+    strategies = [{"name": "fedavg"}, {"name": "local"}, {"name": "centralized"}]
+    table = played(SMALL | {"strategies": strategies, "seeds": [0, 1]}, "compared", compare=True)
+    references = table["strategy"].isin(["local", "centralized"])
+    assert (table.loc[references, "participated"] == 0).all()
+    assert (table["rounds"] == 6).all()
+    of_runs = [
+        pd.read_csv(path)
+        for path in sorted(Path("compared").glob("**/hospitals.csv"))
+        if path.parent.name != "compared"
+    ]
+    both = pd.concat(of_runs)
+    assert sorted(both["participated"]) == sorted(table["participated"])
+    assert table.loc[~references, "participated"].sum() > 0
+    hidden = played(SMALL | {"strategy": "fedavg", "privacy": private, "selection": {"name": "all"}}, "private")
+    assert not {"participated", "rounds"} & set(hidden.columns)
+
+
+def test_rounds_are_counted_once_and_others_not_at_all() -> None:
+    ledger = Ledger()
+    for t, kind, ids in ((0, UPDATE, [0]), (1, UPDATE, [0, 2]), (1, UPDATE, [2]), (2, "size", [1]), (2, UPDATE, [2])):
+        ledger.add(t, kind, np.array(ids), 1)
+    ledger.add(3, UPDATE, np.array([1]), 1)  # after the last round
+    assert ledger.rounds_with(UPDATE, 4, 2).tolist() == [1, 0, 2, 0]
