@@ -102,7 +102,7 @@ def _made(
     made += _table(rows, width)
     if hidden or left_out:
         parts = [f"{hidden} more" if hidden else "", f"{left_out} remarks" if left_out else ""]
-        made.append(f"    and {' and '.join(filter(None, parts))}: --details")
+        made += _wrapped(f"and {' and '.join(filter(None, parts))}: --details", width, "    ")
     for note in notes:
         made += _wrapped(note, width, "    ")
     ends = (("Report ", block.report), ("Next   ", block.next))
