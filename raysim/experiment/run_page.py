@@ -43,6 +43,7 @@ def write_run_page(
     card = card_of_run(config, result, hospitals, by_chance)
     told = (training.of_run(result), privacy.of_run(result), attacks.of_run(result))
     out.json(FILE, answer_of(card, [result], by_chance or {}, before=[text for text in told if text]).as_json())
+    served = clinical_rows.of_run(result.label, result.folder)
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}",
         per_seed([result]),
@@ -55,7 +56,8 @@ def write_run_page(
         result=result,
         card=card,
         beside=Beside(
-            use=clinical.drawn(clinical_rows.of_run(result.label, result.folder), part),
+            use=clinical.drawn(served, part),
+            use_shared=clinical.shared(served, part),
             method=training.drawn([result]),
             protections=protection.protections(config),
             traffic=protection.traffic([result], {result.label: result.title or result.label}),
