@@ -9,12 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raysim.report import naming
-from raysim.report.judgement.answer import Answer, answer_from
 from raysim.report.judgement.card import FACTS, Card
-from raysim.report.judgement.compose import Asked, comparison_card
 from raysim.report.judgement.evidence import evidence
-from raysim.report.tables import comparison, complete, differences
+from raysim.report.tables import differences
+from tests.report.answered import answered
 
 NOISE = {"auroc": 0.01, "mae": 0.02}
 
@@ -44,14 +42,6 @@ def frames(
             mean_over = float(np.average(values[seed], weights=rows))
             per_seed.append({**key, figure: mean_over, "yardstick": strategy in aside, "undefined": 0, **moved})
     return pd.DataFrame(per_seed), pd.concat(by_hospital, ignore_index=True)
-
-
-def answered(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str, alone: tuple[str, ...] = ()) -> Answer:
-    """The answer of a comparison of which no more is known than its headline figures."""
-    shown = evidence(per_seed, hospitals, reference, alone=alone)
-    called = naming.names(comparison(complete(per_seed)), {})
-    asked = Asked("death in hospital", "test", None, counted=True)
-    return answer_from(comparison_card(shown, (), hospitals, asked, names=called, noise={}), shown)
 
 
 def test_a_true_difference_is_found_and_the_better_one_recommended():

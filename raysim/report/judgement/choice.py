@@ -61,7 +61,7 @@ def choose(means: ArrayLike, better: Flags, equal: Flags, traffic: Sequence[floa
         first, why = _best(values, unbeaten), "unbeaten"
     equals = [i for i in unbeaten if i != first and equal[i, first]]
     cheapest = min(equals, key=lambda i: (traffic[i], i), default=first)
-    if cheapest == first or not traffic[cheapest] <= LESS * traffic[first]:
+    if cheapest == first or traffic[first] <= 0 or not traffic[cheapest] <= LESS * traffic[first]:
         return Choice(first, why, tuple(equals))
     others = tuple(i for i in range(len(values)) if i != cheapest and equal[i, cheapest])
     return Choice(cheapest, why, others, instead_of=first)
