@@ -197,7 +197,9 @@ def test_the_evidence_is_of_all_seeds() -> None:
     assert figure.caption.endswith("Rows are the mean of 2 seeds, rounded.")
     alike = both.assign(events_test=[4, 0, 12] * 4, n_test=30)
     assert "with 16 events (seeds differ" in sentence(alike, "test")
-    assert "The median hospital has 4 events, and none has more than 12; 2 have" in sentence(alike, "test")
+    assert "The median hospital has 4 rows of the rarer class, and none has more than 12; 2 of 3 have" in sentence(
+        alike, "test"
+    )
     assert "rounded" not in events_figure(alike, "test")[0].caption
 
 

@@ -21,6 +21,7 @@ from raysim.report.judgement.facts.headline import Verdict, headline, use_of
 from raysim.report.judgement.facts.limits import Data
 from raysim.report.judgement.facts.quality import quality
 from raysim.report.judgement.facts.training import training
+from raysim.report.possible import NOTHING
 from raysim.statistics.clinical.by_hospital import HospitalCalibration, calibration_by_hospital
 from raysim.statistics.clinical.usefulness import Usefulness, usefulness
 from raysim.statistics.differences.harm import Harm
@@ -133,7 +134,20 @@ def test_one_seed_compares_nothing() -> None:
 def test_a_smaller_error_is_better_than_training_alone() -> None:
     got, line = federate(REGRESSION, "FedAvg", "Training alone", pair(-0.2), Limits(-0.3, -0.1), None)
     assert got == "yes"
-    assert line.text.startswith("Federating has a smaller error than training alone: -0.200 (-0.300 to -0.100)")
+    assert line.text == (
+        "Federating has a smaller error than training alone: FedAvg against Training alone -0.200 (-0.300 to -0.100)."
+    )
+
+
+def test_an_interval_that_says_nothing_has_no_numbers() -> None:
+    got, line = federate(CLASSIFICATION, "FedAvg", "alone", pair(-0.03), Limits(-1.2, 1.1), None, 0.8)
+    assert got == "not shown"
+    assert line.text == "Not demonstrated that federating helps: FedAvg against alone says nothing."
+    wide = quality(CLASSIFICATION, 0.7, NOTHING, 3, None)
+    assert (wide.state, wide.text) == (
+        "warn",
+        "It is not demonstrated to rank better than chance: AUROC says nothing over 3 hospitals.",
+    )
 
 
 # D3: which way?
@@ -329,7 +343,7 @@ def test_limits(of: Data, recommends: bool, words: str) -> None:
 
 
 def test_a_difference_beyond_what_is_possible_could_not_have_been_found() -> None:
-    none, some = (limiting.limits(data(), pair(0.0), sizes).text for sizes in ([1.266], [0.0023, 0.0061, math.nan]))
+    none, some = (limiting.limits(data(), pair(0.0), sizes).text for sizes in ([math.inf], [0.0023, 0.0061, math.inf]))
     assert none == "No difference between methods could have been found."
     assert some == "Differences of 0.002 to 0.006 between methods could be found (80 % power)."
 

@@ -75,7 +75,7 @@ def test_pages_of_little_or_nothing() -> None:
     assert "Nothing is recommended: 1 of 1 hospital can be judged" in parsed.text
     assert "Difference from" not in parsed.text
     parsed = assert_sound(page.comparison_page("No baseline", per_seed, PROVENANCE, baseline="absent").html())
-    assert "No AUROC of this comparison is defined" in parsed.text
+    assert "No AUROC is defined at any hospital." in parsed.text
     assert "Difference from" not in parsed.text
     nowhere = hospitals.assign(auroc=math.nan)
     assert_sound(page.run_page("Bare", one, PROVENANCE).html())

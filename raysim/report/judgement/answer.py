@@ -17,6 +17,7 @@ from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts.wording import plain
 from raysim.report.judgement.fairness import treated
 from raysim.report.judgement.noise import Noise, size_sentence
+from raysim.report.possible import NOTHING, SAYS_NOTHING, difference
 from raysim.statistics.differences.paired import Limits
 
 
@@ -112,7 +113,7 @@ def _references(shown: Evidence) -> list[str]:
     sentences = []
     for entry, pair in zip(shown.references, shown.of_references, strict=True):
         interval = pair.population()
-        value = signed(pair.difference, possible(interval, shown), _digits(shown))
+        value = signed(pair.difference, possible(interval, shown, shown.levels[shown.best]), _digits(shown))
         if not pair.of_training:
             verdict = "for these trained models, as one seed cannot compare methods"
         elif not interval.shows:
@@ -156,14 +157,14 @@ def _digits(shown: Evidence) -> int:
 
 def _words(shown: Evidence, i: int, j: int) -> str:
     value, interval = shown.between(i, j)
-    return signed(value, possible(interval, shown), _digits(shown))
+    return signed(value, possible(interval, shown, shown.levels[j]), _digits(shown))
 
 
-def possible(interval: Limits, shown: Evidence) -> Limits:
-    """An interval cut to possible values: two AUROCs differ by at most 1."""
-    if not shown.kind.larger:
-        return interval
-    return Limits(float(np.clip(interval.low, -1, 1)), float(np.clip(interval.high, -1, 1)))
+def possible(interval: Limits, shown: Evidence, reference: float = float("nan")) -> Limits:
+    """An interval cut to possible values (:func:`raysim.report.possible.difference`); ``reference`` is the AUROC of
+    what is subtracted.
+    """
+    return difference(interval, shown.kind.larger, reference)
 
 
 def signed(value: float, interval: Limits, digits: int) -> str:
@@ -172,7 +173,11 @@ def signed(value: float, interval: Limits, digits: int) -> str:
     >>> signed(0.0031, Limits(0.0019, 0.0042), 3), signed(-0.0004, Limits(float("nan"), float("nan")), 3)
     ('+0.003 (+0.002 to +0.004)', '0.000, without an interval')
     """
-    if not np.isfinite(interval.low):
+    if interval == NOTHING:
+        return SAYS_NOTHING
+    if not np.isfinite(value):
+        return "undefined"
+    if not np.isfinite(interval).all():
         return f"{_with_sign(value, digits)}, without an interval"
     return f"{_with_sign(value, digits)} ({_with_sign(interval.low, digits)} to {_with_sign(interval.high, digits)})"
 

@@ -15,6 +15,7 @@ from raysim.data.leaks import unusually_high
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.metrics.score_counts import ScoreCounts
+from raysim.report import possible
 from raysim.report.judgement.card import FACTS, Card, Federate, Line, Way
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts import calibration as calibrating
@@ -111,7 +112,6 @@ def comparison_card(
     data = _data(results, hospitals, asked, taken.key)
     harm_numbers, harm_line = _harm(results, taken.key, against, plain(names[against]))
     pair = next(iter(called.over_alone[shown.best : shown.best + 1]), None) or _first_pair(shown)
-    visible = [] if shown.one_seed else [_pair(shown, i).visible for i in range(len(shown.entries)) if i != shown.best]
     return _composed(
         data,
         _what(data, results, hospitals),
@@ -128,7 +128,7 @@ def comparison_card(
         own=own,
         others=[] if other is None else [(alone if not to_alone else plain(names[against]), other)],
         groups=_fairness(noise, taken.key),
-        limits=limiting.limits(data, pair, visible),
+        limits=limiting.limits(data, pair, _visible(shown)),
         rows=ways(called, alone_taken=to_alone),
         remarks=remarks,
         one_seed=shown.one_seed or not all(each.of_training for each in shown.of_references),
@@ -204,7 +204,7 @@ def _composed(
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, own_names, others)
     interval = level.population() if level.hospitals > 1 else level.fixed()
-    quality_line = quality(kind, level.difference, _possible(interval, kind.larger), level.hospitals, useful)
+    quality_line = quality(kind, level.difference, possible.level(interval, kind.larger), level.hospitals, useful)
     lines = [
         limiting.predicts(data),
         quality_line,
@@ -296,6 +296,7 @@ def _federate(called: Evidence) -> tuple[Federate, Line, str]:
         called.over_alone[called.best],
         called.over_alone_intervals[called.best],
         called.over_alone_small,
+        called.references[called.alone].level.difference,
     )
     return verdict, line, alone
 
@@ -304,6 +305,16 @@ def _first_pair(shown: Evidence) -> Paired | None:
     """A difference of the method that is taken, for what limits it."""
     others = [i for i in range(len(shown.entries)) if i != shown.best]
     return _pair(shown, others[0]) if others else next(iter(shown.of_references), None)
+
+
+def _visible(shown: Evidence) -> list[float]:
+    """The smallest differences from the method taken that four of five such comparisons would show; infinite where no
+    difference that is possible is as large."""
+    if shown.one_seed:
+        return []
+    sizes = [_pair(shown, i).visible for i in range(len(shown.entries)) if i != shown.best]
+    level = shown.levels[shown.best]
+    return [size if possible.visible(size, shown.kind.larger, level) else np.inf for size in sizes if size == size]
 
 
 def _pair(shown: Evidence, i: int) -> Paired:
@@ -374,9 +385,3 @@ def _too_good(kind: TaskKind, level: Paired) -> list[Line]:
 def _fairness(noise: Mapping[Key, Noise], key: Key) -> Line:
     of = noise.get(key)
     return fairness([] if of is None else list(of.gaps.values()))
-
-
-def _possible(interval: Limits, larger: bool) -> Limits:
-    """An interval of a headline figure, cut to what it can be."""
-    low, high = np.clip(interval, 0.0, 1.0 if larger else np.inf)
-    return Limits(float(low), float(high))

@@ -104,6 +104,11 @@ class Evidence:
         return replace(self, entries=tuple(map(entry, self.entries)), references=tuple(map(entry, self.references)))
 
     @property
+    def levels(self) -> tuple[float, ...]:
+        """The mean of the headline figure of each entry, by which what is subtracted bounds a difference."""
+        return tuple(entry.level.difference for entry in self.entries)
+
+    @property
     def unbeaten(self) -> list[int]:
         """The entries that no other is shown to be better than."""
         return _unbeaten(self.better)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from raysim.metrics.labels import TaskKind
 from raysim.report.judgement.card import Federate, Line
 from raysim.report.judgement.facts.wording import figure, json_number
+from raysim.report.possible import difference
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
 
 NOT_TESTED = Line(
@@ -19,22 +21,24 @@ NOT_TESTED = Line(
 
 
 def federate(
-    kind: TaskKind, name: str, alone: str, pair: Paired, limits: Limits, small: Paired | None
+    kind: TaskKind, name: str, alone: str, pair: Paired, limits: Limits, small: Paired | None, level: float = math.nan
 ) -> tuple[Federate, Line]:
     """Whether federating helps, and the line on it.
 
     ``pair`` is the method ``name`` less training ``alone``, with ``limits`` that hold jointly over the methods that
     were chosen among; ``small`` the same at the hospitals with fewest training rows, where enough define both.
+    ``level`` is the headline figure of training alone, which bounds a difference from it.
     """
     verdict = _verdict(kind, pair, limits)
     digits = kind.decimals([pair.difference])
-    value = figure(pair.difference, limits, digits, sign=True)
+    cut = difference(limits, kind.larger, level)
     text = {
-        "yes": f"Federating ranks better than training alone: {value} for {name}",
-        "no": f"Federating ranks worse than training alone: {value} for {name}",
-        "equal": f"Federating and training alone are equal within {EQUIVALENT:g}: {value} for {name}",
-        "not shown": f"Not demonstrated that federating helps: {value} for {name} against training alone",
+        "yes": "Federating ranks better than training alone",
+        "no": "Federating ranks worse than training alone",
+        "equal": f"Federating and training alone are equal within {EQUIVALENT:g}",
+        "not shown": "Not demonstrated that federating helps",
     }[verdict]
+    text += f": {name} against {alone} {figure(pair.difference, cut, digits, sign=True)}"
     if not kind.larger:
         text = text.replace("ranks better", "has a smaller error").replace("ranks worse", "has a larger error")
     if verdict == "yes" and equivalent(limits) and kind.larger:

@@ -75,7 +75,7 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
     """What these data cannot tell.
 
     ``pair`` is the difference that the answer is about, for its degrees of freedom, and ``visible`` the smallest
-    differences from the method taken that four of five such comparisons would show.
+    differences from the method taken that four of five such comparisons would show, infinite where that is impossible.
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:
@@ -97,9 +97,8 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
             f"the median hospital has {whole} {data.part} rows of the rarer class, and {few:,} of {len(data.rarer):,} "
             f"have fewer than {FEW_ROWS}"
         )
-    seen = [size for size in visible if np.isfinite(size)]
-    if seen:
-        parts.append(_visible(seen))
+    if visible:
+        parts.append(_visible([size for size in visible if np.isfinite(size)]))
     if pair is not None and not pair.of_training:
         parts.append("one seed cannot compare methods")
     text = "; ".join(parts) or "All hospitals are judged"
@@ -107,8 +106,7 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
 
 
 def _visible(sizes: Sequence[float]) -> str:
-    low, high = min(sizes), max(sizes)
-    if low > 0.5:
+    if not sizes:
         return "no difference between methods could have been found"
-    ends = list(dict.fromkeys(number(size, 3) for size in (low, high)))
+    ends = list(dict.fromkeys(number(size, 3) for size in (min(sizes), max(sizes))))
     return f"differences of {' to '.join(ends)} between methods could be found (80 % power)"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from raysim.report.judgement.card import Line, Role, Way
 from raysim.report.judgement.evidence import Entry, Evidence
 from raysim.report.judgement.facts.wording import figure, plain, some
+from raysim.report.possible import NOTHING, SAYS_NOTHING
+from raysim.report.possible import difference as possible
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired
 
 ABOUT = 0.1
@@ -76,28 +78,33 @@ def ways(shown: Evidence, *, alone_taken: bool = False) -> tuple[Way, ...]:
         rows += [
             _way(entry, "reference", NAN, NONE, "") for i, entry in enumerate(shown.references) if i != shown.alone
         ]
+        alone, larger = shown.references[shown.alone].level.difference, shown.kind.larger
         others = [
-            _way(entry, "method", pair.difference, interval, _verdict(shown, interval, pair))
+            _way(entry, "method", pair.difference, possible(interval, larger, alone), _verdict(shown, interval, pair))
             for entry, pair, interval in zip(shown.entries, shown.over_alone, shown.over_alone_intervals, strict=True)
         ]
     else:
+        level, larger = shown.levels[shown.best], shown.kind.larger
         rows = [_way(shown.entries[shown.best], "taken", NAN, NONE, "")]
         for i, (entry, pair) in enumerate(zip(shown.references, shown.of_references, strict=True)):
             joint = shown.over_alone_intervals[shown.best] if i == shown.alone else None
             interval = pair.population() if joint is None else Limits(-joint.high, -joint.low)
-            rows.append(_way(entry, "reference", pair.difference, interval, _verdict(shown, interval, pair)))
+            verdict = _verdict(shown, interval, pair)
+            rows.append(_way(entry, "reference", pair.difference, possible(interval, larger, level), verdict))
         others = []
         for i in (i for i in range(len(shown.entries)) if i != shown.best):
             pair = shown.differences[min(i, shown.best), max(i, shown.best)]
             value, interval = shown.between(i, shown.best)
             verdict = "equal" if i in shown.choice.equals else _verdict(shown, interval, pair)
-            others.append(_way(shown.entries[i], "method", value, interval, verdict))
+            others.append(_way(shown.entries[i], "method", value, possible(interval, larger, level), verdict))
     return (*rows, *sorted(others, key=lambda way: -sign * way.difference))
 
 
 def _way(entry: Entry, role: Role, difference: float, interval: Limits, verdict: str) -> Way:
     also = tuple(name for name in entry.called if name != entry.name)
-    return Way(plain(entry.name), entry.key, role, entry.level.difference, difference, *interval, verdict, also)
+    low, high = (NAN, NAN) if interval == NOTHING else interval
+    said = SAYS_NOTHING if interval == NOTHING else verdict
+    return Way(plain(entry.name), entry.key, role, entry.level.difference, difference, low, high, said, also)
 
 
 def _verdict(shown: Evidence, interval: Limits, pair: Paired) -> str:

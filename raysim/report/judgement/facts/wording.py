@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from raysim.report.possible import NOTHING, SAYS_NOTHING
 from raysim.statistics.differences.paired import Limits
 
 SEVERAL = 4
@@ -16,9 +17,11 @@ def figure(value: float, limits: Limits, digits: int = 3, *, sign: bool = False)
 
     >>> figure(0.8123, Limits(0.79, 0.8341)), figure(-0.0004, Limits(-0.01, 0.02), sign=True)
     ('0.812 (0.790 to 0.834)', '0.000 (-0.010 to +0.020)')
-    >>> figure(0.5, Limits(float("nan"), 1.0), 1)
-    '0.5'
+    >>> figure(0.5, Limits(float("nan"), 1.0), 1), figure(0.5, NOTHING)
+    ('0.5', 'says nothing')
     """
+    if limits == NOTHING:
+        return SAYS_NOTHING
     text = number(value, digits, sign=sign)
     if not (math.isfinite(limits.low) and math.isfinite(limits.high)):
         return text
