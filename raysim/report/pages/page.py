@@ -150,7 +150,7 @@ def comparison_page(
             "reasons": [minus(reason) for reason in answer.reasons],
             "caution": answer.caution,
             "forest": [] if shown is None else forest(shown, differences, table, looks),
-            "evidence": "" if hospitals is None else judged.sentence(hospitals, part),
+            "evidence": "" if hospitals is None else _evidence(hospitals, part, called),
             "events": [] if hospitals is None else judged.events_figure(hospitals, part),
             "cards": cards,
             "gains": [] if gained is None else gained.sentences(),
@@ -292,7 +292,7 @@ def run_page(
                 "headline": headline,
                 "lines": [{"fact": "", "state": "open", "text": text, "remedy": ""} for text in lines],
             },
-            "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
+            "evidence": "" if hospitals is None or hospitals.empty else _evidence(hospitals, part, called),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": cards,
             "gains": [],
@@ -336,6 +336,11 @@ def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Pa
             "figures": [figure for figure in drawn if "data-h" in _markup(figure) and not figure.get("more")],
         },
     )
+
+
+def _evidence(hospitals: pd.DataFrame, part: str, called: Mapping[Key, str]) -> str:
+    """How many hospitals are judged on how many rows, and which models are not trained at some of them."""
+    return " ".join([judged.sentence(hospitals, part), *judged.not_trained(hospitals, called)])
 
 
 def _too_many(results: Sequence[Result]) -> bool:
