@@ -52,6 +52,7 @@ ONE_CLASS = "one class only"
 SEPARATED = "no finite solution"
 WITHIN_CHANCE = "within chance"
 REVERSED = "slope at most 0, left at 1"
+UNTRAINED = "never trained"
 
 
 class Rows(NamedTuple):
