@@ -63,6 +63,21 @@ class Page:
 
         return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
 
+    def resize(self, width: int, height: int) -> None:
+        """Show the page in a window of so many pixels."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def media(self, kind: str) -> None:
+        """Lay the page out for a medium, such as ``print``; an empty text: for the screen."""
+        self._call("Emulation.setEmulatedMedia", media=kind)
+
+    def pdf(self) -> bytes:
+        """The page printed on A4."""
+        import base64
+
+        said = self._call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True)
+        return base64.b64decode(said["data"])
+
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": params}

@@ -320,6 +320,7 @@ def job_of(
     model: ModelSpec | None = None,
     system: SystemSection | None = None,
     last: LastSteps | None = None,
+    tests_groups: bool = False,
     **evaluation: Any,
 ) -> Job:
     """A job on ``federation``; ``evaluation`` are keys of that section."""
@@ -338,6 +339,7 @@ def job_of(
         evaluation=EvaluationSection(**evaluation),
         system=system,
         last=last or LastSteps(),
+        tests_groups=tests_groups,
     )
 
 

@@ -1,4 +1,4 @@
-"""One model: intervals of AUROC, of its mean, spread and slope on size, the noise floor, and groups' gaps.
+"""One model: intervals of AUROC, of its mean, spread and slope on size, and the noise floor.
 
 Drawing and sorting what a noise floor is made of takes most of the time. Federations that share their sizes and events
 therefore share it, as models of one run do; each has scores of its own.
@@ -16,7 +16,6 @@ from benchmarks.coverage.truth import MEAN, Design, Floats, Served, designed, mi
 from raysim.metrics.error_counts import error_counts
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.drawn import Chance
-from raysim.statistics.chance.group_gap import group_difference, group_gap
 from raysim.statistics.chance.noise_floor import error_floor, noise_floor
 from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.discrimination.common_curve import common_curve
@@ -143,29 +142,3 @@ ERROR_MEANS = {
     "log-normal": np.exp(0.5),
 }
 """Their means."""
-
-GROUPS = {"two even": (0.5, 0.5), "four uneven": (0.5, 0.3, 0.15, 0.05)}
-"""The share of patients in each group."""
-
-
-def groups(hospitals: int, law: str, kind: str, rng: np.random.Generator, draws: int) -> Tally:
-    """Groups of patients that are served alike, over all rows of all hospitals."""
-    tally = Tally()
-    shares = np.array(GROUPS[kind])
-    for first in range(0, draws, SHARING):
-        design, chance = designed(hospitals, rng), _chance(rng)
-        total = len(design.y)
-        y = rng.permutation(design.y)
-        of = np.sort(rng.choice(len(shares), p=shares, size=total))
-        cuts = np.searchsorted(of, np.arange(len(shares) + 1))
-        for _ in range(min(SHARING, draws - first)):
-            shape = common_curve(served(design, law, 0.0, rng).sums).event_sd
-            scores = scored(law, np.full(total, MEAN), y, rng).astype(np.float32)
-            estimates = delong(placements(scores, y, cuts))
-            a, v, m, n = estimates.auroc[0], estimates.variance[0], estimates.events, estimates.non_events
-            gap = group_gap(a, m, n, shape, chance, FLOOR_DRAWS)
-            tally.add("gap: p <= .05", np.nan if gap.groups < 2 else gap.p <= 0.05)
-            if len(shares) == 2 and np.isfinite(a).all():
-                low, high = group_difference(tuple(a), tuple(v), tuple(m), tuple(n))
-                tally.covers("difference of two groups", float(low), float(high), 0.0)
-    return tally

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.coverage.pairs import deciles, families, fronts, pairs
 from benchmarks.coverage.predictions import calibrated, chosen_shares, curves, shares
-from benchmarks.coverage.service import ERRORS, errors, groups, service, single
+from benchmarks.coverage.service import ERRORS, errors, service, single
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import Effects
 from raysim.report.panel import MANY_HOSPITALS
@@ -52,9 +52,6 @@ def cells(hospitals: list[int]) -> Iterator[Cell]:
         for tau in (0.0, 0.5):
             yield Cell("shares", f"{h}, spread {tau}", partial(shares, h, tau))
         yield Cell("chosen", f"{h}", partial(chosen_shares, h))
-        for law in ("equal", "unequal"):
-            for kind in ("two even", "four uneven"):
-                yield Cell("groups", f"{h}, {law}, {kind}", partial(groups, h, law, kind))
         for seeds in (1, 2, 3, 5):
             for name, (seed, hospital) in EFFECTS.items():
                 if (seeds == 1) != (name in ("none", "hospital")) and (seeds == 1 or name == "hospital"):

@@ -30,7 +30,6 @@ BETWEEN = {
     "errors": "errors of a real label",
     "shares": "sensitivity at one threshold",
     "chosen": "calibration of hospitals",
-    "groups": "groups of patients",
     "pairs": "two strategies",
     "families": "six strategies",
     "deciles": "worst decile of two strategies",

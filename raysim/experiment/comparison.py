@@ -14,7 +14,7 @@ from raysim.engine import timing
 from raysim.engine.job import Result
 from raysim.experiment import tuning
 from raysim.experiment.noise_beside import NoiseBeside
-from raysim.experiment.run_page import PAGE, page_provenance, tracked_at, write_page
+from raysim.experiment.run_page import PAGE, files_in, page_provenance, tracked_at, write_page
 from raysim.experiment.stacked_tables import (
     comparison_table,
     for_plots,
@@ -30,9 +30,9 @@ from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
-from raysim.report.pages.page import comparison_page
+from raysim.report.pages.page import Beside, comparison_page
 from raysim.report.panel import sent
-from raysim.report.sections import attacks, privacy, training, virtual_time
+from raysim.report.sections import attacks, privacy, protection, training, virtual_time
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, write_config
 
@@ -71,14 +71,9 @@ def write_comparison(
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
-    further = _clinical_figures(results, part)
     titles = {result.label: result.title for result in results if result.title}
-    further += _patient_group_figures(frame, stacked_files(results, "patients.csv"), out, part, titles)
-    further += [
-        *_virtual_time_figures(config, results),
-        *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
-    ]
-    further += training.drawn(results)
+    taken = [] if shown is None else [shown.entries[shown.best].key[0]]
+    alone = list(dict.fromkeys(result.label for result in results if result.alone))
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
         config.name,
@@ -92,10 +87,23 @@ def write_comparison(
         before=(*tuned, *training.sentences(called), *privacy.sentences(called), *attacks.sentences(called)),
         results=results,
         first=first,
-        further=further,
+        beside=Beside(
+            use=_clinical_figures(results, part, [*taken, *alone]),
+            equity=[
+                *_patient_group_figures(frame, results, out, part, titles),
+                *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
+            ],
+            cost=_virtual_time_figures(config, results),
+            method=training.drawn(results),
+            protections=protection.protections(config),
+            traffic=protection.traffic(results, titles),
+            privacy=(*privacy.sentences(called), *attacks.sentences(called)),
+            links=tracked_at(config.tracking.model_dump()),
+            files=files_in(out),
+            runs=_runs(out.folder, results),
+        ),
         noise=by_chance,
         part=part,
-        links=_links(out.folder, config, results),
     )
     write_page(out, page)
     for figure in page.figures():
@@ -103,10 +111,10 @@ def write_comparison(
     return table
 
 
-def _clinical_figures(results: Sequence[Result], part: str) -> list[svg.Figure]:
-    """Calibration and decisions of the headline models."""
+def _clinical_figures(results: Sequence[Result], part: str, first: Sequence[str]) -> list[svg.Figure]:
+    """Calibration and decisions of the headline models, those of the labels ``first`` before the others."""
     runs = [(result.label, result.title or result.label, result.folder) for result in results]
-    return clinical.drawn(clinical_rows.of_runs(runs), part)
+    return clinical.drawn(clinical_rows.of_runs(runs), part, first)
 
 
 def _tuned(out: Manifest) -> list[str]:
@@ -115,14 +123,19 @@ def _tuned(out: Manifest) -> list[str]:
 
 
 def _patient_group_figures(
-    frame: pd.DataFrame, patients: pd.DataFrame | None, out: Manifest, part: str, titles: Mapping[str, str]
+    frame: pd.DataFrame, results: Sequence[Result], out: Manifest, part: str, titles: Mapping[str, str]
 ) -> list[svg.Figure]:
-    """Write ``patients.csv`` and draw equity between patient groups, where figures by group were asked for."""
+    """Write what runs have of patient groups, and draw equity between them, where figures by group were asked for."""
+    patients = stacked_files(results, "patients.csv")
     if patients is None:
         return []
     from raysim.report.sections import patient_groups
 
     out.csv("patients.csv", patients)
+    for name in ("fairness.csv", "risks_by_group.csv"):
+        table = stacked_files([result for result in results if result.outcome.gaps], name)
+        if table is not None:
+            out.csv(name, table)
     return [patient_groups.drawn(frame, patients, part, titles)]
 
 
@@ -171,13 +184,10 @@ def _virtual_time_figures(config: Config, results: Sequence[Result]) -> list[svg
     return virtual_time.drawn(table, task.title, config.system.target.get(task.headline), titles)
 
 
-def _links(folder: Path, config: Config, results: Sequence[Result]) -> list[tuple[str, str]]:
-    """The pages of the single runs, and where MLflow has them."""
-    links = [
-        (
-            f"{result.title or result.label}, seed {result.seed}",
-            quote((result.folder / PAGE).relative_to(folder).as_posix()),
-        )
-        for result in results
-    ]
-    return [*links, *tracked_at(config.tracking.model_dump())]
+def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The pages of the single runs: for each strategy its name, and each seed with the address of its page."""
+    pages: dict[str, list[tuple[str, str]]] = {}
+    for result in results:
+        address = quote((result.folder / PAGE).relative_to(folder).as_posix())
+        pages.setdefault(result.title or result.label, []).append((str(result.seed), address))
+    return list(pages.items())

@@ -19,9 +19,9 @@ from raysim.engine.job import Result
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
-from raysim.report.pages.page import run_page
+from raysim.report.pages.page import Beside, run_page
 from raysim.report.pages.rendering import Page, Provenance
-from raysim.report.sections import attacks, privacy, training
+from raysim.report.sections import attacks, privacy, protection, training
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import provenance
 from raysim.tracking.stores import NOWHERE
@@ -43,14 +43,19 @@ def write_run_page(
         page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
         hospitals=for_plots(per_hospital([result], part), part),
         rounds=per_round([result]),
-        further=[*training.drawn([result]), *clinical.drawn(clinical_rows.of_run(result.label, result.folder), part)],
         training=training.of_run(result),
-        privacy=privacy.of_run(result),
-        attack=attacks.of_run(result),
         sizes=size_sentences(result),
         part=part,
         result=result,
-        links=[*back, *tracked_at(frozen.get("tracking"))],
+        beside=Beside(
+            use=clinical.drawn(clinical_rows.of_run(result.label, result.folder), part),
+            method=training.drawn([result]),
+            protections=protection.protections(config),
+            traffic=protection.traffic([result], {result.label: result.title or result.label}),
+            privacy=[text for text in (privacy.of_run(result), attacks.of_run(result)) if text],
+            links=[*back, *tracked_at(frozen.get("tracking"))],
+            files=files_in(out),
+        ),
     )
     write_page(out, page)
 
@@ -59,6 +64,12 @@ def write_page(out: Manifest, page: Page) -> None:
     """``report.html``, and in ``report.json`` what ``raysim report`` writes it from again."""
     out.text(PAGE, page.html())
     out.text("report.json", page.json())
+
+
+def files_in(out: Manifest) -> list[tuple[str, str]]:
+    """The tables in a folder, with their addresses."""
+    tables = sorted({*(name for name in out.files if name.endswith(".csv") and "/" not in name)})
+    return [(name, quote(name)) for name in tables]
 
 
 def size_sentences(result: Result) -> dict[str, str]:

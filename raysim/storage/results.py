@@ -97,6 +97,7 @@ def write_run(
 
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables
+    from raysim.storage.fairness_tables import fairness_table, risks_table
     from raysim.storage.run_tables import (
         egress_table,
         hospitals_table,
@@ -111,6 +112,11 @@ def write_run(
     out.csv("egress.csv", egress_table(federation, outcome))
     if outcome.grouping is not None:
         out.csv("patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
+    if outcome.gaps:
+        model = list(outcome.figures)[-1]
+        out.csv("fairness.csv", fairness_table(model, outcome.gaps))
+        if any(gap.risks for gap in outcome.gaps.values()):
+            out.csv("risks_by_group.csv", risks_table(model, outcome.gaps))
     for name, table in patient_tables.tables(federation, outcome).items():
         out.csv(name, table)
     if outcome.attack is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from raysim.engine.messages import ModelSpec
 from raysim.storage.finished import load_finished, save_finished
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.traffic.ledger import MEASURED
-from tests.conftest import MakeFederation, job_of, run, store
+from tests.conftest import MakeFederation, play, store
 
 SIZES, TESTED = [40, 30, 50, 0, 20], [60, 45, 50, 12, 1]
 
@@ -32,8 +32,8 @@ def federation(federate: MakeFederation) -> Federation:
     return grouped(federate(SIZES, TESTED, features=4))
 
 
-def measured(federation: Federation, actors: int = 1, **settings: object) -> Outcome:
-    return run(federation, replace(job_of(federation, FedAvg(), **settings), tests_groups=True), actors)
+def measured(federation: Federation, actors: int = 1, **settings: Any) -> Outcome:
+    return play(federation, FedAvg(), actors=actors, tests_groups=True, **settings)
 
 
 def auroc(z: np.ndarray, y: np.ndarray) -> float:
@@ -73,7 +73,7 @@ def test_the_gap_is_that_of_a_plain_loop(federation: Federation):
 def test_placement_changes_no_bit_and_seeds_draw_anew(federation: Federation):
     alone, apart = (measured(federation, actors=actors) for actors in (1, 5))
     assert repr(alone.gaps) == repr(apart.gaps)
-    other = run(federation, replace(job_of(federation, FedAvg(), seed=2), tests_groups=True), 1)
+    other = measured(federation, seed=2)
     assert other.gaps["sex"].p != alone.gaps["sex"].p
 
 
@@ -109,7 +109,7 @@ def test_where_no_hospital_has_all_four_counts_nothing_is_judged(federate: MakeF
 
 
 def test_nothing_is_measured_unless_it_is_asked_for(federation: Federation):
-    outcome = run(federation, job_of(federation, FedAvg()), 1)
+    outcome = play(federation, FedAvg())
     assert outcome.gaps == {}
     more = measured(federation)
     sent = [entry for entry in more.ledger.entries if entry[1] == MEASURED and entry[0] == len(more.rounds)]

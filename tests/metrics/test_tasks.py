@@ -220,7 +220,7 @@ def test_pages_speak_of_errors_and_never_of_auroc(tmp_path: Path) -> None:
         "hospitals with the highest MAE",
         "positive when larger hospitals do worse on these rows",
         "Negative is better.",
-        "A line has the size bias of the table above as its slope",
+        "A line has the size bias as its slope",
         "mean MAE against fedavg",
     ):
         assert said in sound.text, said

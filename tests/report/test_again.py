@@ -34,8 +34,10 @@ def tree() -> dict[str, Any]:
     per_seed, hospitals, rounds = frames(seeds=1)
     made = page.comparison_page("Six ways", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds, baseline="fedavg")
     content: dict[str, Any] = json.loads(made.json())
-    cards = [{"name": name, "facts": [["Train rows", "7"]], "rows": [["FedAvg", ".8"]], "sent": []} for name in NAMES]
-    content["values"]["cards"] = {"hospitals": cards, "columns": ["Model", "AUROC"], "over": "one seed"}
+    facts = {"lead": ["no difference"], "facts": [["Train rows", "7"]], "counts": {"Train rows": [7, 7]}}
+    cards = [{"name": name, **facts, "tables": [[["FedAvg", ".8"]], []]} for name in NAMES]
+    captions = [{"caption": "Models", "columns": ["Model", "AUROC"]}, {"caption": "Sent", "columns": ["Kind"]}]
+    content["values"]["cards"] = {"hospitals": cards, "tables": captions}
     return content
 
 
@@ -49,9 +51,9 @@ def scripts(html: str) -> list[str]:
 
 
 def test_a_browser_runs_the_scripts_of_pages_and_no_other(tree, tmp_path):
-    drawing = tree["values"]["pictures"][0]
+    drawing = tree["values"]["accuracy_figures"][0]
     hostile = {**drawing, "markup": "<script>alert(1)</script><svg onload=alert(2)></svg>" + drawing["markup"]}
-    changed = {**tree, "values": {**tree["values"], "pictures": [hostile]}}
+    changed = {**tree, "values": {**tree["values"], "accuracy_figures": [hostile]}}
     html = rewritten(put(tmp_path, changed), None, None).read_text()
     written = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)
     assert written is not None
@@ -108,7 +110,7 @@ def test_no_two_hospitals_have_one_file(tree, tmp_path):
         {"values": {"provenance": {"hospitals": "many"}}},
         {"values": {"cards": {"hospitals": [1]}}},
         {"values": {"template": "x"}},
-        {"values": {"pictures": {"markup": 1}}},
+        {"values": {"accuracy_figures": {"markup": 1}}},
     ],
 )
 def test_a_changed_file_is_one_line(tree, change, tmp_path):

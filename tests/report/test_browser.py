@@ -61,15 +61,22 @@ def opened(page: Page, file: Path) -> Page:
     return page
 
 
-def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(written: Path, narrow: Page) -> None:
+def test_a_hospital_that_is_typed_fills_its_card_and_is_marked_in_every_figure(written: Path, narrow: Page) -> None:
     shown = opened(narrow, written / "report.html").run(
         """(() => {
-          const select = document.getElementById("hospital");
-          const before = document.getElementById("card").textContent;
+          const input = document.getElementById("hospital");
+          const card = document.getElementById("card");
+          const before = card.textContent;
+          const names = JSON.parse(document.getElementById("data").textContent).hospitals.map((each) => each.name);
+          const offered = [...document.querySelectorAll("#hospitals option")].map((each) => each.value);
           const marked = [...document.querySelectorAll("#caterpillar [data-h]")].map((drawn) => drawn.dataset.h);
           const [one, two] = [...new Set(marked)];
-          select.value = one;
-          select.dispatchEvent(new Event("change"));
+          const type = (text) => {
+            input.value = text;
+            input.dispatchEvent(new Event("input"));
+            input.dispatchEvent(new Event("change"));
+          };
+          type(names[one]);
           const fill = (drawn) => getComputedStyle(drawn).fill;
           const dots = (own) => [...document.querySelectorAll(own)].filter((d) => !d.classList.contains("whisker"));
           const chosen = dots(`.chart [data-h="${one}"]`);
@@ -77,39 +84,105 @@ def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(
           return {
             before,
             one,
-            two,
+            alike: JSON.stringify(names) === JSON.stringify(offered),
             hidden: document.getElementById("chooser").hidden,
-            card: document.getElementById("card").innerText,
+            card: card.innerText || card.textContent,
             fills: [...new Set(chosen.map(fill))],
             figures: [...new Set(chosen.map((d) => d.closest("figure").id))],
             other: fill(other),
-            clicked: (other.dispatchEvent(new MouseEvent("click", { bubbles: true })), select.value),
-            wide: (() => {
-              document.body.style.width = "400px";
-              const shown = [...document.querySelectorAll(".chart, figure, .card, .own")];
-              return Math.max(...shown.map((part) => part.getBoundingClientRect().right));
-            })(),
+            address: decodeURIComponent(location.hash),
+            clicked: (other.dispatchEvent(new MouseEvent("click", { bubbles: true })), input.value === names[two]),
+            unknown: (type("nobody"), [card.textContent, document.getElementById("chosen").textContent]),
           };
         })()"""
     )
-    tree = json.loads((written / "report.json").read_text())
-    cards = tree["values"]["cards"]["hospitals"]
-    assert (shown["before"], shown["hidden"]) == ("", False)
-    card = cards[int(shown["one"])]
-    for text in (card["name"], *(cell for row in card["rows"] for cell in row), "What left this hospital"):
+    cards = json.loads((written / "report.json").read_text())["values"]["cards"]
+    assert (shown["before"], shown["hidden"], shown["alike"], shown["clicked"]) == ("", False, True, True)
+    card = cards["hospitals"][int(shown["one"])]
+    for text in (card["name"], *card["lead"], *(cell for rows in card["tables"] for row in rows for cell in row)):
         assert text in shown["card"], text
-    assert shown["figures"] == ["caterpillar", "by-size"]
+    assert cards["tables"][2]["caption"] in shown["card"]
+    assert shown["figures"] == ["caterpillar", "by-size", "by-size-all"]
     assert len(shown["fills"]) == 1
     assert shown["fills"] != [shown["other"]]
-    assert shown["clicked"] == shown["two"]
-    assert shown["wide"] <= 400, "a phone shows it without scrolling sideways"
+    assert shown["address"] == f"#hospital={card['name']}"
+    assert shown["unknown"] == ["", "There is no hospital nobody on this page."]
+
+
+def test_an_address_leads_to_a_hospital(written: Path, narrow: Page) -> None:
+    file = written / "report.html"
+    narrow.open("about:blank")
+    narrow.open(f"{file.as_uri()}#hospital=hospital_7")
+    narrow.until("document.readyState === 'complete' && !!document.getElementById('card')?.textContent")
+    assert narrow.run("document.querySelector('#card h3').textContent") == "hospital_7"
+    assert narrow.run(OPEN_TABS) == ["your-hospital"]
+    narrow.open("about:blank")
+
+
+OPEN_TABS = """[...document.querySelectorAll("section.tab")].filter((tab) => tab.getClientRects().length)
+  .map((tab) => tab.getAttribute("aria-labelledby"))"""
+
+FIRST = """[...document.querySelectorAll(".first > *")].map((part) => part.getBoundingClientRect().bottom + scrollY)"""
+
+
+def test_tabs_show_one_section_each_and_all_are_printed(written: Path, narrow: Page) -> None:
+    opened(narrow, written / "report.html")
+    tabs = narrow.run('[...document.querySelectorAll(".contents a")].map((link) => link.hash.slice(1))')
+    assert tabs[0] == "answer-details"
+    assert {"your-hospital", "figures", "use", "equity", "privacy", "cost", "setting"} <= set(tabs)
+    assert narrow.run(OPEN_TABS) == [tabs[0]]
+    for tab in tabs:
+        narrow.run(f'location.hash = "#{tab}"')
+        narrow.until(f"JSON.stringify({OPEN_TABS}) === JSON.stringify(['{tab}'])")
+        current = 'document.querySelector(".contents [aria-current]").hash'
+        assert narrow.run(current) == f"#{tab}"
+    narrow.run('location.hash = "#by-size-all"')
+    narrow.until(f"JSON.stringify({OPEN_TABS}) === JSON.stringify(['figures'])")
+    assert narrow.run('document.getElementById("by-size-all").closest("details").open')
+    narrow.media("print")
+    assert narrow.run(OPEN_TABS) == tabs
+    narrow.media("")
+
+
+@pytest.mark.parametrize(("wide", "high"), [(1400, 900), (390, 844)])
+def test_the_first_screen_holds_the_card_and_the_forest(written: Path, narrow: Page, wide: int, high: int) -> None:
+    narrow.resize(wide, high)
+    opened(narrow, written / "report.html")
+    bottoms = narrow.run(FIRST)
+    assert len(bottoms) == 2
+    assert max(bottoms) <= high
+    assert narrow.run("document.documentElement.scrollWidth") <= wide, "nothing is scrolled sideways"
+    two = {
+        tab: narrow.run(f"""(location.hash = "#{tab}", new Promise((done) => setTimeout(() => done(
+          document.getElementById("{tab}").closest("section").getBoundingClientRect().height), 200)))""")
+        for tab in narrow.run('[...document.querySelectorAll(".contents a")].map((link) => link.hash.slice(1))')
+    }
+    if wide > 1000:
+        assert max(two.values()) <= 2 * high, two
+    narrow.resize(400, 900)
+
+
+def test_a_comparison_is_printed_on_eight_pages_at_most(written: Path, narrow: Page) -> None:
+    opened(narrow, written / "report.html")
+    printed = narrow.pdf()
+    assert 2 <= printed.count(b"/Type /Page\n") <= 8
+
+
+def test_without_script_all_sections_are_there(written: Path, narrow: Page, tmp_path: Path) -> None:
+    page = (written / "report.html").read_text(encoding="utf-8")
+    bare = tmp_path / "bare.html"
+    bare.write_text(re.sub(r"<script>.*?</script>", "", page, flags=re.S), encoding="utf-8")
+    opened(narrow, bare)
+    sections = narrow.run('document.querySelectorAll("section.tab").length')
+    assert sections >= 7
+    assert len(narrow.run(OPEN_TABS)) == sections
 
 
 def test_a_script_that_came_in_with_a_drawing_does_not_run_and_that_of_the_page_does(
     written: Path, narrow: Page, tmp_path: Path
 ):
     tree = json.loads((written / "report.json").read_text())
-    tree["values"]["pictures"][0]["markup"] += """<script>document.body.dataset.taken = "script"</script>
+    tree["values"]["accuracy_figures"][0]["markup"] += """<script>document.body.dataset.taken = "script"</script>
       <svg onload="document.body.dataset.taken = 'handler'"></svg>"""
     (tmp_path / "report.json").write_text(json.dumps(tree))
     page = rewritten(tmp_path, None, None)
@@ -156,7 +229,7 @@ def test_the_page_of_one_hospital(written: Path, tmp_path: Path) -> None:
     run = json.loads((written / "runs" / "chip" / "seed-0" / "report.json").read_text())
     facts = dict(run["values"]["cards"]["hospitals"][5]["facts"])
     assert "Cluster of CHiP-FL" in facts, "of the strategy, not of one of its models"
-    assert [line[0] for line in run["values"]["cards"]["hospitals"][5]["sent"]] == ["CHiP-FL"]
+    assert [line[0] for line in run["values"]["cards"]["hospitals"][5]["tables"][2]] == ["CHiP-FL"]
     with pytest.raises(ConfigError, match=re.escape(f"did you mean '{name}'")):
         rewritten(written, name + "x", None)
     with pytest.raises(ConfigError, match=r"has no report\.json"):

@@ -35,7 +35,7 @@ def run(federate: MakeFederation, tmp_path: Path) -> Path:
 def test_the_page_says_what_the_tables_say(run: Path):
     served = clinical_rows.of_run("ditto", run)
     assert [each.name for each in served] == ["global model", "hospitals' own models"]
-    table, calibration, decisions = clinical.drawn(served)
+    decisions, calibration, table = clinical.drawn(served)
     text = str(table.markup)
     written = pd.read_csv(run / "clinical.csv")
     together = written[written["hospital"].isna() & (written["model"] == "global")].set_index("figure")
@@ -58,9 +58,9 @@ def test_the_page_says_what_the_tables_say(run: Path):
 def test_one_hospital_has_its_own(run: Path):
     names = list(dict.fromkeys(pd.read_csv(run / "clinical.csv")["hospital"].dropna()))
     (big, *_, tiny) = names
-    table, *_ = clinical.drawn(clinical_rows.of_run("ditto", run, big), "validation")
+    *_, table = clinical.drawn(clinical_rows.of_run("ditto", run, big), "validation")
     assert "80 validation rows" in str(table.markup)
-    table, *_ = clinical.drawn(clinical_rows.of_run("ditto", run, tiny))
+    *_, table = clinical.drawn(clinical_rows.of_run("ditto", run, tiny))
     assert "fewer than 100 rows" in str(table.markup)
     assert "–" in str(table.markup)
     assert clinical.drawn(clinical_rows.of_run("ditto", run, "nobody")) == []
@@ -127,10 +127,10 @@ def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp
         seeds = 12.706204736**2 * moved**2  # two values that differ by twice as much, over their number
         assert low == pytest.approx(max(b - np.hypot(a - ends[0], np.sqrt(seeds)), 0.0 if moved else -np.inf))
         assert high == pytest.approx(min(b + np.hypot(ends[1] - a, np.sqrt(seeds)), 1.0 if moved else np.inf))
-    drawing, calibration, _ = clinical.drawn([two])
-    assert "Means over 2 training seeds, each on 134 test rows with" in drawing.markup
-    assert "its 95 % interval, seeds included" in drawing.markup
-    assert "by chance to" in drawing.markup
+    _, calibration, drawing = clinical.drawn([two])
+    assert "Means over 2 training seeds, each on 134 test rows with" in str(drawing.markup)
+    assert "its 95 % interval, seeds included" in str(drawing.markup)
+    assert "by chance to" in str(drawing.markup)
     assert len(two.calibration) == len(one.calibration)
     assert "means over 2 seeds" in calibration.caption
 
@@ -153,7 +153,7 @@ def test_one_class_has_a_page_that_says_so(federate: MakeFederation, tmp_path: P
     outcome.scores["global"] = counts._replace(positives=none, called=called)
     for name, table in tables(federation, outcome, ClinicalSection()).items():
         table.to_csv(tmp_path / name, index=False)
-    shown, *_ = clinical.drawn(clinical_rows.of_run("a", tmp_path))
+    *_, shown = clinical.drawn(clinical_rows.of_run("a", tmp_path))
     assert "one class only" in str(shown.markup)
     assert "no event" in str(shown.markup)
 

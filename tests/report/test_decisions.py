@@ -14,12 +14,13 @@ from raysim.experiment.run_page import tracked_at
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.report import naming, svg, tables
 from raysim.report.figures import models as figures
+from raysim.report.figures.forest import forest, short
 from raysim.report.hospital import gains
 from raysim.report.judgement import decision
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
 from raysim.report.judgement.judged import events_figure, in_short, sentence
-from tests.report.pages import HOSTILE, frames
+from tests.report.pages import HOSTILE, Page, frames
 
 
 def test_names_are_those_that_people_use() -> None:
@@ -57,22 +58,46 @@ def shown_of(shift: float) -> tuple[decision.Card, list[svg.Figure]]:
     shown = shown.renamed(called)
     differences = tables.differences(frame, "fedavg", hospitals)
     card = decision.card(shown, answer_from(shown, "AUROC"), frame, differences)
-    return card, decision.forest(shown, differences, called, figures.styles(table))
+    return card, forest(shown, differences, table, figures.styles(table))
 
 
 def test_the_card_recommends_what_is_shown_and_says_its_price() -> None:
-    card, (forest,) = shown_of(0.02)
+    card, (drawn,) = shown_of(0.02)
     assert card.recommended == "The other"
     first, price = card.lines[0], next(line for line in card.lines if line.heading == "Price")
     assert re.fullmatch(r"\+0\.02\d \(\+0\.0\d+ to \+0\.0\d+\): better", first.text)
     assert first.kind == "good"
-    assert price.text == "twice the download, the same upload, the same computing time of FedAvg"
-    assert forest.charts[0].description.startswith("The other +0.02")
+    assert price.text == "twice the download, the same upload of FedAvg"
+    assert drawn.charts[0].description.startswith("The other +0.02")
     assert card.lines[-1].heading == "Runner-up: FedAvg"
-    text = str(forest.charts[0].markup())
-    (named,) = re.findall(r'y="([\d.]+)" class="label">The other<', text)
-    rule = [float(y) for y in re.findall(r'd="M[\d.]+ ([\d.]+)V[\d.]+" class="rule"', text)]
-    assert all(y > float(named) for y in rule), "no line runs through a name"
+
+
+def test_the_forest_has_one_line_a_way_and_folds_equal_models() -> None:
+    per_seed, hospitals, _ = frames()
+    twin = per_seed["strategy"] == "fedprox", hospitals["strategy"] == "fedprox"
+    same = per_seed["strategy"] == "fedavg", hospitals["strategy"] == "fedavg"
+    per_seed.loc[twin[0], "auroc"] = per_seed.loc[same[0], "auroc"].to_numpy()
+    hospitals.loc[twin[1], "auroc"] = hospitals.loc[same[1], "auroc"].to_numpy()
+    shown = evidence(per_seed, hospitals, "fedavg")
+    assert shown is not None
+    table = tables.comparison(per_seed)
+    shown = shown.renamed(naming.names(table, {}))
+    differences = tables.differences(per_seed, "fedavg", hospitals)
+    (drawn,) = forest(shown, differences, table, figures.styles(table))
+    page = Page(str(drawn.markup))
+    rows = [text for tag, text in page.texts if tag == "span" and text in {*map(short, shown.entries[0].called)}]
+    assert rows == [], "the reference has no line, nor has its twin"
+    lines = [text.split("</tr>")[0] for text in str(drawn.markup).split("<tr>")[2:]]
+    assert len(lines) == 4 + 1, "four other ways, and the axis"
+    assert drawn.caption.startswith("fedprox: the same figures as fedavg.")
+    for entry in shown.entries[1:]:
+        line = next(line for line in lines if f"<span>{short(entry.name)}</span>" in line)
+        mean, worst = re.findall(r'class="figure">([^<]+)<', line)
+        value = shown.between(shown.entries.index(entry), 0)[0]
+        tenth = differences[(differences["strategy"] == entry.key[0]) & (differences["model"] == entry.key[1])]
+        tenth = tenth[tenth["figure"] == "worst_decile"]["mean"].item()
+        assert (mean, worst) == (naming.number(value, 3, sign=True), naming.number(tenth, 3, sign=True))
+        assert line.count("<svg") == 3, "its sign, and a mark for each figure"
 
 
 def test_without_a_shown_difference_the_card_claims_none() -> None:
@@ -206,11 +231,11 @@ def test_each_hospital_is_set_against_the_reference() -> None:
 def test_a_figure_stands_by_itself_as_svg() -> None:
     from xml.etree import ElementTree
 
-    _, (forest,) = shown_of(0.02)
-    root = ElementTree.fromstring(forest.standalone())
+    _, (drawn,) = shown_of(0.02)
+    root = ElementTree.fromstring(drawn.standalone())
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert "prefers-color-scheme" not in forest.standalone()
-    assert json.dumps(forest.tree())
+    assert "prefers-color-scheme" not in drawn.standalone()
+    assert json.dumps(drawn.tree())
 
 
 def test_a_run_shows_each_hospital_with_its_interval_in_order() -> None:

@@ -33,15 +33,22 @@ def result(federate: MakeFederation, tmp_path: Path) -> Result:
     rng, n = np.random.default_rng(3), len(federation.y)
     np.savez(federation.folder / "patients.npz", sex=rng.choice(["F", "M", ""], n, p=[0.5, 0.4, 0.1]))
     federation = type(federation).open(federation.folder)
-    return Result("fedavg", False, 7, federation, play(federation, FedAvg(), rounds=2), tmp_path)
+    return Result("fedavg", False, 7, federation, play(federation, FedAvg(), rounds=2, tests_groups=True), tmp_path)
 
 
 def test_the_table_has_floors_excesses_the_slope_and_the_gap(result: Result) -> None:
     (judged,) = noise.noise([result], 5).values()
     table = noise.table({("fedavg", "global"): judged}).set_index("figure")
-    assert {"std", "gini", "lowest", "worst_decile", "p10", "size_bias", "size_slope", "sex_gap"} <= set(table.index)
+    assert {"std", "gini", "lowest", "worst_decile", "p10", "size_bias", "size_slope", "sex_gap", "sex_within"} <= set(
+        table.index
+    )
     measured = result.outcome.metrics["global"]
-    for figure in ("std", "gini", "worst_decile", "p10", "sex_gap"):
+    assert table.loc["sex_gap", "value"] == measured["sex_gap"]
+    assert np.isnan(table.loc["sex_gap", "p"]), "over all rows nothing is tested"
+    within = table.loc["sex_within"]
+    assert within["true_low"] <= within["value"] == within["true"] <= within["true_high"]
+    assert within["p"] == judged.gaps["sex"].p
+    for figure in ("std", "gini", "worst_decile", "p10"):
         row = table.loc[figure]
         assert row["value"] == pytest.approx(measured[figure])
         assert row["floor_low"] <= row["floor"] <= row["floor_high"]
@@ -51,14 +58,6 @@ def test_the_table_has_floors_excesses_the_slope_and_the_gap(result: Result) -> 
     assert table.loc["worst_decile", "excess_high"] <= 0, "a true spread lowers the worst decile"
     slope = table.loc["size_slope"]
     assert slope["true_low"] < slope["true"] < slope["true_high"]
-
-
-def test_the_gap_of_two_groups_has_an_interval_and_leaves_the_unknown_out(result: Result) -> None:
-    gap = noise.noise([result], 5)["fedavg", "global"].gaps["sex"]
-    assert gap.of.groups == 2, "the unknown are no group"
-    figures = result.outcome.groups["global"]["sex"][1]
-    assert gap.true.estimate == gap.of.value == pytest.approx(abs(figures[0, 2] - figures[1, 2]))
-    assert 0 <= gap.true.low <= gap.true.estimate <= gap.true.high
 
 
 def test_other_seeds_are_no_further_evidence(result: Result) -> None:
@@ -113,13 +112,13 @@ def test_the_page_says_first_whether_hospitals_differ_and_has_size_and_groups_ap
     assert row.cells[0].interval == f"p = {judged.floor.p:.2f}"
     assert row.cells[1].mean == f"{figure.value:.3f}"
     assert row.cells[1].interval.startswith(f"chance: {figure.low:.3f} to {figure.high:.3f}; beyond: ")
-    assert contents.fairness_headings(table, by_chance) == ["AUROC by size", "Gap by sex"]
+    assert contents.fairness_headings(table, by_chance) == ["AUROC by size", "Within hospitals, by sex"]
     (row,) = contents.fairness_rows(table, ["FedAvg"], by_chance)
-    gap = judged.gaps["sex"].of
-    assert [cell.mean for cell in row.cells] == [signed(judged.slope.slope, 4), f"{gap.value:.3f}"]
-    assert row.cells[1].interval == f"chance: {gap.low:.3f} to {gap.high:.3f}; p = {gap.p:.2f}"
+    gap = judged.gaps["sex"]
+    assert [cell.mean for cell in row.cells] == [signed(judged.slope.slope, 4), signed(gap.estimate, 3)]
+    assert row.cells[1].interval == f"F less M: {signed(gap.low, 3)} to {signed(gap.high, 3)}; p = {gap.p:.2f}"
     few = tables.comparison(frame(9))
-    assert contents.fairness_headings(few, by_chance) == ["Gap by sex"]
+    assert contents.fairness_headings(few, by_chance) == ["Within hospitals, by sex"]
 
 
 def test_a_slope_is_a_direction_only_where_its_interval_excludes_none() -> None:
@@ -190,33 +189,40 @@ def test_real_labels_have_a_floor_of_their_errors(tmp_path: Path, shift: float, 
     y = X @ [2.0, -1.0, 0.5] + 7 + noisy * rng.normal(size=len(X))
     (tmp_path / "federation").mkdir()
     federation = store(tmp_path / "federation", X, y, bounds, classes=0)
-    # The first group has the rows of the two noisy hospitals, and those of two others.
-    sex = np.where(np.repeat(np.arange(12) < 4, 2 * rows), "F", "M")
+    # Most rows of the first group are at four hospitals, of which two are noisy.
+    often = np.where(np.repeat(np.arange(12) < 4, 2 * rows), 0.9, 0.1)
+    sex = np.where(rng.random(len(X)) < often, "F", "M")
     np.savez(federation.folder / "patients.npz", sex=np.where(np.arange(len(X)) % 9, sex, ""))
     federation = type(federation).open(federation.folder)
     model = ModelSpec("linear_regression", None, {"loss": "squared"}, "default")
-    outcome = play(federation, FedAvg(), rounds=30, batch_size=0, model=model, learning_rate=0.3)
+    outcome = play(federation, FedAvg(), rounds=30, batch_size=0, model=model, learning_rate=0.3, tests_groups=True)
     both = noise.noise([Result("fedavg", False, 7, federation, outcome, tmp_path)], 5)
     table = noise.table(both).set_index("figure")
-    assert set(table.index) == {"std", "gini", "highest", "worst_decile", "p90", "size_bias", "sex_gap"}
+    assert set(table.index) == {"std", "gini", "highest", "worst_decile", "p90", "size_bias", "sex_gap", "sex_within"}
     measured = outcome.metrics["global"]
     for figure in ("std", "gini", "worst_decile", "p90", "sex_gap"):
         assert table.loc[figure, "value"] == pytest.approx(measured[figure])
     judged = both["fedavg", "global"]
     assert judged.floor.shown == shown
-    assert judged.gaps["sex"].of.groups == 2, "the unknown are no group"
-    assert (judged.gaps["sex"].of.p <= 0.05) == shown
-    said = "Groups of patients are served differently: sex " if shown else "No gap between groups of patients"
-    assert judged.sentences()[-1].startswith(said)
-    assert np.isnan(table.loc["sex_gap", "true"])
+    # Groups are served alike within hospitals: that one goes to the noisy ones is no difference between patients.
+    gap = judged.gaps["sex"]
+    assert gap.groups == ("F", "M")
+    assert gap.judged
+    assert not gap.shown
+    assert gap.low < 0 < gap.high
+    if shown:
+        assert gap.pooled > 3 * abs(gap.estimate), "over all rows they differ"
+        assert gap.composition.estimate > 0.5, "they are treated where errors are larger"
+    said = "No difference between F and M shown within hospitals ("
+    assert any(sentence.startswith(said) for sentence in judged.sentences())
     per_model = pd.DataFrame([{"strategy": "fedavg", "model": "global", **measured}])
     headings = contents.noise_headings(tables.comparison(per_model), both)
     assert headings == ["Shown to differ", "Worst decile", "90 % quantile", "Gini", "Deviation over hospitals"]
     (row,) = contents.noise_rows(tables.comparison(per_model), ["fedavg"], both)
     assert len(row.cells) == len(headings)
-    assert contents.fairness_headings(tables.comparison(per_model), both) == ["Gap by sex"]
+    assert contents.fairness_headings(tables.comparison(per_model), both) == ["Within hospitals, by sex"]
     ((cell,),) = (row.cells for row in contents.fairness_rows(tables.comparison(per_model), ["fedavg"], both))
-    assert cell.mean.startswith(f"{judged.gaps['sex'].of.value:.2f}")
+    assert cell.mean.startswith(("+", "\N{MINUS SIGN}"))
 
 
 def test_the_answer_says_what_noise_explains(result: Result) -> None:
@@ -229,6 +235,6 @@ def test_the_answer_says_what_noise_explains(result: Result) -> None:
     said = answer(per_seed, both, "fedavg", by_chance)
     floor = by_chance["fedavg", "global"].floor
     assert f"fedavg: {floor.sentence()}" in said.reasons
-    assert any(reason.startswith("fedavg: ") and "sex" in reason for reason in said.reasons)
+    assert any(reason.startswith("fedavg: No difference between F and M shown") for reason in said.reasons)
     assert json.loads(json.dumps(said.as_json()))["difference_shown"] is False
     assert math.isfinite(floor.p)

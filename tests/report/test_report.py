@@ -23,8 +23,8 @@ def test_the_page_of_a_comparison() -> None:
     parsed = assert_sound(html)
     assert not parsed.all("img")
     figures = [attrs["id"] for attrs in parsed.all("figure")]
-    assert figures == ["forest", "by-size", "trade-offs", "by-round"]
-    assert len(parsed.all("table")) == 2
+    assert figures == ["forest", "trade-offs", "by-round", "by-size", "by-size-all"]
+    assert len(parsed.all("table")) == 3
     for said in (
         "mean AUROC",
         "Not shown to differ from",
@@ -43,7 +43,7 @@ def test_the_page_of_a_comparison() -> None:
     assert "St. <b>Bold</b> & \"Sons\" <script>alert('x')</script>" in parsed.text
     assert "synthetic <mortality>" in parsed.text
     assert ("code", "name: <demo>\nseed: 0") in parsed.texts
-    assert len(parsed.all("details")) == 1
+    assert len(parsed.all("details")) == 2
     best = float(tables.comparison(per_seed)["worst_decile"].max())
     assert ("strong", f"{best:.3f}") in parsed.texts
     rows = [text for tag, text in parsed.texts if tag == "th"]
@@ -55,7 +55,7 @@ def test_the_page_of_a_run() -> None:
     per_seed, hospitals, rounds = frames(seeds=1)
     models, rows, curve = (f[f["strategy"] == "chip"] for f in (per_seed, hospitals, rounds))
     parsed = assert_sound(page.run_page("CHiP-FL", models, PROVENANCE, hospitals=rows, rounds=curve).html())
-    assert [attrs["id"] for attrs in parsed.all("figure")] == ["by-size", "by-round"]
+    assert [attrs["id"] for attrs in parsed.all("figure")] == ["by-round", "by-size", "by-size-all"]
     assert "Mean AUROC by round" in parsed.text
     assert "Hospitals' own models: a mean AUROC of" in parsed.text
     assert "hospitals do better" in parsed.text

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from raysim.metrics.equity import paired_interval
-from raysim.statistics.chance.group_gap import error_gap, group_gap
 from raysim.statistics.chance.noise_floor import error_floor, noise_floor, share_floor
 from raysim.statistics.clinical.calibration import binned, brier, calibration_error
 from raysim.statistics.clinical.calibration_spread import calibration_chance, calibration_spread
@@ -57,8 +56,6 @@ def test_the_numbers_of_statistics(module: str) -> None:
         (calibration_error, {"draws": 1000}),
         (calibration_spread, {"draws": 1000}),
         (calibration_chance, {"draws": 1000}),
-        (error_gap, {"draws": 1000}),
-        (group_gap, {"draws": 1000}),
         (paired_interval, {"draws": 2000, "level": 0.95}),
         (worst_decile_difference, {"draws": 2000, "level": 0.95, "larger": True}),
         (noise_floor, {"draws": 1000, "minimum_events": 5}),

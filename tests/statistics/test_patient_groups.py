@@ -24,7 +24,7 @@ from raysim.statistics.patient_groups.contributions import (
     weights,
 )
 from raysim.statistics.patient_groups.risks import group_risks, in_the_large, ratios, risk_sums
-from raysim.statistics.patient_groups.within import AttributeSums, holm, merged, within_gap
+from raysim.statistics.patient_groups.within import AttributeSums, merged, together, within_gap
 
 FIRST = ([0.9, 0.6, 0.8, 0.3, 0.7], [0, 0, 1, 1, 1], [0.5, 0.2, 0.65, 0.4, 0.1], [0, 0, 0, 1, 1])
 SECOND = ([0.75, 0.45, 0.55], [0, 1, 1], [0.5, 0.15, 0.35, 0.6], [0, 0, 1, 1])
@@ -227,7 +227,7 @@ def test_equal_figures_without_error_have_no_gap():
 def test_holm_over_the_attributes_that_are_judged():
     sums = sums_of([FIRST, SECOND])
     gap = within_gap("sex", ("F", "M"), sums, larger=True)
-    adjusted = holm([replace(gap, p=p) for p in (0.02, np.nan, 0.012, 0.6)])
+    adjusted = together([replace(gap, p=p) for p in (0.02, np.nan, 0.012, 0.6)])
     assert [each.p_holm for each in adjusted] == pytest.approx([0.04, np.nan, 0.036, 0.6], nan_ok=True)
     assert [each.shown for each in adjusted] == [True, False, True, False]
 

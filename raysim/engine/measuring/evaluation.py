@@ -201,7 +201,7 @@ class Evaluation:
                 )
             self._enter_scores(model, row, partials, ledger_round)
             row.metrics[model] |= self._by_group(model, partials)
-            self._enter_gaps(model, figures[model], partials, ledger_round)
+            row.metrics[model] |= self._within(model, figures[model], partials, ledger_round)
         if figures:
             # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
             scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs)
@@ -293,16 +293,23 @@ class Evaluation:
             gaps |= subgroups.gaps(attribute, levels[attribute], *measured, self._task)
         return gaps
 
-    def _enter_gaps(self, model: str, figures: Floats, partials: Sequence[PartialResult], ledger_round: int) -> None:
-        """Enter the gaps between groups of patients within hospitals, where they were asked for."""
+    def _within(
+        self, model: str, figures: Floats, partials: Sequence[PartialResult], ledger_round: int
+    ) -> dict[str, float]:
+        """Enter the gaps between groups of patients within hospitals, where they were asked for; returns metrics."""
         measured = [partial.gaps[model] for partial in partials if model in partial.gaps]
         if not measured or self.grouping is None or self.rearranging is None:
-            return
+            return {}
         sums = {name: merged_sums([part[name] for part in measured], self._order) for name, _ in self.grouping.levels}
         self.gaps = group_gaps.gaps(self.grouping, self.rearranging, sums, self.groups[model], figures, self._task)
         for attribute, each in sums.items():
             numbers = self.rearranging.numbers(attribute, each.counts.shape[1])
             self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), numbers)
+        return {
+            f"{attribute}_within{end}": value
+            for attribute, gap in self.gaps.items()
+            for end, value in (("", gap.estimate), ("_low", gap.low), ("_high", gap.high), ("_p", gap.p))
+        }
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:

@@ -23,7 +23,7 @@ from raysim.statistics.patient_groups.arrangements import DRAWS, Labels, drawn, 
 from raysim.statistics.patient_groups.composition import composition
 from raysim.statistics.patient_groups.contributions import Figures, averaged, contribution, pairs, ranked, weights
 from raysim.statistics.patient_groups.risks import group_risks, ratios, risk_sums
-from raysim.statistics.patient_groups.within import AttributeSums, WithinGap, holm, within_gap
+from raysim.statistics.patient_groups.within import AttributeSums, WithinGap, together, within_gap
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -266,7 +266,7 @@ def gaps(
     """
     headline, found = task.figures.index(task.headline), []
     for attribute, levels in grouping.levels:
-        sums, (of_hospitals, together) = measured[attribute], groups[attribute]
+        sums, (of_hospitals, pooled) = measured[attribute], groups[attribute]
         known = [level for level in levels if level != UNKNOWN]
         gap = within_gap(
             attribute,
@@ -281,7 +281,7 @@ def gaps(
             rows = np.nan_to_num(of_hospitals[:, :, 0])
             gap = replace(
                 gap,
-                pooled=float(together[first, headline] - together[second, headline]),
+                pooled=float(pooled[first, headline] - pooled[second, headline]),
                 composition=composition(figures[:, headline], rows[:, first], rows[:, second]),
             )
         if sums.risks is not None:
@@ -289,4 +289,4 @@ def gaps(
             if gap.judged:
                 gap = replace(gap, composition_ratio=composition(ratios(sums.risks), rows[:, first], rows[:, second]))
         found.append(gap)
-    return {gap.attribute: gap for gap in holm(found)}
+    return {gap.attribute: gap for gap in together(found)}

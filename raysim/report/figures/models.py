@@ -6,7 +6,8 @@ hospital on it, by which one that is chosen is marked in every figure.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -25,9 +26,15 @@ FEW_DOTS = 40
 
 
 def by_size(
-    hospitals: pd.DataFrame | None, table: pd.DataFrame, names: Names, looks: Looks, numbers: Mapping[str, int]
+    hospitals: pd.DataFrame | None,
+    table: pd.DataFrame,
+    names: Names,
+    looks: Looks,
+    numbers: Mapping[str, int],
+    first: Sequence[Key] = (),
 ) -> list[svg.Figure]:
-    """Each hospital's headline figure against its stays, a panel a strategy and model.
+    """Each hospital's headline figure against its stays, a panel a strategy and model; panels other than those of the
+    ``first`` are folded away.
 
     ``table`` is that of :func:`raysim.report.tables.comparison`, whose slopes and worst deciles are told: means over
     seeds, while a dot is a hospital's mean.
@@ -42,8 +49,8 @@ def by_size(
     bound = (-np.inf, 1.0) if kind.larger else (0.0, np.inf)
     y = svg.linear(f"{kind.title} at the hospital", defined[kind.headline], within=bound, count=4)
     several = "seed" in hospitals and hospitals["seed"].nunique() > 1
+    few, rest = [], []
     row_of = {(str(row["strategy"]), str(row["model"])): row for row in table.to_dict("records")}
-    charts = []
     for k, (key, group) in enumerate(means.groupby(KEYS, sort=False)):
         model_key = (str(key[0]), str(key[1]))
         if model_key not in names:
@@ -73,17 +80,17 @@ def by_size(
             ends = np.array([here["stays"].min(), here["stays"].max()])
             middle = np.log(here["stays"].to_numpy(float)).mean()
             chart.line(ends, here[kind.headline].mean() + slope * (np.log(ends) - middle), svg.PLAIN)
-        charts.append(chart)
+        (rest if first and model_key not in first else few).append(chart)
     dot = "a hospital's mean over seeds" if several else "a hospital"
-    return [
-        svg.figure(
-            "by-size",
-            f"{kind.title} by hospital size",
-            charts,
-            f"Each dot is {dot}. A line has the size bias of the table above as its slope: it describes these rows, "
-            "and says nothing of other hospitals without its interval.",
-        )
-    ]
+    caption = (
+        f"Each dot is {dot}. A line has the size bias as its slope: it describes these rows, and says nothing of other "
+        "hospitals without its interval."
+    )
+    title = f"{kind.title} by hospital size"
+    figures = [svg.figure("by-size", title, few, caption)] if few else []
+    if rest:
+        figures.append(replace(svg.figure("by-size-all", f"{title}: the other methods", rest, caption), more=True))
+    return figures
 
 
 def _of_sizes(here: pd.DataFrame, row: Mapping[Hashable, object], kind: TaskKind) -> str:

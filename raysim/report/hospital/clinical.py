@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from raysim.report import svg
 from raysim.report.hospital.clinical_rows import ClinicalRows
@@ -24,26 +26,39 @@ OVERALL = (
 )
 """Figures of the first table with heading and decimals; the second has :data:`AT_THRESHOLDS` for each threshold."""
 
+ROUNDING = 1e-9
+"""Net benefits that are closer than this are equal."""
+
 Columns = list[tuple[str, float | None, str, int]]
 """Figure, threshold, heading and decimals."""
 
-AT_THRESHOLDS = (("ppv", "PPV from {at:.0%}", 3), ("net_benefit", "net benefit at {at:.0%}", 4))
+AT_THRESHOLDS = (
+    ("sensitivity", "sensitivity from {at:.0%}", 3),
+    ("alerts", "alerts per 100 patients from {at:.0%}", 1),
+    ("ppv", "PPV from {at:.0%}", 3),
+    ("net_benefit", "net benefit at {at:.0%}", 4),
+)
 
 
-def drawn(served: Sequence[ClinicalRows], part: str = "test") -> list[Figure]:
+def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
     """A table with intervals, the calibration plots, and the decision curve, as far as there are rows for them.
 
-    ``part`` of the rows was evaluated.
+    ``part`` of the rows was evaluated. The models of the labels ``first`` stand there; figures of all are folded away.
     """
     shown = [each for each in served if len(each.figures)]
     if not shown:
         return []
     seeds = shown[0].seeds
     of = f"{part} rows" if seeds == 1 else f"{part} rows, means over {seeds} seeds"
-    return [_table(shown, part), _calibration(shown, of), _decision_curve(shown, of)]
+    chosen = [each for label in first for each in shown if each.label == label] or shown
+    figures = [_decision_curve(chosen, of), _calibration(chosen, of), _table(chosen, part)]
+    if len(chosen) == len(shown):
+        return figures
+    every = [_decision_curve(shown, of, "-all"), _calibration(shown, of, "-all"), _table(shown, part, "-all")]
+    return [*figures, *(replace(figure, more=True) for figure in every)]
 
 
-def _table(served: Sequence[ClinicalRows], part: str) -> Figure:
+def _table(served: Sequence[ClinicalRows], part: str, all_: str = "") -> Figure:
     thresholds = served[0].figures.loc[served[0].figures["figure"] == "ppv", "at"].tolist()
     overall: Columns = [(name, None, heading, digits) for name, heading, digits in OVERALL]
     decided: Columns = [(name, at, heading, digits) for at in thresholds for name, heading, digits in AT_THRESHOLDS]
@@ -51,9 +66,10 @@ def _table(served: Sequence[ClinicalRows], part: str) -> Figure:
     of = f"{rows}. Below each figure its 95 % interval over patients."
     if (seeds := served[0].seeds) > 1:
         of = f"Means over {seeds} training seeds, each on {rows}. Below each figure its 95 % interval, seeds included."
+    every = f"{all_}: all methods" if all_ else ""
     regions = [
-        _region(served, "Calibration and operating points", of, overall),
-        _region(served, "Acting from a threshold on", "Acting from a threshold on; rows as above.", decided),
+        _region(served, f"Calibration and operating points{every}", of, overall),
+        _region(served, f"Acting from a threshold on{every}", "Acting from a threshold on; rows as above.", decided),
     ]
     caption = (
         "A slope below 1: predictions are too extreme. In the large, above 0: risks are predicted too low. Few "
@@ -62,7 +78,7 @@ def _table(served: Sequence[ClinicalRows], part: str) -> Figure:
         "rows; in a run without such rows they are chosen on these, which flatters. A dash is undefined. "
         "Every figure, for every hospital, is in clinical.csv of the run."
     )
-    return Figure("clinical-table", "Calibration and decisions", joined(regions), caption)
+    return Figure(f"clinical-table{all_}", "Calibration and decisions", joined(regions), caption)
 
 
 def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Columns) -> Markup:
@@ -70,7 +86,8 @@ def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Co
     headings, body = [], []
     for figure, at, heading, _ in columns:
         row = _row(served[0], figure, at)
-        headings.append(heading.format(at=float(row["at"])) if row is not None else heading)
+        chosen = at if row is None else float(row["at"])
+        headings.append(heading if chosen is None else heading.format(at=chosen))
     for each in served:
         cells = [element("th", each.name, scope="row")]
         cells += [_cell(each, figure, at, digits) for figure, at, _, digits in columns]
@@ -87,6 +104,9 @@ def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Co
 
 
 def _cell(each: ClinicalRows, name: str, at: float | None, digits: int) -> Markup:
+    if name == "alerts":
+        share = each.alerts(at)
+        return element("td", number(100 * share, digits) if np.isfinite(share) else "–")
     row = _row(each, name, at)
     if row is None or pd.isna(row["value"]):
         why = "" if row is None or pd.isna(row["undefined"]) else str(row["undefined"])
@@ -104,7 +124,7 @@ def _row(each: ClinicalRows, name: str, at: float | None) -> dict[str, Any] | No
     return next((row for row in each.by_figure.get(name, ()) if at is None or row["at"] == at), None)
 
 
-def _calibration(served: Sequence[ClinicalRows], of: str) -> Figure:
+def _calibration(served: Sequence[ClinicalRows], of: str, all_: str = "") -> Figure:
     """A panel a model: the share of events against what was predicted, by bins."""
     most = max(float(np.nanmax(each.calibration[["predicted", "observed"]].to_numpy())) for each in served)
     charts = []
@@ -118,7 +138,7 @@ def _calibration(served: Sequence[ClinicalRows], of: str) -> Figure:
         chart = Chart(
             x,
             y,
-            name=f"calibration-{i}",
+            name=f"calibration{all_}-{i}",
             title=each.name,
             description=description,
             width=PANEL * 1.2,
@@ -133,11 +153,11 @@ def _calibration(served: Sequence[ClinicalRows], of: str) -> Figure:
         f"Each dot is the rows of a bin of predicted risk, with the 95 % interval of its share of events ({of}, all "
         "together). On the dashed line predictions are right; dots below it: risks are predicted too high."
     )
-    return svg.figure("calibration", "Are the predicted risks right?", charts, caption)
+    return svg.figure(f"calibration{all_}", "Are the predicted risks right?", charts, caption)
 
 
-def _decision_curve(served: Sequence[ClinicalRows], of: str) -> Figure:
-    """Net benefit by threshold: a line a model, acting on everyone, and on no one."""
+def _decision_curve(served: Sequence[ClinicalRows], of: str, all_: str = "") -> Figure:
+    """Net benefit by threshold: a line a model, acting on all, and on nobody; where the first is worth using."""
     curves = [each.net_benefit for each in served]
     everyone = curves[0]["of_all"].to_numpy(float)
     thresholds = curves[0]["threshold"].to_numpy(float)
@@ -145,21 +165,55 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str) -> Figure:
     top = max(highest, float(np.nanmax(everyone)), 0.01)
     useful = np.max([curve["value"].to_numpy(float) for curve in curves], axis=0) > 0
     end = min(float(thresholds[useful].max()) + 0.05, 1.0) if useful.any() else 1.0
-    y = svg.linear("net benefit per patient", [-0.15 * top, top], include=(0.0,))
+    lowest = min(float(np.nanmin(curve["value"][thresholds <= end])) for curve in curves)
+    y = svg.linear("net benefit per patient", [max(-0.6 * top, min(lowest, -0.25 * top)), top], include=(0.0,))
     x = svg.share("threshold: the risk from which one acts", [0.0, end])
-    description = f"Net benefit by threshold: the best model reaches {highest:.3f}."
-    chart = Chart(x, y, name="decision-curve", description=description, height=320)
+    answers = [f"{each.name}: {worth_using(each.net_benefit)}" for each in served]
+    chart = Chart(x, y, name=f"decision-curve{all_}", description=f"{'; '.join(answers)}.", height=320, right=20)
     shown = (everyone >= y.low) & (thresholds <= end)
     chart.line(thresholds[shown], everyone[shown], PLAIN, class_="rule dashed")
     chart.rule(y=0.0)
+    chart.text(x.high, 0.0, "act on nobody", anchor="end", dy=14.0)
+    if shown.any():
+        last = int(np.flatnonzero(shown)[-1])
+        chart.text(float(thresholds[last]), float(everyone[last]), "act on all", dx=6.0, dy=-2.0)
     for each in served:
         value = each.net_benefit["value"].to_numpy(float)
         inside = (value >= y.low) & (thresholds <= end)
         chart.marked_line(thresholds[inside], value[inside], each.style)
     entries = [(each.name, each.style) for each in served]
     caption = (
-        f"Per patient, the events that are acted on less false alarms, weighted by the odds of the threshold ({of}). "
-        "The dashed line acts on everyone, the level one on no one. A model is worth using at a threshold where it is "
-        "above both; one that is not calibrated may be below them. Intervals are in net_benefit.csv of the run."
+        f"{'; '.join(answers[:2])}. Net benefit is, per patient, the events that are acted on less false alarms, "
+        f"weighted by the odds of the threshold ({of}). A model is worth using at a threshold where it is above both "
+        "acting on all and acting on nobody. Intervals are in net_benefit.csv of the run."
     )
-    return svg.figure("decision-curve", "Is acting on it worth it?", [chart], caption, svg.legend(entries, lines=True))
+    return svg.figure(
+        f"decision-curve{all_}", "Is acting on it worth it?", [chart], caption, svg.legend(entries, lines=True)
+    )
+
+
+def worth_using(curve: pd.DataFrame) -> str:
+    """Where a model's net benefit is above acting on all and on nobody, and where it is below 0, in words.
+
+    ``curve`` has ``threshold``, ``value`` and ``of_all``, of one run or means over seeds.
+    """
+    value, everyone = curve["value"].to_numpy(float), curve["of_all"].to_numpy(float)
+    at = curve["threshold"].to_numpy(float)
+    worth = _ranges(at, value > np.maximum(everyone, 0.0) + ROUNDING)
+    below = _ranges(at, value < -ROUNDING)
+    first = f"worth using {worth}" if worth else "worth using at no threshold"
+    return f"{first}; below 0 {below}" if below else first
+
+
+def _ranges(at: NDArray[np.float64], holds: NDArray[np.bool_]) -> str:
+    """The thresholds ``at`` which something holds, as ranges between neighbours.
+
+    >>> _ranges(np.array([0.1, 0.2, 0.3, 0.4]), np.array([True, True, False, True]))
+    'between 10 % and 20 % and at 40 %'
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], holds, [False]]).astype(int)))
+    parts = []
+    for first, stop in edges.reshape(-1, 2):
+        low, high = (f"{100 * at[i]:.3g} %" for i in (first, stop - 1))
+        parts.append(f"at {low}" if stop - first == 1 else f"between {low} and {high}")
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -34,6 +34,8 @@ TEXTS = ("hospital", "model", "figure", "undefined")
 class ClinicalRows:
     """The rows of the clinical tables that are about one model, for all hospitals together or for one."""
 
+    label: str
+    """The label of the strategy."""
     name: str
     """What people call the model."""
     style: Style
@@ -56,6 +58,11 @@ class ClinicalRows:
             rows.setdefault(str(row["figure"]), []).append({str(name): value for name, value in row.items()})
         return rows
 
+    def alerts(self, at: float | None) -> float:
+        """The share of patients whose risk is at least ``at``, one of the thresholds; NaN where it is unknown."""
+        row = next((row for row in self.by_figure.get("ppv", ()) if row["at"] == at), None)
+        return float(row["of"]) / float(row["n"]) if row is not None and row["n"] else float("nan")
+
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:
     """The headline model of each strategy. ``runs``: the label, what people call it, and the folder of each run.
@@ -69,7 +76,7 @@ def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -
     last = {label: _models(seed_folders[0])[-1] for (label, _), seed_folders in folders.items()}
     styles = svg.styles(list(last.items()), among=[label for label, *_ in runs])
     return [
-        _clinical_rows(name, len(seeds), _about(hospital, seeds, {last[at]}), last[at], styles[at, last[at]])
+        _clinical_rows(at, name, len(seeds), _about(hospital, seeds, {last[at]}), last[at], styles[at, last[at]])
         for (at, name), seeds in folders.items()
     ]
 
@@ -81,7 +88,7 @@ def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Clinica
     models = _models(folder)
     styles = svg.styles([(label, model) for model in models])
     tables = _about(hospital, [folder], set(models))
-    return [_clinical_rows(MODELS.get(model, model), 1, tables, model, styles[label, model]) for model in models]
+    return [_clinical_rows(label, MODELS.get(model, model), 1, tables, model, styles[label, model]) for model in models]
 
 
 def read_rows(path: Path, **wanted: Set[str]) -> pd.DataFrame:
@@ -171,12 +178,15 @@ def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.
     ]
 
 
-def _clinical_rows(name: str, seeds: int, tables: Sequence[pd.DataFrame], model: str, style: Style) -> ClinicalRows:
+def _clinical_rows(
+    label: str, name: str, seeds: int, tables: Sequence[pd.DataFrame], model: str, style: Style
+) -> ClinicalRows:
     """``tables`` as :func:`_about` gives them, of this model and maybe others."""
     figures, calibration, benefit = (table[table["model"] == model].reset_index(drop=True) for table in tables)
     if figures.empty:
-        return ClinicalRows(name, style, seeds, "", figures, calibration, benefit)
+        return ClinicalRows(label, name, style, seeds, "", figures, calibration, benefit)
     return ClinicalRows(
+        label,
         name,
         style,
         seeds,

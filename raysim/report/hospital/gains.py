@@ -1,8 +1,7 @@
 """What each hospital gains by federating, the mean over seeds, with an interval over its patients and the seeds.
 
-A gain is a hospital's AUROC under one model less that under another, on the same test rows. A seed's interval comes
-from what the hospital sends of both models (:mod:`raysim.statistics.discrimination.sketches`): rows and predictions
-stay there. Those of several seeds become one by :mod:`raysim.statistics.over_seeds`.
+A gain is a hospital's AUROC under one model less that under another, on the same test rows. Its interval comes from
+what hospitals send of both models (:mod:`raysim.statistics.differences.one_hospital`): rows and predictions stay there.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind
 from raysim.report import svg
 from raysim.report.naming import MODELS, Key, number
-from raysim.statistics.discrimination.sketches import correlation, paired_interval
-from raysim.statistics.intervals import Interval
+from raysim.statistics.differences.one_hospital import Sent, gain
 from raysim.statistics.over_seeds import over_seeds
 from raysim.storage.run_tables import auroc_intervals
 
@@ -131,10 +129,19 @@ def between(results: Sequence[Result], key: Key, base: Key, names: tuple[str, st
         if result.label in of:
             of[result.label][result.seed] = result
     seeds = [seed for seed in of[key[0]] if seed in of[base[0]]]
-    each = [_gain(of[key[0]][seed], key[1], of[base[0]][seed], base[1]) for seed in seeds]
     kind = results[0].federation.task
-    bounds = (-1.0, 1.0) if kind.larger else (-np.inf, np.inf)
-    return Gains(*over_seeds(*np.stack(each, axis=1), within=bounds), len(seeds), *names, kind)
+    pairs = [(of[key[0]][seed].outcome, of[base[0]][seed].outcome) for seed in seeds]
+    if all(key[1] in first.sketches and base[1] in second.sketches for first, second in pairs):
+        models = [_sent(first, key[1]) for first, _ in pairs]
+        against = [_sent(second, base[1]) for _, second in pairs]
+        return Gains(*gain(models, against), len(seeds), *names, kind)
+    each = [_of_seed(first, key[1], kind)[0] - _of_seed(second, base[1], kind)[0] for first, second in pairs]
+    nothing = np.full(np.shape(each), np.nan)
+    return Gains(*over_seeds(each, nothing, nothing), len(seeds), *names, kind)
+
+
+def _sent(outcome: Outcome, model: str) -> Sent:
+    return Sent(outcome.pairs[model], outcome.sketches[model])
 
 
 def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floats, Floats]:
@@ -146,19 +153,6 @@ def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floa
         nothing = np.full_like(value, np.nan)
         return value, nothing, nothing
     return value, intervals["auroc_low"], intervals["auroc_high"]
-
-
-def _gain(first: Result, model: str, second: Result, other: str) -> tuple[Floats, Floats, Floats]:
-    """The gain of a model of one run over a model of another of the same seed, and its interval over patients."""
-    kind = first.federation.task
-    one, low, high = _of_seed(first.outcome, model, kind)
-    two, base_low, base_high = _of_seed(second.outcome, other, kind)
-    sketch, base = first.outcome.sketches.get(model), second.outcome.sketches.get(other)
-    if sketch is None or base is None:
-        nothing = np.full_like(one, np.nan)
-        return one - two, nothing, nothing
-    interval = paired_interval(one, Interval(low, high), two, Interval(base_low, base_high), correlation(sketch, base))
-    return one - two, interval.low, interval.high
 
 
 def compared_with(results: Sequence[Result], reference: str, recommended: Key) -> Key | None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from raysim.data.federation import PARTS
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind
+from raysim.report.hospital import beside
 from raysim.report.hospital.clinical_rows import over_runs, read_rows
 from raysim.report.hospital.gains import Gains, HospitalFigures, between, compared_with, served
-from raysim.report.naming import Key, size, with_interval
+from raysim.report.naming import Key, with_interval
 
 MORE_OFTEN = 2
 """The most attributes named that a cluster's hospitals have more often than others."""
@@ -31,12 +31,11 @@ FLOOR = "calibration_error_floor"
 CLINICAL = {
     "calibration_slope": "Calibration slope (1 is right)",
     "calibration_in_the_large": "Calibration in the large (0 is right)",
-    "observed_over_expected": "Observed over expected events",
     "calibration_error": "Calibration error (ECE)",
-    "sensitivity_at_specificity": "Sensitivity, where all have specificity {at:g}",
-    "ppv": "Predictive value of a risk of {at:.0%} or more",
 }
-"""Figures of ``clinical.csv`` that a card shows."""
+"""Figures of ``clinical.csv`` that a card shows of the recommended model."""
+
+LEFT = "What left this hospital, exactly. No patient rows, unless rows are listed; all else is computed from them."
 
 
 def cards(
@@ -47,8 +46,9 @@ def cards(
     part: str,
     hospitals: pd.DataFrame,
 ) -> dict[str, Any]:
-    """``hospitals``: a card for each hospital of the federation, in its order; ``columns`` of their tables; ``over``,
-    what figures are means over; ``trained``, how many seeds.
+    """``hospitals``: a card for each hospital of the federation, in its order, with its ``name``, the sentences of its
+    ``lead``, its ``facts``, the rows of its ``tables``, and the ``counts`` among its facts; ``tables``: their captions
+    and columns.
 
     ``results`` are of all strategies and seeds, ``hospitals`` their table.
     """
@@ -63,35 +63,80 @@ def cards(
     gains: dict[Key, Gains] = {}
     if base is not None:
         against = names[base].removesuffix(" (reference)")
-        gains = {key: between(results, key, base, (names[key], against)) for key in keys if key != base}
-    sent_bytes = {result.label: _sent([each for each in results if each.label == result.label]) for result in first}
+        gains = {key: between(results, key, base, (names[key], against.lower())) for key in keys if key != base}
+    main = recommended or (results[0].label, list(results[0].outcome.figures)[-1])
     shared = [_clusters(result, titles[result.label], trained) for result in first]
-    clinical = _clinical(results, recommended)
+    measured = beside.measured(results, keys)
+    clinical = _clinical(results, main)
+    acted = [key for key in (main, base) if key in measured.keys]
     noisy = any(result.outcome.told_sizes is not None for result in results)
-    rows = {name: _rows(results, name) for name in PARTS if not noisy}
+    counts = {f"{PART_WORDS[name]} rows": _rows(results, name) for name in PARTS if not noisy}
     events = _events(hospitals)
+    left = beside.left(results, titles, hospitals)
     judged = {h: int(max(figure.seeds[h] for figure in figures.values())) for h in range(len(federation.hospitals))}
     built = []
     for h, hospital in enumerate(federation.hospitals):
-        facts = [[f"{PART_WORDS[name]} rows", count[h]] for name, count in rows.items()]
+        counted_here = {heading: each[h] for heading, each in counts.items()}
         if hospital in events:
-            facts.append([f"Events among {part} rows", events[hospital]])
+            counted_here[f"Events among {part} rows"] = events[hospital]
+        facts = [[heading, _range(*ends)] for heading, ends in counted_here.items()]
         if trained > 1:
             facts.append([f"{kind.title} defined", f"in {judged[h]} of {trained} training seeds"])
         facts += [[a.capitalize(), values[h] or "unknown"] for a, values in federation.attributes.items()]
         facts += [[f"Cluster of {name}", text] for name, texts in filter(None, shared) if (text := texts[h])]
         facts += clinical.get(hospital, [])
+        rows = [
+            [*_row(names[key], figures[key], gains, key, h, kind), *measured.calibration(key, hospital)] for key in keys
+        ]
+        acting = [line for key in acted for line in measured.acting(key, names[key], hospital)]
         built.append(
             {
                 "name": hospital,
+                "lead": own_headline(gains.get(main), figures[main], names[main], h, kind),
                 "facts": facts,
-                "rows": [_row(names[key], figures[key], gains, key, h, kind) for key in keys],
-                "sent": _by_kind(sent_bytes, titles, h),
+                "counts": {heading: list(ends) for heading, ends in counted_here.items()},
+                "tables": [rows, acting, left(h)],
             }
         )
     heading = [f"{kind.title} (95 % interval)"] + ([f"Gain over {against}"] if gains else [])
+    heading += ["Observed/expected events (1 is right)"] if measured.keys else []
     over = f"mean of {trained} training seeds" if trained > 1 else f"seed {results[0].seed}"
-    return {"hospitals": built, "columns": ["Model", *heading], "over": over}
+    captions = [
+        {"caption": f"How each model serves it ({over})", "columns": ["Model", *heading]},
+        {"caption": "Acting on it", "columns": ["From a risk of", *beside.ACTING]},
+        {"caption": LEFT, "columns": ["Strategy", *beside.SENT]},
+    ]
+    return {"hospitals": built, "tables": captions}
+
+
+def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: int, kind: TaskKind) -> list[str]:
+    """What these data say to hospital ``h``, from its own interval and from no other hospital's.
+
+    ``gains``: of the model ``name`` at all hospitals, whose ``figures`` these are; None: there is nothing to compare
+    it with.
+    """
+    value = float(figures.value[h])
+    digits = kind.decimals([value])
+    if not np.isfinite(value):
+        return [f"These data do not judge this hospital: {kind.undefined}, so {kind.title} is undefined."]
+    reached = with_interval(value, float(figures.low[h]), float(figures.high[h]), digits)
+    if gains is None or not np.isfinite(gains.value[h]):
+        return [f"{name[:1].upper()}{name[1:]}: {kind.title} {reached} at this hospital."]
+    difference = with_interval(float(gains.value[h]), float(gains.low[h]), float(gains.high[h]), digits, sign=True)
+    up, down = gains.gaining(), gains.losing()
+    judged = int(np.isfinite(gains.low).sum())
+    chance = max(1, round(0.025 * judged))
+    both = f"{kind.title} {difference} with {gains.better} against {gains.against}"
+    if not (up[h] or down[h]):
+        again = "" if np.isfinite(gains.low[h]) else " It has no interval."
+        return [f"No difference is shown at this hospital: {both}.{again}"]
+    better = gains.better if up[h] else gains.against
+    alike = int((up if up[h] else down).sum())
+    return [
+        f"It does better with {better}: {both}.",
+        f"It is one of {alike} of {judged} judged hospitals of which that is shown by their own interval; "
+        f"up to {chance} would be by chance.",
+    ]
 
 
 def recommended_gains(
@@ -105,10 +150,12 @@ def recommended_gains(
     return between(results, recommended, base, titles)
 
 
-def _rows(results: Sequence[Result], part: str) -> list[str]:
-    """How many rows of a part each hospital has: one number, or a range where seeds divide rows differently."""
+def _rows(results: Sequence[Result], part: str) -> list[tuple[float, float]]:
+    """How many rows of a part each hospital has: the lowest and the highest over seeds, which may divide rows
+    differently.
+    """
     each = np.stack([federation.sizes(part) for federation in {r.seed: r.federation for r in results}.values()])
-    return [_range(low, high) for low, high in zip(each.min(axis=0).tolist(), each.max(axis=0).tolist(), strict=True)]
+    return list(zip(each.min(axis=0).tolist(), each.max(axis=0).tolist(), strict=True))
 
 
 def _range(low: float, high: float) -> str:
@@ -127,17 +174,17 @@ def _row(name: str, figure: HospitalFigures, gains: Mapping[Key, Gains], key: Ke
     return cells
 
 
-def _events(hospitals: pd.DataFrame) -> dict[str, str]:
+def _events(hospitals: pd.DataFrame) -> dict[str, tuple[float, float]]:
     if "events_test" not in hospitals:
         return {}
     # Labels of more than two classes have no events.
     ends = hospitals.dropna(subset="events_test").groupby("hospital")["events_test"].agg(["min", "max"])
-    return {str(name): _range(low, high) for name, low, high in ends.itertuples()}
+    return {str(name): (float(low), float(high)) for name, low, high in ends.itertuples()}
 
 
-def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, list[list[str]]]:
-    """By hospital, the calibration of the recommended model, or of the run's headline, where runs have measured it."""
-    label, model = recommended or (results[0].label, list(results[0].outcome.figures)[-1])
+def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]]:
+    """By hospital, the calibration of the model ``main``, where runs have measured it."""
+    label, model = main
     files = [result.folder / "clinical.csv" for result in results if result.label == label]
     wanted = {*CLINICAL, FLOOR}
     tables = [read_rows(file, model={model}, figure=wanted) for file in files if file.exists()]
@@ -147,9 +194,9 @@ def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, l
     chance = rows[rows["figure"] == FLOOR].groupby("hospital")["high"].mean()
     first, estimates = over_runs(rows[rows["figure"] != FLOOR].reset_index(drop=True), ["hospital", "figure", "at"])
     lines: dict[str, list[list[str]]] = {}
-    of_rows = zip(*(first[name].tolist() for name in ("hospital", "figure", "at", "undefined")), strict=True)
+    of_rows = zip(*(first[name].tolist() for name in ("hospital", "figure", "undefined")), strict=True)
     figures = zip(*(each.tolist() for each in estimates), strict=True)
-    for (hospital, figure, at, undefined), (value, low, high, seeds) in zip(of_rows, figures, strict=True):
+    for (hospital, figure, undefined), (value, low, high, seeds) in zip(of_rows, figures, strict=True):
         text = with_interval(value, low, high, 2)
         if not seeds:
             text = f"undefined: {undefined}"
@@ -159,25 +206,8 @@ def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, l
             text += ", no interval"
         if 0 < seeds < len(files):
             text += f", of {seeds} of {len(files)} seeds"
-        lines.setdefault(str(hospital), []).append([CLINICAL[str(figure)].format(at=float(at)), text])
+        lines.setdefault(str(hospital), []).append([CLINICAL[str(figure)], text])
     return lines
-
-
-def _sent(results: Sequence[Result]) -> dict[str, NDArray[np.float64]]:
-    """Bytes that left each hospital, by kind, ``[H]``, the mean over runs of one strategy."""
-    each = [_sent_in(result) for result in results]
-    kinds = dict.fromkeys(kind for totals in each for kind in totals)
-    nothing = np.zeros(len(results[0].federation.hospitals), dtype=np.int64)
-    return {kind: np.mean([totals.get(kind, nothing) for totals in each], axis=0) for kind in kinds}
-
-
-def _sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
-    """Bytes that left each hospital, by kind, ``[H]``."""
-    totals: dict[str, NDArray[np.int64]] = {}
-    count = len(result.federation.hospitals)
-    for _, kind, ids, sent in result.outcome.ledger.entries:
-        np.add.at(totals.setdefault(kind, np.zeros(count, dtype=np.int64)), ids, sent)
-    return totals
 
 
 def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, str]:
@@ -187,17 +217,6 @@ def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, 
     return {
         result.label: next(names[key] for key in names if key[0] == result.label).partition(",")[0] for result in first
     }
-
-
-def _by_kind(
-    sent_bytes: Mapping[str, Mapping[str, NDArray[np.float64]]], titles: Mapping[str, str], h: int
-) -> list[list[str]]:
-    """For each strategy, the bytes that left this hospital, by kind, in words."""
-    lines = []
-    for label, kinds in sent_bytes.items():
-        parts = [f"{kind.replace('_', ' ')} {size(round(float(sent[h])))}" for kind, sent in kinds.items() if sent[h]]
-        lines.append([titles[label], "; ".join(parts) or "nothing"])
-    return lines
 
 
 def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] | None:

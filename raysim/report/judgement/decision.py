@@ -1,21 +1,19 @@
 """The card at the top of a comparison's page: what to take, why, at what price, and when to take another.
 
-Every claim comes from :mod:`raysim.report.judgement.evidence`; here it is put into words, and into a forest plot.
+Every claim comes from :mod:`raysim.report.judgement.evidence`; here it is put into words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from raysim.report import svg
 from raysim.report.judgement.answer import Answer, possible
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.naming import Key, number, times, with_interval
-from raysim.report.tables import KEYS
 from raysim.statistics.differences.paired import Limits
 
 NONE = Limits(float("nan"), float("nan"))
@@ -107,12 +105,11 @@ def _row(differences: pd.DataFrame, key: Key, figure: str) -> pd.Series | None:
 
 
 def _price(frame: pd.DataFrame, key: Key, other: Key, name: str) -> Line:
-    """Bytes down and up, set-up included, and computing time, compared with another strategy."""
+    """Bytes down and up, set-up included, compared with another strategy."""
     parts = []
     for heading, columns in (
         ("download", ("bytes_down", "bytes_setup_down")),
         ("upload", ("bytes_up", "bytes_setup_up")),
-        ("computing time", ("seconds",)),
     ):
         present = [column for column in columns if column in frame]
         ours, theirs = (_mean(frame, each, present) for each in (key, other))
@@ -150,75 +147,3 @@ def _runner_up(shown: Evidence) -> Line:
         if less:
             when += ", and it moves as many bytes" if less == "as much" else f" but bytes: it moves {less} as many"
     return Line(f"Runner-up: {one.name}", f"{text} against {other.name}; {when}")
-
-
-def forest(
-    shown: Evidence, differences: pd.DataFrame, names: Mapping[Key, str], looks: Mapping[Key, svg.Style]
-) -> list[svg.Figure]:
-    """Differences from the reference with their intervals: of the mean, and of the worst decile where it has some.
-
-    Those of ways of federating hold together; those of references, and of the worst decile, hold by themselves.
-    """
-    if shown.base is None:
-        return []
-    base, kind = shown.entries[shown.base], shown.kind
-    rows: list[tuple[str, svg.Style, float, Limits]] = [
-        (entry.name, looks[entry.key], *_between(shown, i, shown.base))
-        for i, entry in enumerate(shown.entries)
-        if i != shown.base
-    ]
-    for entry in shown.references:
-        row = _row(differences, entry.key, kind.headline)
-        if row is not None:
-            rows.append((entry.name, looks[entry.key], float(row["mean"]), Limits(row["low"], row["high"])))
-    if not rows:
-        return []
-    panels = [_forest(rows, f"{kind.title}, mean over hospitals", base.name, "forest-mean", kind.larger)]
-    worst = []
-    for key, group in differences[differences["figure"] == "worst_decile"].groupby(KEYS, sort=False):
-        difference = group.iloc[0]
-        model_key = (str(key[0]), str(key[1]))
-        if model_key in base.members or model_key in shown.made_of.values():
-            continue
-        if np.isfinite(difference["low"]) and model_key in names:
-            limits = Limits(difference["low"], difference["high"])
-            worst.append((names[model_key], looks[model_key], float(difference["mean"]), limits))
-    if worst:
-        panels.append(_forest(worst, f"{kind.title} of the worst tenth", base.name, "forest-worst", kind.larger))
-    one = " One training seed shows nothing of the methods: these are intervals of the trained models." * shown.one_seed
-    return [
-        svg.figure(
-            "forest",
-            f"Difference from {base.name}",
-            panels,
-            "A dot is the difference, a line its 95 % interval. Where the line crosses the vertical rule at 0, no "
-            "difference is shown. The intervals of the mean hold together for all pairs of ways of federating; those "
-            f"of references, and of the worst tenth, hold by themselves.{one}",
-        )
-    ]
-
-
-def _forest(
-    rows: Sequence[tuple[str, svg.Style, float, Limits]], title: str, base: str, name: str, larger: bool
-) -> svg.Chart:
-    ends = [end for *_, value, limits in rows for end in (value, *limits)]
-    digits = 3
-    texts = [with_interval(value, *limits, digits, sign=True) for *_, value, limits in rows]
-    better = "(better →)" if larger else "(← better)"
-    x = svg.linear(f"difference from {base} {better}", ends, include=(0.0,), signed=True, count=4)
-    chart = svg.Chart(
-        x,
-        svg.names("", [""] * len(rows)),
-        name=name,
-        title=title,
-        description="; ".join(f"{row[0]} {text}" for row, text in zip(rows, texts, strict=True)) + ".",
-        height=38.0 * len(rows) + 74,
-        gridlines="",
-    )
-    for i, (called, look, value, limits) in enumerate(rows):
-        # Names and figures stand above their line, where no other line runs.
-        chart.segment(0.0, i - 0.02, i + 0.38)
-        chart.whiskers([limits.low], [limits.high], [i + 0.18], look)
-        chart.dots([value], [i + 0.18], look, size=5.0)
-        chart.beside(i - 0.24, called, texts[i])
-    return chart

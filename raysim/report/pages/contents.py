@@ -15,6 +15,7 @@ import pandas as pd
 
 from raysim.metrics.labels import reporting
 from raysim.report import tables
+from raysim.report.judgement import fairness
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import signed
 from raysim.report.panel import Key
@@ -158,9 +159,9 @@ def noise_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]
 
 
 def fairness_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
-    """The headings of the table of fairness: the slope on size, where there is one, and the gap of each attribute."""
+    """The headings of the table of fairness: the slope on size, where there is one, and each attribute's gap."""
     slope = [f"{reporting(table).title} by size"] if _with_slope(table) else []
-    return [*slope, *(f"Gap by {attribute}" for attribute in _attributes(noise))]
+    return [*slope, *(f"Within hospitals, by {attribute}" for attribute in _attributes(noise))]
 
 
 def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
@@ -181,10 +182,11 @@ def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key,
             gap = model_noise.gaps.get(attribute)
             if gap is None:
                 cells.append(Cell("\N{EN DASH}", ""))
-            elif np.isfinite(gap.of.value):
-                cells.append(_beside_chance(gap.of.value, gap.of.low, gap.of.high, digits, f"; p = {gap.of.p:.2f}"))
+            elif gap.judged:
+                beside = f"{' less '.join(gap.groups)}: {fairness.interval(gap)}; {fairness.chance(gap)}"
+                cells.append(Cell(signed(gap.estimate, digits), "", interval=beside))
             else:
-                cells.append(Cell("undefined", ""))
+                cells.append(Cell("cannot be judged", ""))
         rows.append(Row(name, cells))
     return rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,8 @@ from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
 from raysim.report import svg, tables
 from raysim.report.figures import models as figures
+from raysim.report.figures.alike import served_alike
+from raysim.report.figures.forest import equal_sentences, forest
 from raysim.report.hospital import gains, your_hospital
 from raysim.report.judgement import decision, judged
 from raysim.report.judgement.answer import answer_from
@@ -33,7 +36,7 @@ from raysim.report.pages.sentences import run_lead, undefined_sentence, worst_se
 from raysim.report.panel import sent
 from raysim.report.sections import accuracy, costs, hospital_clusters
 
-NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
+NO_CARDS: Mapping[str, Any] = {"hospitals": [], "tables": []}
 
 MOST_HOSPITALS = 20_000
 """The most hospitals that a page shows one by one: a page of a million would have gigabytes."""
@@ -44,6 +47,33 @@ MANY_SAID = (
 
 Links = Sequence[tuple[str, str]]
 """Texts and addresses of further pages."""
+
+Figures = Sequence[svg.Figure]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a page has beside the results: figures by the tab that they stand in, rows of tables, and addresses."""
+
+    use: Figures = ()
+    """Calibration and decisions."""
+    equity: Figures = ()
+    cost: Figures = ()
+    method: Figures = ()
+    protections: Sequence[Sequence[str]] = ()
+    """As :func:`raysim.report.sections.protection.protections` gives them."""
+    traffic: Sequence[Sequence[str]] = ()
+    """As :func:`raysim.report.sections.protection.traffic` gives them."""
+    privacy: Sequence[str] = ()
+    """Sentences on guarantees and attacks."""
+    links: Links = ()
+    files: Links = ()
+    """Tables and figures in the page's folder."""
+    runs: Sequence[tuple[str, Links]] = ()
+    """The pages of single runs: for each strategy, its seeds with their addresses."""
+
+
+NOTHING = Beside()
 
 
 def comparison_page(
@@ -58,11 +88,10 @@ def comparison_page(
     shown: Evidence | None = None,
     before: Sequence[str] = (),
     results: Sequence[Result] = (),
-    first: Sequence[svg.Figure] = (),
-    further: Sequence[svg.Figure] = (),
+    first: Figures = (),
+    beside: Beside = NOTHING,
     noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
-    links: Links = (),
 ) -> Page:
     """The page of a comparison; frames as in :mod:`raysim.report.tables` and :func:`figures.curves`.
 
@@ -70,7 +99,7 @@ def comparison_page(
     - ``differences`` as :func:`tables.differences` gives them, and ``shown``, the evidence: computed where left out.
     - ``before``: sentences before the reasons of the answer.
     - ``results``: the runs, without which nothing is shown of single hospitals.
-    - ``first``: the figures that the page begins with; ``further``: those after its own.
+    - ``first``: the figures that the page begins with; ``beside``: what it has beside the results.
     - ``noise`` of the first seed, as :func:`raysim.report.judgement.noise.noise` gives it.
     - ``part``: the part of the rows that was evaluated.
     """
@@ -87,66 +116,119 @@ def comparison_page(
     answer = dataclasses.replace(answer, reasons=(*before, *many, *answer.reasons))
     looks = figures.styles(table)
     against = tables.baseline_of(table, baseline)
-    few = tables.few(table)
+    distinct = _distinct(shown, called)
+    folded = _rows_of(table, distinct)
     best = None if shown is None else shown.entries[shown.best].key
     cards, gained = _hospitals(results, called, baseline, best, part, hospitals)
-    numbers = {card["name"]: number for number, card in enumerate(cards["hospitals"])}
     one_by_one = not _too_many(results)
-    pictures = figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers)
-    pictures += [] if few else figures.trade_offs(table, called, looks)
-    pictures += figures.curves(rounds, called, looks)
-    if hospitals is not None and against is not None and "accuracy" in hospitals:
-        local = accuracy.local_accuracy(hospitals)
-        pictures += figures.from_reference(local, "accuracy", "accuracy", against, called, looks)
     card = decision.Card("", answer.lead, ())
     if shown is not None and answer.recommended is not None:
         card = decision.card(shown, answer, per_seed, differences)
+    reached = figures.trade_offs(folded, distinct, looks) if not tables.few(table) else []
+    reached += figures.curves(None if rounds is None else _rows_of(rounds, distinct), distinct, looks)
+    numbers = {each["name"]: number for number, each in enumerate(cards["hospitals"])}
+    chosen = [key for key in (best, *_alone(results, table)) if key is not None]
+    reached += figures.by_size(hospitals if one_by_one else None, folded, distinct, looks, numbers, chosen)
+    if hospitals is not None and against is not None and "accuracy" in hospitals:
+        local = accuracy.local_accuracy(hospitals)
+        away = figures.from_reference(
+            local, "accuracy", "accuracy", against, distinct | {against: called[against]}, looks
+        )
+        reached += [dataclasses.replace(figure, more=True) for figure in away]
     return Page(
         "comparison.html.j2",
         {
             "title": title,
             "provenance": provenance,
-            "links": links,
             "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
             "part": part,
-            "few": few,
+            "few": tables.few(table),
             "first": list(first),
-            "answer": {
-                "lead": minus(answer.lead),
-                "reasons": [minus(reason) for reason in answer.reasons],
-                "caution": answer.caution,
-            },
-            "card": card,
-            "forest": [] if shown is None else decision.forest(shown, differences, called, looks),
+            "card": _framed(card),
+            "reasons": [minus(reason) for reason in answer.reasons],
+            "caution": answer.caution,
+            "forest": [] if shown is None else forest(shown, differences, table, looks),
             "evidence": "" if hospitals is None else judged.sentence(hospitals, part),
-            "judged": "" if hospitals is None else judged.in_short(hospitals, part),
             "events": [] if hospitals is None else judged.events_figure(hospitals, part),
             "cards": cards,
             "gains": [] if gained is None else gained.sentences(),
             "gain_figures": [] if gained is None or not one_by_one else gains.figure(gained),
-            **_comparison_tables(per_seed, table, list(called.values()), differences, noise or {}),
+            **_comparison_tables(_rows_of(per_seed, distinct), folded, distinct, differences, noise or {}),
+            "equal": [] if shown is None else equal_sentences(shown),
             "several": len(provenance.seeds) > 1,
             "baseline": called[against] if against else "",
             "noise_seed": provenance.seeds[0] if provenance.of_seed is None else provenance.of_seed,
             "undefined": undefined_sentence(hospitals, table, part),
-            "pictures": [*pictures, *further],
+            "accuracy_figures": reached,
+            "use": list(beside.use),
+            "equity": [
+                *served_alike(folded, distinct, looks, noise or {}),
+                *beside.equity,
+                *(dataclasses.replace(figure, more=True) for figure in hospital_clusters.clusters(results, called)),
+            ],
             "costs": [
                 *costs.bars(per_seed, called, looks),
                 *costs.by_bytes(results, called, looks),
-                *hospital_clusters.clusters(results, called),
+                *beside.cost,
             ],
+            "method": list(beside.method),
+            **_addresses(beside),
         },
     )
+
+
+def _distinct(shown: Evidence | None, called: Mapping[Key, str]) -> dict[Key, str]:
+    """The names of the models that differ: of those that ended equal, the one by which they are called."""
+    if shown is None:
+        return dict(called)
+    kept = {entry.key for entry in (*shown.entries, *shown.references)}
+    return {key: name for key, name in called.items() if key in kept}
+
+
+def _rows_of(frame: pd.DataFrame, keys: Mapping[Key, str]) -> pd.DataFrame:
+    """The rows of the models ``keys``; of a frame without models, those of their strategies."""
+    if "model" not in frame:
+        return frame[frame["strategy"].isin({label for label, _ in keys})].reset_index(drop=True)
+    inside = [(str(a), str(b)) in keys for a, b in frame[tables.KEYS].to_numpy()]
+    return frame[inside].reset_index(drop=True)
+
+
+def _alone(results: Sequence[Result], table: pd.DataFrame) -> list[Key]:
+    """The model of hospitals that train alone, where that was run."""
+    labels = [result.label for result in results if result.alone]
+    keys = [(str(a), str(b)) for a, b in table[tables.KEYS].to_numpy()]
+    return [key for key in keys if key[0] in labels][-1:]
+
+
+def _framed(card: decision.Card) -> dict[str, Any]:
+    """The card as the frame of pages lays it out: ``what``, ``headline``, and ``lines`` with state, text, remedy."""
+    states = {"good": "ok", "bad": "warn", "open": "open"}
+    lines = [{"state": states[line.kind], "text": f"{line.heading}: {line.text}", "remedy": ""} for line in card.lines]
+    headline = f"Take {card.recommended}" if card.recommended else card.lead
+    return {"what": card.lead if card.recommended else "", "headline": minus(headline), "lines": lines}
+
+
+def _addresses(beside: Beside) -> dict[str, Any]:
+    """What pages of a comparison and of a run have alike: protections, traffic, and where other things lie."""
+    return {
+        "protections": list(beside.protections),
+        "traffic": list(beside.traffic),
+        "privacy": [minus(text) for text in beside.privacy],
+        "links": beside.links,
+        "files": beside.files,
+        "runs": beside.runs,
+    }
 
 
 def _comparison_tables(
     per_seed: pd.DataFrame,
     table: pd.DataFrame,
-    names: Sequence[str],
+    called: Mapping[Key, str],
     differences: pd.DataFrame,
     noise: Mapping[Key, Noise],
 ) -> dict[str, Any]:
-    """Headings and rows of the tables on a comparison's page; ``names`` are those of the rows of ``table``."""
+    """Headings and rows of the tables on a comparison's page; ``called`` has the names of the rows of ``table``."""
+    names = list(called.values())
     return {
         "columns": [heading for _, heading, *_ in columns(table)],
         "body": body_rows(table, names),
@@ -169,20 +251,16 @@ def run_page(
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
     result: Result | None = None,
-    further: Sequence[svg.Figure] = (),
+    beside: Beside = NOTHING,
     training: str = "",
-    privacy: str = "",
-    attack: str = "",
     sizes: Mapping[str, str] | None = None,
     part: str = "test",
-    links: Links = (),
 ) -> Page:
     """The page of one run: ``per_model`` has one row per model served, columns as ``per_seed``.
 
     - ``result``: the run, without which nothing is shown of single hospitals.
-    - ``further``: figures after its own.
-    - Sentences: ``training`` on convergence, ``privacy`` on the guarantee, ``attack`` on bad hospitals, and ``sizes``
-    on how each model depends on hospitals' size.
+    - ``beside``: what it has beside the results.
+    - Sentences: ``training`` on convergence, and ``sizes`` on how each model depends on hospitals' size.
     - ``part``: the part of the rows that was evaluated.
     """
     table, kind = tables.comparison(per_model), reporting(per_model)
@@ -193,29 +271,25 @@ def run_page(
     cards, _ = _hospitals(listed, called, "", None, part, hospitals)
     one_by_one = not _too_many(listed)
     numbers = {card["name"]: number for number, card in enumerate(cards["hospitals"])}
+    lead = [*run_lead(table, models, sizes, hospitals), "" if one_by_one else MANY_SAID, training]
+    headline, *lines = [minus(text) for text in lead if text]
     return Page(
         "run.html.j2",
         {
             "title": title,
             "provenance": provenance,
-            "links": links,
             "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
             "part": part,
             "few": tables.few(table),
-            "lead": [
-                minus(text)
-                for text in (
-                    *run_lead(table, models, sizes, hospitals),
-                    "" if one_by_one else MANY_SAID,
-                    training,
-                    privacy,
-                    attack,
-                )
-                if text
-            ],
+            "card": {
+                "what": "",
+                "headline": headline,
+                "lines": [{"state": "open", "text": text, "remedy": ""} for text in lines],
+            },
             "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": cards,
+            "gains": [],
             "gain_figures": []
             if result is None or not one_by_one
             else gains.standing(gains.served([result], (result.label, models[-1])), kind, models[-1]),
@@ -223,11 +297,14 @@ def run_page(
             "body": body_rows(table, list(called.values())),
             "undefined": undefined_sentence(hospitals, table, part),
             "worst": worst_served(hospitals, part),
-            "pictures": [
-                *figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers),
+            "accuracy_figures": [
                 *figures.curves(rounds, called, looks),
-                *further,
+                *figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers, list(called)[-1:]),
             ],
+            "use": list(beside.use),
+            "equity": list(beside.equity),
+            "method": list(beside.method),
+            **_addresses(beside),
         },
     )
 
@@ -237,8 +314,7 @@ def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Pa
     values = tree["values"]
     cards = values["cards"]
     hospital = cards["hospitals"][number]
-    card = values.get("card", {})
-    drawn = [*values.get("gain_figures", []), *(figure for figure in values["pictures"] if "data-h" in _markup(figure))]
+    drawn = [*values["gain_figures"], *values["accuracy_figures"]]
     return Page(
         "hospital.html.j2",
         {
@@ -248,11 +324,9 @@ def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Pa
             "links": links,
             "number": number,
             "hospital": hospital,
-            "cards": {"columns": cards["columns"], "over": cards["over"]},
-            "recommended": card.get("recommended", ""),
-            "lead": card.get("lead", ""),
+            "tables": cards["tables"],
             "gains": values.get("gains", []),
-            "figures": drawn,
+            "figures": [figure for figure in drawn if "data-h" in _markup(figure) and not figure.get("more")],
         },
     )
 

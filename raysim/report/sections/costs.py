@@ -1,4 +1,4 @@
-"""What strategies cost: bytes and seconds as bars, and accuracy against the bytes that it took."""
+"""What strategies cost: bytes as bars, and accuracy against the bytes that it took."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ COSTS = (
     ("bytes_down", "Download, all rounds", 1e6, "megabytes"),
     ("bytes_up", "Upload, all rounds", 1e6, "megabytes"),
     ("setup", "Set-up, both ways", 1e6, "megabytes"),
-    ("seconds", "Time to compute here", 1.0, "seconds"),
 )
 """For each cost: columns, heading, unit, and words."""
 
@@ -27,7 +26,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
     """A panel for each cost, with a bar for each strategy: the mean over seeds. ``frame``: one row per strategy, model,
     seed.
     """
-    if not {"bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "seconds"} <= set(frame):
+    if not {"bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up"} <= set(frame):
         return []
     means = frame.assign(setup=frame["bytes_setup_down"] + frame["bytes_setup_up"]).drop_duplicates(
         ["strategy", "seed"]
@@ -38,7 +37,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
     charts = []
     for column, heading, unit, word in COSTS:
         values = table[column].to_numpy(float) / unit
-        texts = [size(v * unit) if unit > 1 else (f"{v:,.1f} s" if v >= 1 else f"{v:.2g} s") for v in values]
+        texts = [size(v * unit) for v in values]
         chart = svg.Chart(
             svg.linear(word, values, include=(0.0,), within=(0.0, np.inf), count=3, margin=0.3),
             svg.names("", words),
@@ -58,8 +57,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
             "costs",
             "What each strategy costs",
             charts,
-            "Bytes over all hospitals and rounds, the mean over seeds; a scalar is 4 bytes. Time is of this "
-            "simulation, and no hospital's.",
+            "Bytes over all hospitals and rounds, the mean over seeds; a scalar is 4 bytes.",
         )
     ]
 

@@ -55,7 +55,8 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
         return None
     title = reporting(per_seed).title
     table = titled(
-        f"patient groups: largest difference of {title} between groups, over all hospitals (within a hospital)"
+        f"patient groups: largest difference of {title}, over all hospitals, which mixes groups with their hospitals "
+        "(within a hospital, mostly noise); fairness.csv has the test"
     )
     table.add_column("model served", no_wrap=True)
     chosen = attributes(per_seed)
@@ -131,8 +132,9 @@ def drawn(
         "Equity between patients",
         charts,
         f"Each group's patients of all hospitals together, under the model that serves them; in brackets its {part} "
-        f"rows{_of_seed(patients)}.{several} Distances show no difference by themselves: what equal service would show "
-        f"stands in the table above. Groups within hospitals are in patients.csv.{_beside(per_seed, part)}",
+        f"rows{_of_seed(patients)}.{several} Groups go to different hospitals, and this mixes how they are served with "
+        f"where: only differences within hospitals (table above, fairness.csv) speak of the model."
+        f"{_beside(per_seed, part)}",
         svg.legend([(names[label], looks[key]) for key in looks for label in key[:1]]),
     )
 
@@ -162,6 +164,7 @@ def _panel(
         name=f"patient-groups-{panel}",
         title=attribute.capitalize(),
         description="; ".join(parts) + ".",
+        width=1.35 * svg.PANEL,
         height=len(levels) * (ROW * len(strategies) + 14.0) + 74,
         gridlines="x",
     )

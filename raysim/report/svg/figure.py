@@ -36,10 +36,18 @@ class Figure:
     caption: str
     charts: tuple[Chart, ...] = ()
     legend: Legend | None = None
+    more: bool = False
+    """Whether it belongs to all figures of a tab, which are folded away, and not to the few that stand there."""
 
-    def tree(self) -> dict[str, str]:
+    def tree(self) -> dict[str, str | bool]:
         """The fields that a page needs."""
-        return {"name": self.name, "title": self.title, "markup": str(self.markup), "caption": self.caption}
+        return {
+            "name": self.name,
+            "title": self.title,
+            "markup": str(self.markup),
+            "caption": self.caption,
+            "more": self.more,
+        }
 
     def standalone(self) -> str:
         """The figure as a file of its own: one SVG with its styles, on white."""

@@ -69,7 +69,7 @@ class Rows(NamedTuple):
 
     def sums(self, values: Floats) -> Floats:
         """The sum of ``values [n]`` at each hospital, ``[H]``."""
-        return np.bincount(self.hospital, values, self.hospitals)
+        return np.bincount(self.hospital, values, self.hospitals).astype(np.float64, copy=False)
 
     @property
     def counts(self) -> tuple[Floats, Floats]:
@@ -99,7 +99,7 @@ class Shifts:
     @property
     def unchanged(self) -> NDArray[np.bool_]:
         """The hospitals whose risks stay as they were, ``[H]``."""
-        return (self.intercept == 0) & (self.slope == 1)
+        return np.asarray((self.intercept == 0) & (self.slope == 1))
 
 
 def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:

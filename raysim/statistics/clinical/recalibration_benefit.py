@@ -90,7 +90,7 @@ def recommended(spread: float, rarer: Ints) -> bool:
 
 def rarer_class(counts: ScoreCounts) -> Ints:
     """How many rows of its rarer class each hospital has, ``[H]``."""
-    return np.minimum(counts.events, counts.rows - counts.events)
+    return np.asarray(np.minimum(counts.events, counts.rows - counts.events))
 
 
 def _halves(of: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:

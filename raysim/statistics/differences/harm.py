@@ -1,11 +1,11 @@
 """At how many hospitals one model is shown to be worse than another, and at how many better.
 
-Each hospital's difference of AUROC is tested in both directions, with two variances: its own, which is right where
-patients are many, and one common to all hospitals, which few patients do not make too small by chance. The larger
-p-value counts. Fewer than ten rows of the rarer class tell nothing: the p-value is then 1, and the hospital is counted.
-Names and counts are corrected for being many (:mod:`raysim.statistics.several`).
+Each hospital's difference of AUROC is tested in both directions, with two variances
+(:mod:`raysim.statistics.differences.one_hospital`); the larger p-value counts. Fewer than ten rows of the rarer class
+tell nothing: the p-value is then 1, and the hospital is counted. Names and counts are corrected for being many
+(:mod:`raysim.statistics.several`).
 
-Everything comes from what hospitals send (:class:`Sent`). Definitions: ``docs/statistics.md``.
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -17,21 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr
 
-from raysim.statistics.discrimination.auroc import PairSums, delong_of_sums
+from raysim.statistics.differences.one_hospital import Sent, one_seed
+from raysim.statistics.discrimination.sketches import SUMS
 from raysim.statistics.several import Bound, bound
 
 Floats = NDArray[np.float64]
 
 ENOUGH = 10
 """Rows of its rarer class below which a hospital's difference is too uncertain to tell."""
-
-
-class Sent(NamedTuple):
-    """What ``H`` hospitals send of one model in one seed: sums over pairs of rows, and ``sketches [H, B]``
-    (:mod:`raysim.statistics.discrimination.sketches`)."""
-
-    pairs: PairSums
-    sketches: NDArray[np.float32]
 
 
 class Harm(NamedTuple):
@@ -69,23 +62,15 @@ def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
 
 def one_sided(model: Sent, against: Sent) -> OneSided:
     """The tests of each hospital in one seed."""
-    (auroc, _), (other, _) = delong_of_sums(model.pairs), delong_of_sums(against.pairs)
-    m, n = model.pairs.events.astype(np.float64), model.pairs.non_events.astype(np.float64)
-    rarer = np.minimum(m, n)
-    difference = auroc - other
-    judged = np.isfinite(difference)
-    sums = model.sketches.astype(np.float64) - against.sketches.astype(np.float64)
-    own = np.square(sums).mean(axis=1)
+    seed = one_seed(model, against)
+    judged = np.isfinite(seed.difference)
     with np.errstate(divide="ignore", invalid="ignore"):
-        size = 1 / m + 1 / n
-        weight = np.where(judged, rarer - 1, 0.0)
-        kappa = np.where(weight > 0, own / size, 0.0) @ weight / weight.sum()
-        by_own, by_common = difference / np.sqrt(own), difference / np.sqrt(kappa * size)
-    few = judged & (rarer < ENOUGH)
+        by_own, by_common = seed.difference / np.sqrt(seed.own), seed.difference / np.sqrt(seed.common)
+    few = judged & (seed.rarer < ENOUGH)
     loss, gain = (
-        np.where(few, 1.0, np.maximum(_tail(sign * by_own, sums.shape[1]), _tail(sign * by_common))) for sign in (1, -1)
+        np.where(few, 1.0, np.maximum(_tail(sign * by_own, SUMS), _tail(sign * by_common))) for sign in (1, -1)
     )
-    return OneSided(difference, np.where(judged, loss, np.nan), np.where(judged, gain, np.nan), few)
+    return OneSided(seed.difference, np.where(judged, loss, np.nan), np.where(judged, gain, np.nan), few)
 
 
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:

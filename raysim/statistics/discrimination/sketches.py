@@ -8,10 +8,6 @@ AUROCs, up to the chance of the draws; of the rows, nothing else can be read fro
 As a patient has the same numbers in every seed, the sums of several seeds may be added up before they are squared: a
 patient who is tested in three seeds is then counted once, with three influences, as in the exact
 :mod:`raysim.statistics.discrimination.patients`, which needs the rows. Rows of one patient are taken together likewise.
-
-For one hospital alone, an interval squares and adds the two models' own intervals, which hold for few events too, with
-their correlation (Zou 2008). Where a class has fewer than two rows that correlation is taken for 0, which makes the
-interval too wide rather than too narrow.
 """
 
 from __future__ import annotations
@@ -23,13 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
-from raysim.statistics.intervals import Interval
 
 Floats = NDArray[np.float64]
 
 SUMS = 100
-"""Sums that a hospital sends of each model: the correlation is then off by at most .1, and by .01 where it is .9; a
-variance is off by 14 %, and the sum of many hospitals' by less."""
+"""Sums that a hospital sends of each model: a variance is then off by 14 %, and that of many hospitals by less."""
 
 ROWS = 1024
 """Rows whose numbers are drawn at a time: they stay in the processor's cache."""
@@ -44,8 +38,11 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
 
     ``placed`` is of the first model at ``hospitals [H]`` (their ids), ``patients [n]`` the patient of each row, the
     same number in every seed. Influences are corrected as a sample variance is; the only row of its class adds nothing.
+    Raises ``ValueError`` for another number of patients than of rows.
     """
     ids, who = np.asarray(hospitals, dtype=np.int64), np.asarray(patients, dtype=np.int64)
+    if who.shape != placed.event.shape:
+        raise ValueError(f"patients: {len(who)} for {len(placed.event)} rows")
     lengths = np.diff(placed.offsets)
     home = np.repeat(np.arange(len(ids)), lengths)
     of_class = np.where(placed.event, placed.events[home], placed.non_events[home])
@@ -97,32 +94,3 @@ def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: 
             total += np.nan_to_num(difference, nan=0.0) * of_seed[some, None]
         part[some] = np.square(total).mean(axis=1)
     return part
-
-
-def correlation(first: ArrayLike, second: ArrayLike) -> Floats:
-    """How two models' AUROC vary together over patients at each hospital, ``[H]``, from their sums ``[H, B]``.
-
-    NaN where one is undefined or does not vary.
-    """
-    a, b = (np.asarray(sums, dtype=np.float64) for sums in (first, second))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        correlations: Floats = (a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
-    return np.clip(correlations, -1.0, 1.0)
-
-
-def paired_interval(
-    first: ArrayLike, of_first: Interval, second: ArrayLike, of_second: Interval, correlations: ArrayLike
-) -> Interval:
-    """The 95 % interval of ``first - second [H]`` at each hospital, from the interval of each and their correlation.
-
-    An undefined correlation counts as 0.
-    """
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    r = np.nan_to_num(np.asarray(correlations, dtype=np.float64), nan=0.0)
-
-    def reach(one: Floats, other: Floats) -> Floats:
-        return np.sqrt(np.maximum(one * one + other * other - 2 * r * one * other, 0.0))
-
-    low = reach(a - of_first.low, of_second.high - b)
-    high = reach(of_first.high - a, b - of_second.low)
-    return Interval(a - b - low, a - b + high)

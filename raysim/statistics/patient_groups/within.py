@@ -21,6 +21,7 @@ from raysim.statistics.levels import ALPHA, LEVEL, POWER, Z
 from raysim.statistics.patient_groups.composition import NO_COMPOSITION, Composition
 from raysim.statistics.patient_groups.contributions import FRACTION_BITS, pairs, weights
 from raysim.statistics.patient_groups.risks import GroupRisk
+from raysim.statistics.several import holm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -207,14 +208,10 @@ def within_gap(
     return WithinGap(attribute, larger, strongest, found, p, p, count if tested else 0, exact and tested)
 
 
-def holm(gaps: Sequence[WithinGap]) -> list[WithinGap]:
-    """The gaps of all attributes that were looked at, with p adjusted by Holm's procedure where they are judged."""
-    judged = sorted((gap.p, i) for i, gap in enumerate(gaps) if gap.judged)
-    adjusted, least = {}, 0.0
-    for rank, (p, i) in enumerate(judged):
-        least = max(least, min(1.0, (len(judged) - rank) * p))
-        adjusted[i] = least
-    return [replace(gap, p_holm=adjusted.get(i, NAN)) for i, gap in enumerate(gaps)]
+def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
+    """The gaps of all attributes that were looked at, with p adjusted for all of them (Holm)."""
+    adjusted = holm([gap.p for gap in gaps])
+    return [replace(gap, p_holm=float(p)) for gap, p in zip(gaps, adjusted, strict=True)]
 
 
 def _differences(sums: AttributeSums) -> Floats:

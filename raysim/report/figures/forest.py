@@ -1,0 +1,246 @@
+"""The forest of a comparison: one line a way, with the differences of the mean and of the worst tenth side by side.
+
+On the page it is a table with a mark in each cell, which a phone shows as it is; as a file it is two charts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from raysim.report import svg
+from raysim.report.judgement.answer import listed, possible
+from raysim.report.judgement.evidence import Evidence
+from raysim.report.naming import Key, number, with_interval
+from raysim.report.svg import Axis, Chart, Figure, Style, element, joined
+from raysim.report.svg.figure import sign_of
+from raysim.statistics.differences.paired import Limits
+
+NONE = Limits(float("nan"), float("nan"))
+
+WIDE, HIGH = 160.0, 20.0
+"""Units of a mark's box."""
+
+DIGITS = 3
+
+SHORT = {
+    ", hospitals' own models": ", own",
+    ", global model": ", global",
+    ", cluster models": ", clusters",
+    " (reference)": "",
+}
+"""Ends of names that are shortened where there is little room."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference from the reference strategy, with its 95 % interval; NaN where it is undefined."""
+
+    value: float
+    limits: Limits
+
+    def __str__(self) -> str:
+        return with_interval(self.value, *self.limits, DIGITS, sign=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A way, or several that ended with equal models."""
+
+    name: str
+    look: Style
+    mean: Difference
+    worst: Difference
+    reference: bool
+
+
+def forest(shown: Evidence, differences: pd.DataFrame, table: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
+    """The forest against the reference strategy; empty where that was not run, or nothing is compared with it.
+
+    ``differences`` as :func:`raysim.report.tables.differences` gives them, ``table`` as
+    :func:`raysim.report.tables.comparison` does; ``looks``: the style of each strategy and model.
+    """
+    if shown.base is None:
+        return []
+    base, kind = shown.entries[shown.base], shown.kind
+    rows = [
+        Row(short(entry.name), looks[entry.key], _between(shown, i), _of(differences, entry.key, "worst_decile"), False)
+        for i, entry in enumerate(shown.entries)
+        if i != shown.base
+    ]
+    rows += [
+        Row(
+            short(entry.name),
+            looks[entry.key],
+            _of(differences, entry.key, kind.headline),
+            _of(differences, entry.key, "worst_decile"),
+            True,
+        )
+        for entry in shown.references
+    ]
+    rows = [row for row in rows if np.isfinite(row.mean.value)]
+    if not rows:
+        return []
+    mean = table.loc[(table["strategy"] == base.key[0]) & (table["model"] == base.key[1]), kind.headline]
+    digits = kind.decimals(mean)
+    against = f"{short(base.name)}, whose mean {kind.title} is {number(float(mean.iloc[0]), digits)}"
+    headings = [f"mean {kind.title}"]
+    if any(np.isfinite(row.worst.limits.low) for row in rows):
+        headings.append("worst tenth of hospitals")
+    charts = [_chart(rows, heading, short(base.name), j, kind.larger) for j, heading in enumerate(headings)]
+    return [
+        Figure(
+            "forest",
+            f"Difference from {short(base.name)}",
+            _table(rows, headings, against, kind.larger),
+            _caption(shown, any(row.reference for row in rows)),
+            tuple(charts),
+        )
+    ]
+
+
+def short(name: str) -> str:
+    """A name in less room.
+
+    >>> short("CHiP-FL, hospitals' own models"), short("Training alone (reference)")
+    ('CHiP-FL, own', 'Training alone')
+    """
+    for end, shorter in SHORT.items():
+        name = name.removesuffix(end) + shorter if name.endswith(end) else name
+    return name
+
+
+def _between(shown: Evidence, i: int) -> Difference:
+    value, limits = shown.between(i, shown.base or 0)
+    return Difference(value, possible(limits, shown))
+
+
+def _of(differences: pd.DataFrame, key: Key, figure: str) -> Difference:
+    """The difference of one figure of a strategy's model, as the table has it."""
+    rows = differences[(differences["strategy"] == key[0]) & (differences["model"] == key[1])]
+    rows = rows[rows["figure"] == figure]
+    if rows.empty:
+        return Difference(float("nan"), NONE)
+    row = rows.iloc[0]
+    return Difference(float(row["mean"]), Limits(float(row["low"]), float(row["high"])))
+
+
+def _caption(shown: Evidence, references: bool) -> str:
+    parts = equal_sentences(shown)
+    parts.append("A line that crosses 0: no difference shown.")
+    pairs = len(shown.differences)
+    together = f"95 % intervals of the mean hold together for all {pairs} pairs" if pairs > 1 else "95 % intervals"
+    own = "; those of references and of the worst tenth hold by themselves" if references else ""
+    parts.append(f"{together}{own}.")
+    if shown.one_seed:
+        parts.append("They are of these trained models: one seed cannot compare ways of training.")
+    return " ".join(parts)
+
+
+def equal_sentences(shown: Evidence) -> list[str]:
+    """A sentence for each entry of several that ended with equal models, which has one row."""
+    sentences = []
+    for entry in (*shown.entries, *shown.references):
+        others = [short(each) for each in entry.called if each != entry.name]
+        if others:
+            sentences.append(f"{listed(others)}: the same figures as {short(entry.name)}.")
+    return sentences
+
+
+def _axes(rows: Sequence[Row], columns: int) -> list[Axis]:
+    """One axis for each of the ``columns``, all of one unit, so that lengths compare."""
+    each = [row.mean for row in rows] + ([row.worst for row in rows] if columns > 1 else [])
+    ends = [end for difference in each for end in (difference.value, *difference.limits)]
+    return [svg.linear("", ends, include=(0.0,), signed=True, count=3)] * columns
+
+
+def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: bool) -> Markup:
+    better = "right is better" if larger else "left is better"
+    axes = _axes(rows, len(headings))
+    head = element(
+        "tr",
+        element("th", "", element("span", "Way", class_="unseen"), scope="col"),
+        *(element("th", heading, scope="col", colspan=2) for heading in headings),
+    )
+    body = []
+    for reference in (False, True):
+        group = [row for row in rows if row.reference == reference]
+        if reference and group:
+            cells = element("th", "References, not federated", scope="row", colspan=1 + 2 * len(headings))
+            body.append(element("tr", cells, class_="between"))
+        body += [_line(row, axes) for row in group]
+    foot = element("tr", element("td", ""), *(part for axis in axes for part in (_ticks(axis), element("td", ""))))
+    return element(
+        "table",
+        element("caption", f"against {against}; {better}"),
+        element("thead", head),
+        element("tbody", *body),
+        element("tfoot", foot),
+        class_="forest",
+    )
+
+
+def _line(row: Row, axes: Sequence[Axis]) -> Markup:
+    sign = element("svg", sign_of(row.look, False), viewBox="0 0 24 16", class_="sign", aria_hidden="true")
+    cells = [element("th", sign, element("span", row.name), scope="row")]
+    for axis, difference in zip(axes, (row.mean, row.worst), strict=False):
+        zero = f"--zero: {100 * float(axis.places([0.0])[0]):.1f}%"
+        cells.append(element("td", _mark(difference, row.look, axis), class_="mark", style=zero))
+        cells.append(_figure(difference))
+    return element("tr", *cells)
+
+
+def _figure(difference: Difference) -> Markup:
+    if not np.isfinite(difference.value):
+        return element("td", "–", class_="figure")
+    value = number(difference.value, DIGITS, sign=True)
+    beside = str(difference).removeprefix(value)
+    return element("td", value, element("span", beside, class_="limits"), class_="figure")
+
+
+def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
+    """A dot with its line in a box whose width is the axis."""
+    parts = []
+    if np.isfinite(difference.limits.low):
+        low, high = WIDE * axis.places(np.clip(difference.limits, axis.low, axis.high))
+        parts.append(element("path", d=f"M{low:.1f} {HIGH / 2:g}H{high:.1f}", class_=f"c{look.colour} whisker"))
+    if np.isfinite(difference.value):
+        parts.append(look.marker(WIDE * float(axis.places([difference.value])[0]), HIGH / 2, 4.5))
+    return element("svg", joined(parts), viewBox=f"0 0 {WIDE:g} {HIGH:g}", aria_hidden="true")
+
+
+def _ticks(axis: Axis) -> Markup:
+    ticks = [
+        element("span", text, style=f"left: {100 * float(axis.places([tick])[0]):.1f}%")
+        for tick, text in zip(axis.ticks, axis.texts, strict=True)
+    ]
+    return element("td", *ticks, class_="ticks")
+
+
+def _chart(rows: Sequence[Row], heading: str, base: str, column: int, larger: bool) -> Chart:
+    """One column as a chart of its own, for the file."""
+    differences = [row.worst if column else row.mean for row in rows]
+    ends = [end for difference in differences for end in (difference.value, *difference.limits)]
+    better = "(better →)" if larger else "(← better)"
+    chart = Chart(
+        svg.linear(f"difference from {base} {better}", ends, include=(0.0,), signed=True, count=3),
+        svg.names("", [row.name for row in rows]),
+        name=f"forest-{column}",
+        title=heading,
+        description="; ".join(f"{row.name} {each}" for row, each in zip(rows, differences, strict=True)) + ".",
+        width=640.0,
+        height=24.0 * len(rows) + 74,
+        right=190.0,
+        gridlines="",
+    )
+    chart.rule(x=0.0)
+    for i, (row, each) in enumerate(zip(rows, differences, strict=True)):
+        chart.whiskers([each.limits.low], [each.limits.high], [i], row.look)
+        chart.dots([each.value], [i], row.look, size=5.0)
+        if np.isfinite(each.value):
+            chart.text(chart.x.high, i, str(each), dx=8.0)
+    return chart

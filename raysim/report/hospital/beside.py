@@ -1,0 +1,142 @@
+"""What stands beside a hospital's gains: its calibration under every model, acting on it, and what left it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from raysim.engine.job import Result
+from raysim.report.hospital.clinical_rows import over_runs, read_rows
+from raysim.report.naming import Key, with_interval
+from raysim.report.sections.protection import sent_in
+
+ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive value of an alert")
+SENT = ("Took part", "Kinds and bytes")
+
+SHOWN = {"observed_over_expected": 2, "sensitivity": 2, "ppv": 2}
+"""Figures of ``clinical.csv`` with their decimals."""
+
+At = tuple[str, str, str, float]
+"""Strategy, model, hospital and threshold; NaN stands as -1."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Clinical figures of hospitals under models; empty where runs have measured none."""
+
+    keys: frozenset[Key] = frozenset()
+    """The models that have some."""
+    texts: Mapping[str, Mapping[At, str]] = field(default_factory=dict)
+    """By figure, its text."""
+    alerts: Mapping[At, float] = field(default_factory=dict)
+    """The share of patients at or above a threshold, over the runs together."""
+    thresholds: tuple[float, ...] = ()
+
+    def calibration(self, key: Key, hospital: str) -> list[str]:
+        """The cell of the observed over the expected events; none where nothing was measured."""
+        if not self.keys:
+            return []
+        return [self.texts["observed_over_expected"].get((*key, hospital, -1.0), "–")]
+
+    def acting(self, key: Key, name: str, hospital: str) -> list[list[str]]:
+        """A row a threshold: the threshold and the model, then :data:`ACTING`."""
+        rows = []
+        for at in self.thresholds:
+            where = (*key, hospital, at)
+            if where in self.texts["sensitivity"]:
+                alerts = f"{100 * self.alerts[where]:.0f}" if where in self.alerts else "–"
+                cells = [self.texts["sensitivity"][where], alerts, self.texts["ppv"].get(where, "–")]
+                rows.append([f"{at:.0%}, {name}", *cells])
+        return rows
+
+
+def measured(results: Sequence[Result], keys: Sequence[Key]) -> Measured:
+    """The figures of all models ``keys`` at all hospitals, means over the seeds of ``results``."""
+    stacked = []
+    for result in results:
+        file = result.folder / "clinical.csv"
+        models = {model for label, model in keys if label == result.label}
+        if models and file.exists():
+            stacked.append(read_rows(file, model=models, figure=set(SHOWN)).assign(strategy=result.label))
+    if not stacked:
+        return Measured()
+    rows = pd.concat(stacked, ignore_index=True)
+    rows = rows[rows["hospital"] != ""].reset_index(drop=True)
+    names = ["strategy", "model", "hospital", "at"]
+    first, estimates = over_runs(rows, [*names, "figure"])
+    texts: dict[str, dict[At, str]] = {figure: {} for figure in SHOWN}
+    where = first[names].fillna({"at": -1.0}).itertuples(index=False, name=None)
+    columns = zip(first["figure"], *(each.tolist() for each in estimates), strict=True)
+    for at, (figure, value, low, high, seeds) in zip(where, columns, strict=True):
+        if seeds:
+            texts[figure][at] = with_interval(value, low, high, SHOWN[figure])
+    called = rows[rows["figure"] == "ppv"].groupby(names, sort=False)[["of", "n"]].sum()
+    called = called[called["n"] > 0]
+    alerts = dict(zip(called.index.tolist(), (called["of"] / called["n"]).tolist(), strict=True))
+    thresholds = tuple(sorted(set(called.index.get_level_values("at"))))
+    present = frozenset((str(a), str(b)) for a, b in first[["strategy", "model"]].drop_duplicates().to_numpy())
+    return Measured(present, texts, alerts, thresholds)
+
+
+def left(
+    results: Sequence[Result], titles: Mapping[str, str], hospitals: pd.DataFrame
+) -> Callable[[int], list[list[str]]]:
+    """For a hospital's number, a row a strategy: in how many rounds it took part, and the bytes that left it by kind.
+
+    Neither is a mean over seeds: where these differ, the lowest and the highest stand there.
+    """
+    sent = {label: _ends([sent_in(result) for result in results if result.label == label]) for label in titles}
+    took = _participation(hospitals)
+    names = results[0].federation.hospitals
+
+    def rows(h: int) -> list[list[str]]:
+        lines = []
+        for label, kinds in sent.items():
+            parts = [
+                f"{kind.replace('_', ' ')} {_bytes(int(low[h]), int(high[h]))}"
+                for kind, (low, high) in kinds.items()
+                if high[h]
+            ]
+            lines.append([titles[label], took.get((label, names[h]), "–"), "; ".join(parts) or "nothing"])
+        return lines
+
+    return rows
+
+
+def _ends(runs: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """By kind, the lowest and the highest of several runs, ``[H]`` each; a run without a kind sent 0 bytes of it."""
+    kinds = dict.fromkeys(kind for totals in runs for kind in totals)
+    ends = {}
+    for kind in kinds:
+        nothing = np.zeros_like(next(totals[kind] for totals in runs if kind in totals))
+        each = np.stack([totals.get(kind, nothing) for totals in runs])
+        ends[kind] = each.min(axis=0), each.max(axis=0)
+    return ends
+
+
+def _bytes(low: int, high: int) -> str:
+    """Exact bytes.
+
+    >>> _bytes(1632, 1632), _bytes(0, 280)
+    ('1,632 bytes', '0 to 280 bytes, by seed')
+    """
+    return f"{low:,} bytes" if low == high else f"{low:,} to {high:,} bytes, by seed"
+
+
+def _participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """By strategy and hospital, in how many rounds the hospital sent an update, of how many; empty where that is not
+    told.
+    """
+    if not {"participated", "rounds"} <= set(hospitals):
+        return {}
+    rows = hospitals.dropna(subset=["participated", "rounds"])
+    ends = rows.groupby(["strategy", "hospital"])[["participated", "rounds"]].agg(["min", "max"])
+    texts = {}
+    for (strategy, hospital), (low, high, _, rounds) in zip(ends.index, ends.to_numpy(int).tolist(), strict=True):
+        times = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        texts[str(strategy), str(hospital)] = f"in {times} of {rounds:,} rounds" + (", by seed" if low != high else "")
+    return texts

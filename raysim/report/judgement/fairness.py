@@ -1,0 +1,93 @@
+"""What is said of groups of patients: claims from the gaps within hospitals alone; what the gap over all rows mixes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from raysim.report.naming import number, signed
+from raysim.statistics.patient_groups.within import WithinGap
+
+CANNOT = "within hospitals it cannot be judged"
+
+
+def sentences(gaps: Sequence[WithinGap]) -> list[str]:
+    """What the gaps of all attributes show within hospitals, and that hospitals differ which treat the groups."""
+    lines = [
+        f"Within hospitals the model {ranking(gap)} by {gap.attribute}: {figures(gap)}." for gap in gaps if gap.shown
+    ]
+    open_ones = [gap for gap in gaps if gap.judged and not gap.shown]
+    if len(open_ones) == 1:
+        first, second = open_ones[0].groups
+        lines.append(f"No difference between {first} and {second} shown within hospitals ({figures(open_ones[0])}).")
+    elif open_ones:
+        listed = "; ".join(
+            f"{gap.attribute}, {gap.groups[0]} less {gap.groups[1]}: {figures(gap)}" for gap in open_ones
+        )
+        lines.append(f"No difference between groups of patients shown within hospitals: {listed}.")
+    without = [gap.attribute for gap in gaps if not gap.judged]
+    if without:
+        lines.append(f"Groups by {' and '.join(without)}: {CANNOT}, as no hospital has enough patients of two of them.")
+    return [*lines, *(sentence for gap in gaps if (sentence := treated(gap)))]
+
+
+def ranking(gap: WithinGap) -> str:
+    """Whom a shown gap favours, as a verb phrase about the model."""
+    first_better = (gap.estimate > 0) == gap.larger
+    better, worse = gap.groups if first_better else gap.groups[::-1]
+    if gap.larger:
+        return f"ranks {better} better than {worse}"
+    return f"errs less for {better} than for {worse}"
+
+
+def figures(gap: WithinGap) -> str:
+    """The gap with its interval, and p; where none is shown, what would have been found."""
+    digits = _digits(gap)
+    value = f"{signed(gap.estimate, digits)}, {interval(gap)}"
+    if gap.shown:
+        return f"{value}; {chance(gap)}"
+    found = (
+        f"; four of five tests would find {number(gap.pair.visible, digits)}" if np.isfinite(gap.pair.visible) else ""
+    )
+    return f"{value}{found}"
+
+
+def interval(gap: WithinGap) -> str:
+    """The interval for these hospitals."""
+    if not np.isfinite([gap.low, gap.high]).all():
+        return "no limits"
+    digits = _digits(gap)
+    return f"{signed(gap.low, digits)} to {signed(gap.high, digits)}"
+
+
+def chance(gap: WithinGap) -> str:
+    """How often groups that are served alike differ as much; never 0."""
+    if gap.p < 0.01:
+        return "p < 0.01"
+    return f"p = {gap.p:.2f}"
+
+
+def treated(gap: WithinGap) -> str:
+    """That the groups go to hospitals which differ, where that is shown; else empty."""
+    of = gap.composition
+    if not of.low * of.high > 0:
+        return ""
+    first, second = gap.groups
+    side, digits = "higher" if of.estimate > 0 else "lower", _digits(gap)
+    low, high = sorted((abs(of.low), abs(of.high)))
+    figure = "AUROC" if gap.larger else "mean absolute error"
+    return (
+        f"{first} are treated at hospitals where the {figure} is {side} by {abs(of.estimate):.{digits}f} on average "
+        f"than where {second} are ({low:.{digits}f} to {high:.{digits}f}), which is no fault of the model: over all "
+        f"patients they differ by {signed(gap.pooled, digits)}, {signed(gap.estimate, digits)} within hospitals and "
+        f"{signed(gap.mixed, digits)} by where they are treated."
+    )
+
+
+def _digits(gap: WithinGap) -> int:
+    """Decimals of a difference: three of AUROC, of errors as many as three significant digits of its limits need."""
+    if gap.larger:
+        return 3
+    largest = np.nanmax(np.abs([gap.estimate, gap.low, gap.high, 1e-12]))
+    return int(max(0, 2 - np.floor(np.log10(largest))))

@@ -1,0 +1,120 @@
+"""What recalibration would change, in words: whether it is worth its labelled rows, and what it did where it was done.
+
+The estimate for a model that was not recalibrated is from halves of its validation rows
+(:mod:`raysim.statistics.clinical.recalibration_benefit`); what it did is measured on test rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.streams import stream
+from raysim.engine.job import Result
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.report.panel import Key
+from raysim.report.tables import made_of
+from raysim.statistics.clinical.recalibration_benefit import ENOUGH_ROWS, benefit, rarer_class, recommended
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Whether to recalibrate by empirical Bayes."""
+
+    worth: bool
+    """Whether it is recommended: hospitals demonstrably differ, have the rows, and log loss would fall."""
+    text: str
+    """Why, with what it would change and cost, in one sentence or two."""
+    log_loss: float
+    """The estimated change of log loss, the mean over seeds; NaN where nothing could be judged."""
+    labelled: float
+    """The labelled rows that it takes at the median hospital."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What recalibration did on test rows, the mean over seeds."""
+
+    before: float
+    """Log loss over all test rows without it."""
+    after: float
+    """Log loss with it."""
+
+    @property
+    def harms(self) -> bool:
+        """Whether risks are worse with it."""
+        return self.after > self.before
+
+    @property
+    def text(self) -> str:
+        """A sentence."""
+        change = f"from {self.before:.4f} to {self.after:.4f}"
+        if self.harms:
+            return f"Recalibration raises log loss on test rows {change}: the model without it has better risks."
+        return f"Recalibration lowers log loss on test rows {change}."
+
+
+def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:
+    """Whether to recalibrate the model ``key`` of these runs; None where scores were not counted.
+
+    ``spread``: the p of equally calibrated hospitals that differ as much.
+    """
+    strategy, model = key
+    outcomes = [result.outcome for result in results if result.label == strategy]
+    tested = [outcome.scores[model] for outcome in outcomes if model in outcome.scores]
+    if not tested:
+        return None
+    held = [outcome.validation_scores[model] for outcome in outcomes if model in outcome.validation_scores]
+    rarer = np.mean([rarer_class(counts) for counts in held], axis=0) if held else np.zeros(0)
+    if not held or np.median(rarer) < ENOUGH_ROWS:
+        has = f"has {np.median(rarer):.0f}" if held else "has none"
+        text = (
+            f"Recalibration needs validation rows, {ENOUGH_ROWS} of the rarer class at the median hospital, which "
+            f"{has}: about {_needed(tested):,} labelled rows at each hospital that train nothing."
+        )
+        return Proposal(False, text, math.nan, _needed(tested))
+    estimates = [benefit(counts, "eb", stream(0, "recalibration benefit")) for counts in held]
+    change, off, after = (
+        float(np.mean([getattr(each, name) for each in estimates])) for name in ("log_loss", "off", "off_after")
+    )
+    labelled = float(np.median(np.mean([counts.rows for counts in held], axis=0)))
+    verb = "lower" if change < 0 else "raise"
+    text = (
+        f"Shrunken recalibration on {labelled:,.0f} labelled rows at the median hospital would {verb} log loss by "
+        f"{abs(change):.4f} and bring mean |ln O/E| from {off:.3f} to {after:.3f}."
+    )
+    worth = recommended(spread, rarer) and change < 0
+    if not worth and spread > 0.05:
+        text = f"Hospitals do not demonstrably differ in calibration. {text}"
+    return Proposal(worth, text, change, labelled)
+
+
+def effect(results: Sequence[Result], key: Key) -> Effect | None:
+    """What recalibration did to the model ``key``; None where that is not a recalibrated one."""
+    strategy, model = key
+    pairs = []
+    for result in results:
+        before = made_of([(result.label, each) for each in result.outcome.figures]).get(key)
+        if result.label == strategy and before is not None:
+            columns = result.federation.task.figures
+            rows, loss = columns.index("n"), columns.index("log_loss")
+            pairs.append([_mean(result.outcome.figures[each], rows, loss) for each in (before[1], model)])
+    return Effect(*np.mean(pairs, axis=0).tolist()) if pairs else None
+
+
+def _mean(figures: NDArray[np.float64], rows: int, column: int) -> float:
+    """The mean of a figure over all rows of hospitals that have it."""
+    known = figures[:, rows] > 0
+    return float(np.average(figures[known, column], weights=figures[known, rows]))
+
+
+def _needed(tested: Sequence[ScoreCounts]) -> int:
+    """The rows among which :data:`ENOUGH_ROWS` of the rarer class are expected, as often as they are in test rows."""
+    events = sum(int(counts.events.sum()) for counts in tested)
+    rows = sum(int(counts.rows.sum()) for counts in tested)
+    share = min(events, rows - events) / rows if rows else 0.0
+    return math.ceil(ENOUGH_ROWS / share) if share else rows

@@ -1,0 +1,70 @@
+"""What protected the data of a run or comparison, "none" included, and what left hospitals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.schema import Config
+from raysim.engine.job import Result
+from raysim.report.naming import size
+
+Rows = list[list[str]]
+
+ROWS = "rows"
+"""The kind of what leaves a hospital that holds patients' rows; all other kinds are computed from them."""
+
+
+def protections(config: Config) -> Rows:
+    """A row for each protection: its name, and whether and how it was on."""
+    privacy, secure, rule = config.privacy, config.secure, config.aggregation
+    none = "none: whoever runs the server receives what each hospital sends"
+    return [
+        [
+            "Differential privacy",
+            "none: no noise was added" if privacy is None else f"on, for one {privacy.unit}",
+        ],
+        [
+            "Secure aggregation",
+            none if secure is None else f"on: only sums over at least {secure.minimum} hospitals can be read",
+        ],
+        ["Numbers of rows", "sent with noise" if config.hides_sizes else "sent exactly"],
+        ["Robust aggregation", "none" if rule is None else f"on: {rule.name}"],
+        ["Simulated attack", "none" if config.adversary is None else "yes"],
+    ]
+
+
+def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
+    """Bytes that left each hospital in one run, by kind, ``[H]``."""
+    totals: dict[str, NDArray[np.int64]] = {}
+    count = len(result.federation.hospitals)
+    for _, kind, ids, sent in result.outcome.ledger.entries:
+        np.add.at(totals.setdefault(kind, np.zeros(count, dtype=np.int64)), ids, sent)
+    return totals
+
+
+def traffic(results: Sequence[Result], titles: Mapping[str, str]) -> Rows:
+    """For each strategy, whether patients' rows left hospitals, and the bytes of one hospital by kind, from the lowest
+    to the highest over hospitals and seeds.
+    """
+    rows = []
+    for label in dict.fromkeys(result.label for result in results):
+        runs = [sent_in(result) for result in results if result.label == label]
+        kinds = dict.fromkeys(kind for totals in runs for kind in totals)
+        parts = []
+        for kind in kinds:
+            every = np.concatenate([totals[kind] for totals in runs if kind in totals])
+            parts.append(f"{kind.replace('_', ' ')} {span(float(every.min()), float(every.max()))}")
+        rows.append([titles.get(label, label), "yes" if ROWS in kinds else "no", "; ".join(parts) or "nothing"])
+    return rows
+
+
+def span(low: float, high: float) -> str:
+    """Bytes, from the lowest to the highest.
+
+    >>> span(4, 4), span(0, 280)
+    ('4 bytes', '0 to 280 bytes')
+    """
+    return size(low) if low == high else f"{size(low)} to {size(high)}"

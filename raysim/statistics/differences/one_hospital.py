@@ -1,0 +1,95 @@
+"""The difference of two models' AUROC at each hospital by itself, from what hospitals send.
+
+Two variances over a hospital's patients are at hand. Its own is DeLong's of the difference, from sketches of both
+models (:mod:`raysim.statistics.discrimination.sketches`): right where patients are many, and by chance too small where
+they are few. The common one is in proportion to ``1 / events + 1 / non-events``, the mean of all hospitals: it does not
+depend on a hospital's few patients, but is too small where two models agree less than elsewhere. The larger one counts.
+An interval that is made of two models' own intervals would be up to several times as wide.
+
+Definitions and coverage: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from raysim.statistics.discrimination.auroc import PairSums, u_statistics
+from raysim.statistics.discrimination.sketches import SUMS
+from raysim.statistics.levels import ALPHA
+from raysim.statistics.over_seeds import OverSeeds
+
+Floats = NDArray[np.float64]
+
+
+class Sent(NamedTuple):
+    """What ``H`` hospitals send of one model in one seed: sums over pairs of rows, and ``sketches [H, B]``."""
+
+    pairs: PairSums
+    sketches: NDArray[np.float32]
+
+
+class OneSeed(NamedTuple):
+    """The ``difference [H]`` of two models in one seed, with its two variances ``own`` and ``common [H]``.
+
+    All NaN where one of the models is not judged. ``rarer [H]``: rows of the rarer class. ``sums [H, B]``: the sketches
+    of the difference.
+    """
+
+    difference: Floats
+    own: Floats
+    common: Floats
+    rarer: Floats
+    sums: Floats
+
+
+def one_seed(model: Sent, against: Sent) -> OneSeed:
+    """The difference ``model - against`` at each hospital. The common variance is NaN where no hospital has two rows of
+    either class.
+    """
+    difference = u_statistics(model.pairs).auroc - u_statistics(against.pairs).auroc
+    judged = np.isfinite(difference)
+    sums = np.where(judged[:, None], model.sketches.astype(np.float64) - against.sketches, np.nan)
+    m, n = (np.where(judged, count, np.nan) for count in (model.pairs.events, model.pairs.non_events))
+    own, size, rarer = np.square(sums).mean(axis=1), 1 / m + 1 / n, np.minimum(m, n)
+    weight = np.where(judged, rarer - 1, 0.0)
+    total = weight.sum()
+    factor = np.where(weight > 0, own / size, 0.0) @ weight / total if total else np.nan
+    return OneSeed(difference, own, factor * size, rarer, sums)
+
+
+def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
+    """The mean difference over seeds at each hospital with its 95 % interval; both have the same seeds and hospitals.
+
+    Patients' and seeds' parts are squared and added, each with its own t quantile. Patients who are tested in several
+    seeds count once: the common variance shrinks by as much as the own one does when seeds are averaged. Limits are cut
+    to what the difference can be, given the mean of ``against``. They are NaN where a class has one row and no hospital
+    has more.
+    """
+    seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
+    each = np.stack([seed.difference for seed in seeds])
+    defined = np.isfinite(each)
+    count = defined.sum(axis=0)
+    mean = _mean(each, count)
+    base = _mean(np.where(defined, [u_statistics(other.pairs).auroc for other in against], np.nan), count)
+    together = _mean(np.stack([seed.sums for seed in seeds]), count[:, None])
+    own, of_seeds = np.square(together).mean(axis=1), _mean(np.stack([seed.own for seed in seeds]), count)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shared = np.where(of_seeds > 0, own / of_seeds, 1.0)
+    common = shared * _mean(np.stack([seed.common for seed in seeds]), count)
+    alone = np.stack([np.where(np.isnan(seed.common), seed.rarer, np.inf) for seed in seeds]).min(axis=0) < 2
+    variance = np.where(alone, np.nan, np.maximum(own, common))
+    degrees = np.maximum(count - 1, 1)
+    squares = np.square(np.where(defined, each - mean, 0.0)).sum(axis=0) / degrees / (degrees + 1)
+    trained = np.where(count > 1, np.square(stdtrit(degrees, ALPHA / 2)) * squares, 0.0)
+    reach = np.sqrt(float(stdtrit(SUMS, ALPHA / 2)) ** 2 * variance + trained)
+    return OverSeeds(mean, np.maximum(mean - reach, -base), np.minimum(mean + reach, 1 - base), count)
+
+
+def _mean(values: Floats, count: NDArray[np.int64]) -> Floats:
+    """Over the first axis, of the ``count`` defined values; NaN where there are none."""
+    return np.where(count > 0, np.nan_to_num(values, nan=0.0).sum(axis=0) / np.maximum(count, 1), np.nan)

@@ -1,0 +1,67 @@
+"""What a page says of recalibration: proposed where it is worth its rows, its cost elsewhere, and what it did."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raysim.engine.job import Result
+from raysim.report.judgement.recalibrating import Effect, effect, proposal
+from raysim.statistics.clinical.recalibration_benefit import benefit
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Recalibration
+from tests.conftest import MakeFederation, play
+
+TRAIN, TEST, VALIDATION = [30, 20, 12, 25, 40], [60, 40, 15, 30, 50], [40, 40, 0, 30, 46]
+LAST = LastSteps(recalibration=Recalibration())
+
+
+def result(federation, tmp_path, last: LastSteps | None = None) -> Result:
+    outcome = play(federation, FedAvg(), last=last, rounds=2)
+    return Result("fedavg", False, 1, federation, outcome, tmp_path)
+
+
+def test_it_is_proposed_by_the_rule_with_what_it_changes_and_costs(federate: MakeFederation, tmp_path) -> None:
+    run = result(federate(TRAIN, TEST, validation=VALIDATION), tmp_path)
+    found = proposal([run], ("fedavg", "global"), 0.01)
+    assert found is not None
+    assert found.labelled == np.median(VALIDATION)
+    assert found.worth == (found.log_loss < 0)
+    assert f"on {np.median(VALIDATION):.0f} labelled rows at the median hospital would" in found.text
+    assert ("lower" if found.log_loss < 0 else "raise") in found.text
+    other = proposal([run], ("fedavg", "global"), 0.2)
+    assert other is not None
+    assert not other.worth
+    assert other.text == f"Hospitals do not demonstrably differ in calibration. {found.text}"
+
+
+@pytest.mark.parametrize("validation", [None, [1, 1, 1, 1, 1]])
+def test_without_the_rows_it_says_what_it_would_cost(validation, federate: MakeFederation, tmp_path) -> None:
+    federation = federate(TRAIN, TEST, **({} if validation is None else {"validation": validation}))
+    run = result(federation, tmp_path)
+    found = proposal([run], ("fedavg", "global"), 0.01)
+    counts = run.outcome.scores["global"]
+    share = min(counts.events.sum(), (counts.rows - counts.events).sum()) / counts.rows.sum()
+    assert found is not None
+    assert not found.worth
+    assert f"about {np.ceil(3 / share):.0f} labelled rows at each hospital" in found.text
+
+
+def test_what_it_did_is_measured_on_test_rows(federate: MakeFederation, tmp_path) -> None:
+    run = result(federate(TRAIN, TEST, validation=VALIDATION), tmp_path, LAST)
+    found = effect([run], ("fedavg", RECALIBRATED))
+    assert found is not None
+    for value, model in ((found.before, "global"), (found.after, RECALIBRATED)):
+        assert value == pytest.approx(run.outcome.metrics[model]["log_loss"], rel=1e-9)
+    assert effect([run], ("fedavg", "global")) is None
+    assert Effect(0.2, 0.21).harms
+    assert "the model without it has better risks" in Effect(0.2, 0.21).text
+    assert Effect(0.21, 0.2).text == "Recalibration lowers log loss on test rows from 0.2100 to 0.2000."
+
+
+def test_the_estimate_is_the_same_each_time(federate: MakeFederation, tmp_path) -> None:
+    run = result(federate(TRAIN, TEST, validation=VALIDATION), tmp_path)
+    one, two = (proposal([run], ("fedavg", "global"), 0.01) for _ in range(2))
+    assert one == two
+    rng = np.random.default_rng(0)
+    assert np.isfinite(benefit(run.outcome.validation_scores["global"], "eb", rng).log_loss)
