@@ -79,7 +79,13 @@ def table() -> str:
     Runs stand in MLflow's own order, the newest first; those of a comparison are folded below it.
     """
     columns = [f"{kind}.`{name}`" for kind, name in COLUMNS]
-    return _packed({"selectedColumns": columns, "columnOrder": [*WIDTHS, *columns], "columnWidths": WIDTHS | dict.fromkeys(columns, NARROW)})
+    return _packed(
+        {
+            "selectedColumns": columns,
+            "columnOrder": [*WIDTHS, *columns],
+            "columnWidths": WIDTHS | dict.fromkeys(columns, NARROW),
+        }
+    )
 
 
 def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectives: Mapping[str, str]) -> str:

@@ -149,8 +149,8 @@ class Tracker:
         title: str = "",
         tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Record the last ``rounds``, final figures, a ``note`` and ``tags``, name the run ``title`` (empty: as before),
-        :meth:`keep` files, and record the ``error`` of a run that failed."""
+        """Record the last ``rounds``, final figures, a ``note`` and ``tags``, :meth:`keep` files, and record the
+        ``error`` of a run that failed. It is called ``title`` from then on; empty: as before."""
         from mlflow.entities import Metric
 
         if run_id in self._closed:
@@ -215,9 +215,10 @@ class Tracker:
         self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{run_id}", view)
         return charts_page(self._experiment, run_id)
 
-    def nested(self, run_id: str) -> list[str]:
-        """The runs nested in a run."""
-        return self._search(f"tags.`mlflow.parentRunId` = '{run_id}'")
+    def nested(self, run_id: str, tags: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+        """The runs nested in a run, of these those that have all ``tags``."""
+        asked = {"mlflow.parentRunId": run_id} | dict(tags)
+        return self._search(" and ".join(f"tags.`{name}` = '{value}'" for name, value in asked.items()))
 
     def discard(self, run_id: str) -> None:
         """Delete a run and those nested in it."""
