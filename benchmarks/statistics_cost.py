@@ -1,7 +1,8 @@
 """What intervals, noise floors and the answer add to a comparison: processor seconds of each, and their share of all.
 
-``python -m benchmarks.statistics_cost experiments/main.yaml [--set key=value ...]`` runs the comparison in this process
-and counts the seconds within each part. All are of one run, so that a loaded machine slows both sides of the ratio.
+``python -m benchmarks.statistics_cost experiments/chip_paper.yaml [--set key=value ...]`` runs the comparison in this
+process and counts the seconds within each part. All are of one run, so that a loaded machine slows both sides of the
+ratio.
 """
 
 from __future__ import annotations

@@ -157,6 +157,13 @@ class Strategy:
         """
         return {"global": np.zeros(len(view.sizes), dtype=np.int64)}
 
+    def starts(self, view: FederationView) -> Floats:
+        """The models ``[K, P]`` that the bank may hold before anybody trains; one that still equals one is untrained.
+
+        Hospitals that are served an untrained model have no figures.
+        """
+        return view.initial[None, :]
+
     def mixture(self, view: FederationView, state: State) -> Floats | None:
         """The weights of bank rows, ``[N, M]``, in the models that ``MIXTURE`` stands for, or None."""
         return None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Container, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from raysim.core.errors import ConfigError
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """A seed that :func:`raysim.core.streams.stream` takes."""
@@ -22,3 +25,15 @@ class Section(BaseModel):
         """The dataclass ``cls`` with the values of all keys that are among its fields; ``others`` it has as given."""
         fields = {field.name for field in dataclasses.fields(cls)} - others.keys()  # type: ignore[arg-type]
         return cls(**{name: getattr(self, name) for name in type(self).model_fields if name in fields}, **others)
+
+    def refuse_idle(self, where: str, chooser: str, used: Mapping[str, Container[str]]) -> None:
+        """Raise ``ConfigError`` for a key with another value than its default that the chosen name has no use for.
+
+        ``used`` maps a key to the values of the key ``chooser`` that use it; keys that it lacks are always used.
+        ``where`` is the section's name. Keys at their default are written into every configuration, and pass.
+        """
+        choice = getattr(self, chooser)
+        for name, choices in used.items():
+            value = getattr(self, name)
+            if choice not in choices and value != type(self).model_fields[name].get_default(call_default_factory=True):
+                raise ConfigError(f"{where}.{name}: {value} is not used by {where}.{chooser}: '{choice}'; remove it")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
 from raysim.engine.measuring.scoring import PartRows, joined
+from raysim.engine.measuring.untrained import Rows, padded, undefined, untrained
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.updates.contributions import Contributions
 from raysim.engine.updates.noisy_answers import noisy_answer, noisy_figures
@@ -69,6 +71,7 @@ class HospitalGroup:
         self._serves = np.zeros(int(served.max(initial=-1)) + 1, np.bool_)
         self._serves[served] = True
         self._models: dict[str, Model] = {}
+        self._initials: dict[str, Floats] = {}
         self._groups, self._contributions, self._answers = Groups(), Contributions(), AnswerCache()
         self._federation = lru_cache(maxsize=16)(open)
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
@@ -186,41 +189,55 @@ class HospitalGroup:
             if plan.noise is not None:
                 sums = noisy_figures(federation, self._contributions, hospitals, plan, plan.noise, logits, rows)
                 result.noisy_sums[name], result.figures[name] = sums, plan.noise.sums.figures(sums)
+                result.untrained[name] = np.zeros(len(hospitals), dtype=np.bool_)
                 continue
             ranked = logits
             if plan.recalibrating is not None:
                 result.own_shifts = self._fitted(plan, rows_of, kept, plan.recalibrating)
                 logits = result.own_shifts.applied(ranked, offsets)
-            result.figures[name] = federation.task.measure(logits, y, offsets)
+            measured = federation.task.measure(logits, y, offsets)
             if ranked is not logits:
                 columns = [federation.task.figures.index(figure) for figure in metrics.RANKS]
-                result.figures[name][:, columns] = federation.task.measure(ranked, y, offsets)[:, columns]
+                measured[:, columns] = federation.task.measure(ranked, y, offsets)[:, columns]
+            lost = result.untrained[name] = self._untrained(plan, rows_of, kept)
+            trained = ~lost
+            result.figures[name] = undefined(measured, lost, federation.task)
+            scored, order = Rows(logits, y, offsets).of(trained), Rows(ranked, y, offsets).of(trained)
             if plan.histograms and federation.task is REGRESSION:
-                result.errors[name] = error_counts(logits, y, offsets)
+                result.errors[name] = error_counts(*scored)
             if plan.histograms and federation.classes and logits.ndim == 1:
-                result.histograms[name] = metrics.score_histogram(logits, y)
-                result.pairs[name] = pair_sums(ranked, y, offsets)
-                result.sketches[name] = sketches(placements(ranked, y, offsets), self.served, rows.patients)
+                result.histograms[name] = metrics.score_histogram(scored.outputs, scored.y)
+                result.pairs[name] = pair_sums(*order)
+                patients = Rows(rows.patients, y, offsets).of(trained).outputs
+                result.sketches[name] = sketches(placements(*order), self.served, patients)
                 if plan.thresholds is not None:
-                    result.scores[name] = score_counts(logits, y, offsets, plan.thresholds)
+                    result.scores[name] = score_counts(*scored, plan.thresholds)
                 if plan.part != VALIDATION and (plan.thresholds is not None or plan.counted == name):
                     held = self._part_rows(work.federation, VALIDATION)
                     validation_outputs = self._scores_of_all(plan, VALIDATION, rows_of, kept)
                     if result.own_shifts is not None:
                         validation_outputs = result.own_shifts.applied(validation_outputs, held.offsets)
-                    result.validation_scores[name] = score_counts(validation_outputs, held.y, held.offsets)
+                    validated = Rows(validation_outputs, held.y, held.offsets).of(trained)
+                    result.validation_scores[name] = score_counts(*validated)
             if plan.groups is not None:
-                result.groups[name] = subgroups.measure(plan.groups, federation, hospitals, plan.part, logits, y)
+                theirs = np.asarray(hospitals)[trained].tolist()
+                of_groups = subgroups.measure(plan.groups, federation, theirs, plan.part, scored.outputs, scored.y)
+                result.groups[name] = {
+                    attribute: replace(of, figures=padded(of.figures, trained, federation.task))
+                    for attribute, of in of_groups.items()
+                }
                 if plan.rearranging is not None and name == list(plan.serve)[-1] and logits.ndim == 1:
+                    outputs, by_rank = (Rows(values, y, offsets).blank(lost) for values in (logits, ranked))
                     result.gaps[name] = group_gaps.measure(
-                        plan.groups, plan.rearranging, federation, hospitals, plan.part, logits, ranked, y, work.seed
+                        plan.groups, plan.rearranging, federation, hospitals, plan.part, outputs, by_rank, y, work.seed
                     )
             if plan.predictions:
                 result.predictions[name] = np.concatenate(
                     [
-                        self._scores(plan, each, model, federation, hospital, rows_of[hospital], kept)
-                        for hospital in hospitals
+                        np.full_like(outputs, np.nan) if nobodys else outputs
+                        for hospital, nobodys in zip(hospitals, lost.tolist(), strict=True)
                         for each in PARTS
+                        for outputs in [self._scores(plan, each, model, federation, hospital, rows_of[hospital], kept)]
                     ]
                 )
                 if result.own_shifts is not None:
@@ -231,6 +248,25 @@ class HospitalGroup:
         """How the hospitals here recalibrate the models that serve them, from the rows that are held back."""
         margins = self._scores_of_all(plan, VALIDATION, rows_of, kept)
         return OwnShifts.fitted(how, margins, self._part_rows(plan.work.federation, VALIDATION))
+
+    def _untrained(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> NDArray[np.bool_]:
+        """At which of this process's hospitals the model that serves was trained by nobody, ``[h]``."""
+        federation = self._federation(plan.work.federation, False)
+
+        def initial() -> NDArray[Any]:
+            return self._initial(plan.work).astype(plan.bank.dtype)
+
+        def has_rows(hospital: int, group: int) -> bool:
+            return len(self._groups.rows(federation, plan.division, hospital, plan.part, group)) > 0
+
+        return untrained(plan, rows_of, self.served, kept, initial, has_rows)
+
+    def _initial(self, work: Work) -> Floats:
+        """The parameters ``[P]`` that every model of a run begins with; made once."""
+        key = repr((work.federation, work.model, work.precision, work.seed))
+        if key not in self._initials:
+            self._initials = {key: self.model(work).initial(stream(work.seed, "initial"))}
+        return self._initials[key]
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any]:
         """The outputs of the models that serve for a part's rows of all hospitals here, one hospital after the

@@ -200,6 +200,11 @@ class Outcome:
 
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """Per model served of a real label, the histogram of all hospitals' errors on test rows."""
+    untrained: dict[str, Mask] = field(default_factory=dict)
+    """Per model served, the hospitals ``[N]`` whose model nobody has trained: all its figures are undefined there."""
+    one_class: dict[str, Mask] = field(default_factory=dict)
+    """Per model served, the hospitals ``[N]`` that trained it themselves, in whole or the part that they keep, on rows
+    of one class; empty under a guarantee of privacy, where nobody knows."""
     told_sizes: Ids | None = None
     """How many units each hospital trains on, as it has told with noise, ``[N]``; None where that is public."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)

@@ -172,6 +172,8 @@ class RoundPlan:
     """Which pass over the round's updates this is; None: there is only one."""
     serve: dict[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
+    untrained: tuple[int, ...] = ()
+    """The rows of the bank that nobody has trained yet: hospitals that they serve have no figures."""
     losses_of: dict[str, Ids] = field(default_factory=dict)
     """The models whose losses are asked for, likewise."""
     loss_part: str = "train"
@@ -240,6 +242,8 @@ class PartialResult:
     """The bits of their updates, ``[h]``, where these are compressed."""
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Per model served, the figures of the actor's hospitals in its order, ``[h, columns]``."""
+    untrained: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """Per model served, at which of these hospitals nobody has trained it, ``[h]``: it has no figures there."""
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Per model whose losses are asked for, the sum of its rows' losses and their number, by hospital: ``[h, 2]``."""
     histograms: dict[str, Any] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from raysim.engine.checks.resume_checks import check_promise, check_remembered, 
 from raysim.engine.job import Job, Outcome, Recalibrated, Round, RunState
 from raysim.engine.last_steps import with_fine_tuned
 from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
+from raysim.engine.measuring.untrained import same, trained_on_one_class
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool
 from raysim.engine.reception.merging import in_precision
@@ -28,7 +29,17 @@ from raysim.engine.reception.receiver import Reception
 from raysim.engine.reception.update_pipeline import UpdatePipeline
 from raysim.engine.remote import RemoteHospitals
 from raysim.engine.stopping import Stopped
-from raysim.strategies.base import FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
+from raysim.strategies.base import (
+    OWN,
+    FederationView,
+    Floats,
+    GroupSizes,
+    Ids,
+    LocalProblem,
+    Mask,
+    Question,
+    State,
+)
 from raysim.strategies.checks.answers import check_state
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
@@ -197,6 +208,7 @@ class JobServer:
             **self._pipeline.planned(t, problem),
             release=self._reception.release(problem),
             serve=dict(measured.serve),
+            untrained=self._untrained(state) if measured.serve else (),
             part=self._job.evaluation.part,
             noise=self._evaluation.noise if measured.serve else None,
             losses_of=dict(measured.losses_of),
@@ -210,6 +222,11 @@ class JobServer:
             predictions=measured.last and self._job.evaluation.predictions,
         )
         return self._hospitals.play(plan)
+
+    def _untrained(self, state: State) -> tuple[int, ...]:
+        """The rows of the bank that are still as the run began with them."""
+        starts = self._strategy.starts(self._view)
+        return tuple(np.flatnonzero(same(state.bank, starts)).tolist())
 
     def _ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
         """The answers of hospitals ``ids`` (None: all); their bytes and time are counted."""
@@ -239,6 +256,8 @@ class JobServer:
         return Outcome(
             rounds=self._rounds,
             figures=figures,
+            untrained=self._evaluation.untrained,
+            one_class=self._one_class(serve),
             metrics=metrics,
             serve=serve,
             bank=state.bank,
@@ -272,6 +291,14 @@ class JobServer:
             seen=self._pipeline.seen,
             recalibrated=recalibrated,
         )
+
+    def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
+        """Per model served, the hospitals that trained it themselves on one class; empty where that is private."""
+        if self._job.privacy is not None:
+            return {}
+        one = trained_on_one_class(self._federation)
+        own = {name: (rows if rows.ndim == 1 else rows.max(axis=1)) == OWN for name, rows in serve.items()}
+        return {name: one & (alone | (self._private is not None)) for name, alone in own.items()}
 
     def _predictions(self, partials: Sequence[PartialResult], last: int) -> dict[str, NDArray[Any]]:
         """Per model served its outputs for all rows, where these were asked for; the ledger has them after the ``last``

@@ -73,6 +73,7 @@ def write_comparison(
     part = config.evaluation.part
     titles = {result.label: result.title for result in results if result.title}
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
+    served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in results])
     alone = list(dict.fromkeys(result.label for result in results if result.alone))
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
@@ -88,7 +89,8 @@ def write_comparison(
         results=results,
         first=first,
         beside=Beside(
-            use=_clinical_figures(results, part, [*taken, *alone]),
+            use=clinical.drawn(served, part, [*taken, *alone]),
+            use_shared=clinical.shared(served, part, [*taken, *alone]),
             equity=[
                 *_patient_group_figures(frame, results, out, part, titles),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
@@ -109,12 +111,6 @@ def write_comparison(
     for figure in page.figures():
         out.text(f"plots/{figure.name.replace('-', '_')}.svg", figure.standalone())
     return table
-
-
-def _clinical_figures(results: Sequence[Result], part: str, first: Sequence[str]) -> list[svg.Figure]:
-    """Calibration and decisions of the headline models, those of the labels ``first`` before the others."""
-    runs = [(result.label, result.title or result.label, result.folder) for result in results]
-    return clinical.drawn(clinical_rows.of_runs(runs), part, first)
 
 
 def _tuned(out: Manifest) -> list[str]:

@@ -37,6 +37,7 @@ def write_run_page(
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
+    served = clinical_rows.of_run(result.label, result.folder)
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}",
         per_seed([result]),
@@ -48,7 +49,8 @@ def write_run_page(
         part=part,
         result=result,
         beside=Beside(
-            use=clinical.drawn(clinical_rows.of_run(result.label, result.folder), part),
+            use=clinical.drawn(served, part),
+            use_shared=clinical.shared(served, part),
             method=training.drawn([result]),
             protections=protection.protections(config),
             traffic=protection.traffic([result], {result.label: result.title or result.label}),

@@ -16,6 +16,8 @@ def predictions(outputs: NDArray[Any], classes: Sequence[str]) -> dict[str, NDAr
     - more: ``prediction``, the name of the most probable class (the first of equal ones), ``probability``, its own,
       and ``probability_<class>`` for each, which sum to 1;
     - none (a real label): ``prediction``, in the label's unit.
+
+    Outputs that are NaN give empty cells.
     """
     values = outputs.astype(np.float64)
     if not len(classes):
@@ -26,5 +28,5 @@ def predictions(outputs: NDArray[Any], classes: Sequence[str]) -> dict[str, NDAr
     raised = np.exp(values - values.max(axis=1, keepdims=True))
     shares = raised / raised.sum(axis=1, keepdims=True)
     named = {f"probability_{name}": share for name, share in zip(classes, shares.T, strict=True)}
-    most = np.array(classes, dtype=object)[shares.argmax(axis=1)]
+    most = np.where(np.isnan(shares).any(axis=1), None, np.array(classes, dtype=object)[shares.argmax(axis=1)])
     return {"prediction": most, "probability": shares.max(axis=1), **named}

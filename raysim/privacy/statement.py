@@ -37,6 +37,8 @@ class Statement:
     """The kinds of egress that noise covers."""
     declared_public: tuple[str, ...] = ()
     """What the configuration declares public."""
+    unreleased: tuple[str, ...] = ()
+    """The kinds that the configuration declares public, or sets epsilon aside for, and that never left a hospital."""
     not_private: tuple[str, ...] = ()
     """The kinds of egress that are neither covered by noise nor declared public."""
     noise_multiplier: float | None = None
@@ -71,6 +73,7 @@ class Statement:
             "epsilons": {adversary: _json(value) for adversary, value in self.epsilons.items()},
             "covers": list(self.covers),
             "declared_public": list(self.declared_public),
+            "unreleased": list(self.unreleased),
             "not_private": list(self.not_private),
             "noise_multiplier": self.noise_multiplier,
             "clip": _json(self.clip),
@@ -93,6 +96,8 @@ class Statement:
         parts = [f"covers {', '.join(self.covers) or 'nothing'}"]
         if self.declared_public:
             parts.append(f"declared public: {', '.join(self.declared_public)}")
+        if self.unreleased:
+            parts.append(f"named but never released: {', '.join(self.unreleased)}")
         parts.append(f"not private: {', '.join(self.not_private) or 'nothing else'}")
         return f"{promise}; {'; '.join(parts)}"
 

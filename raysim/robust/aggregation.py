@@ -34,7 +34,7 @@ class Aggregation:
     nu: float = 1e-6
     """Smoothing distance of the geometric median."""
     kept: int | None = None
-    """How many updates Multi-Krum averages; None: ``m - f``."""
+    """How many updates Multi-Krum averages, all where there are fewer; None: ``m - f``."""
 
     def count(self, m: int) -> int:
         """How many of ``m`` updates are assumed to be wrong."""
@@ -88,12 +88,15 @@ class Aggregation:
                 raise ValueError("FLTrust needs an update of the server's own")
             return trust.fltrust(updates, root)
 
+        def several(updates: Floats, f: int) -> Aggregate:
+            return selecting.multi_krum(updates, f, None if self.kept is None else min(self.kept, len(updates)))
+
         rules: dict[str, Rule] = {
             "mean": lambda updates, f: _mean(updates),
             "median": lambda updates, f: coordinates.median(updates, weights),
             "trimmed_mean": partial(coordinates.trimmed_mean, weights=weights),
             "krum": selecting.krum,
-            "multi_krum": partial(selecting.multi_krum, kept=self.kept),
+            "multi_krum": several,
             "bulyan": lambda updates, f: selecting.bulyan(updates, f) if len(updates) >= 3 else _mean(updates),
             "geometric_median": lambda updates, f: centres.geometric_median(updates, weights, nu=self.nu),
             "centred_clipping": clipped,

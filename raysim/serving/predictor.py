@@ -19,7 +19,7 @@ from raysim.data.new_rows import FIELD, read_new_rows
 from raysim.data.raw_columns import slices
 from raysim.metrics.predictions import predictions
 from raysim.serving.folder import bound_model, check_run, read_preprocessing, some
-from raysim.storage.served import Owners, Served, read_served
+from raysim.storage.served import NOBODY, Owners, Served, read_served
 from raysim.strategies.base import Strategy
 from raysim.training.base import Model
 
@@ -103,6 +103,8 @@ class Predictor:
                 hint = nearest(hospital, theirs) if len(theirs) <= 20 else f"known: {some(list(theirs))}"
                 raise ConfigError(f"--hospital: '{hospital}' is not one of the run's; {hint}")
             owners = theirs[hospital]
+            if owners == NOBODY:
+                raise ConfigError(f"--hospital: {self._untrained(hospital, served)}")
         else:
             # The one that a model served has for all; without a choice of one, what is everybody's.
             alike = set(theirs.values())
@@ -176,7 +178,15 @@ class Predictor:
                 f"{FIELD}: hospital '{hospital}' is not one of the run's, whose {served} models are hospitals' own; "
                 f"{nearest(hospital, names) if len(names) <= 20 else f'known: {some(names)}'}"
             )
+        if theirs == NOBODY:
+            raise DataError(f"{FIELD}: {self._untrained(hospital, served)}")
         return theirs
+
+    def _untrained(self, hospital: str, served: str) -> str:
+        """Why a hospital's rows cannot be scored by the model ``served``, and what can be done."""
+        others = [m for m, owners in self.served.owners.items() if owners.get(hospital, NOBODY) != NOBODY]
+        remedy = f"use --model {others[-1]}" if others else "leave its rows out, or use another run"
+        return f"the {served} model of hospital '{hospital}' was never trained and scores nobody; {remedy}"
 
     def _groups(self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospital: str) -> NDArray[np.int64]:
         """The group of patients of each row ``[n]``."""

@@ -158,15 +158,6 @@ def share_interval(successes: ArrayLike, rows: ArrayLike) -> Interval:
     return Interval(*(np.where(n < FEW_ROWS, e, s) for e, s in zip(exact, score, strict=True)))
 
 
-def difference_interval(first: ArrayLike, of_first: Interval, second: ArrayLike, of_second: Interval) -> Interval:
-    """Of the difference of two figures of different patients, from the interval of each (square-and-add)."""
-    a, b = _floats(first), _floats(second)
-    d = a - b
-    return Interval(
-        d - np.hypot(a - of_first.low, of_second.high - b), d + np.hypot(of_first.high - a, b - of_second.low)
-    )
-
-
 def observed_over_expected(observed: ArrayLike, expected: ArrayLike, rows: ArrayLike) -> Interval:
     """Of observed over expected events among ``rows``: Clopper and Pearson's of the share of events, in its units.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.data.federation import PARTS, Federation
 from raysim.data.raw_columns import slices
@@ -78,8 +79,18 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
             else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
             "model": model,
         }
-        tables.append(pd.DataFrame(head | columns | intervals | {"n_total": stays} | rounds))
+        tail = {"n_total": stays, **rounds, "trained": _trained(outcome, model, len(federation.hospitals))}
+        tables.append(pd.DataFrame(head | columns | intervals | tail))
     return pd.concat(tables, ignore_index=True)
+
+
+def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
+    """Whether the model that serves each hospital was trained, ``[N]``: ``yes``, on ``one class``, or ``no``."""
+    trained = np.full(hospitals, "yes", dtype=object)
+    for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
+        if model in states:
+            trained[states[model]] = word
+    return trained
 
 
 def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> pd.DataFrame:

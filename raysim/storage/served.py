@@ -40,6 +40,9 @@ FORMAT = 1
 DIVISION = "division"
 """Prefix of the names of a division's arrays in the file of models."""
 
+NOBODY = "(untrained)"
+"""Stands for an owner where a hospital's model was never trained: it scores no rows, and its vector is not stored."""
+
 Owners = str | tuple[str, ...]
 """The owner whose vector serves a hospital's rows, or the owners for each group of its rows."""
 
@@ -104,7 +107,11 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
         if model == RECALIBRATED:
             continue
         theirs: dict[str, Owners] = {}
+        untrained = outcome.untrained.get(model)
         for hospital, name in enumerate(federation.hospitals):
+            if untrained is not None and untrained[hospital]:
+                theirs[name] = NOBODY
+                continue
             owning = []
             for row in np.atleast_1d(rows[hospital]).tolist():
                 owner = names[row] if row >= 0 and outcome.private is None else f"personal/{name}"
@@ -131,6 +138,8 @@ def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
 
     def shifted(owners: Owners, whose: str, a: float, b: float) -> Owners:
         """New owners whose outputs are shifted ones of ``owners``."""
+        if owners == NOBODY:
+            return NOBODY
         names = []
         for k, owner in enumerate(_each(owners)):
             names.append(whose if isinstance(owners, str) else f"{whose}/{k}")
@@ -178,8 +187,8 @@ def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Own
     if outcome.private is not None:
         return None
     for model in reversed(list(owners)):
-        theirs = set(owners[model].values())
-        alike = theirs.pop()
+        theirs = set(owners[model].values()) - {NOBODY}
+        alike = theirs.pop() if theirs else "personal/"
         if not theirs and not str(alike).startswith("personal/"):
             return alike
     everybody = {owner for theirs in owners.values() for owner in theirs.values()}
@@ -225,7 +234,7 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
         tensors = load_file(folder / MODELS)
         owners = {model: _by_hospital(written, tree["hospitals"]) for model, written in tree["models"].items()}
         others = None if tree["other_hospitals"] is None else _owners(tree["other_hospitals"])
-        named = {owner for theirs in owners.values() for each in theirs.values() for owner in _each(each)}
+        named = {owner for theirs in owners.values() for each in theirs.values() for owner in _each(each)} - {NOBODY}
         shifts = {owner: _shift(*written) for owner, written in tree.get("shifts", {}).items()}
         whole = (named | set(_each(others or ()))) - shifts.keys() | {shift.of for shift in shifts.values()}
         vectors = {
@@ -256,7 +265,7 @@ def coefficients(federation: Federation, vectors: Mapping[str, NDArray[Any]], la
     """
     import pandas as pd
 
-    if set(layout.names) != {"weight", "bias"}:
+    if set(layout.names) != {"weight", "bias"} or not vectors:
         return None
     outputs = layout.shapes[layout.names.index("weight")][0]
     fitted, F = federation.preprocessing, len(federation.features)

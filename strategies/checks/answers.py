@@ -74,6 +74,11 @@ def check_serve(serve: Any, view: FederationView, models: int, groups: int | Non
         check_rows(field, rows, models, OWN)
 
 
+def check_starts(starts: Any, size: int) -> None:
+    """Raise :class:`Invalid` for anything but models ``[K, size]``."""
+    check_array("starts", starts, NUMBERS, len(starts) if isinstance(starts, np.ndarray) else 1, "models", columns=size)
+
+
 def check_mixture(mixture: Any, hospitals: int, models: int) -> None:
     """Raise :class:`Invalid` for weights that are not one for each hospital and model."""
     if mixture is not None:

@@ -111,7 +111,7 @@ class FedSoft(Strategy):
         one_of("start", self.start, ("own", "mixture"))
 
     def setup(self, view: FederationView) -> SoftState:
-        centres = initial_centres(view, self.clusters, self.spread)
+        centres = self.starts(view)
         return SoftState(bank=centre_bank(centres), importance=self._importance(view, centres))
 
     def uses_selection(self) -> bool:
@@ -121,6 +121,9 @@ class FedSoft(Strategy):
         if self.selection == "configured":
             return choose(view, state, view.trainable, "sample", round)
         return np.flatnonzero(self._drawn(view, state).any(axis=1))
+
+    def starts(self, view: FederationView) -> Floats:
+        return initial_centres(view, self.clusters, self.spread)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         u = own_state(state, SoftState).importance[ids]

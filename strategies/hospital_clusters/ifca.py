@@ -107,9 +107,12 @@ class Ifca(Weighted):
         return capped(self.clusters, sizes)
 
     def setup(self, view: FederationView) -> State:
-        centres = initial_centres(view, number_of(self.clusters, view.sizes), self.spread)
+        centres = self.starts(view)
         cluster = None if view.hides else np.ones(len(view.sizes), dtype=np.int64)
         return State(bank=centre_bank(centres), cluster=cluster)
+
+    def starts(self, view: FederationView) -> Floats:
+        return initial_centres(view, number_of(self.clusters, view.sizes), self.spread)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         visit = Visit(epochs=1 if self.averaging == "gradient" else None)

@@ -282,7 +282,7 @@ def _jobs(hosts: dict[str, Host], work: Path, config: Path) -> None:
 
 def _run(out: Path | str, *settings: str) -> list[str]:
     options = [part for setting in (*SETTINGS, *settings) for part in ("--set", setting)]
-    return ["run", str(ROOT / "experiments" / "main.yaml"), *options, "--out", str(out)]
+    return ["run", str(ROOT / "experiments" / "chip_paper.yaml"), *options, "--out", str(out)]
 
 
 def _dashboard() -> list[str]:

@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
         "epsilon": 3,
         "delta": 1e-3,
         "clip": 0.5,
-        "declared_public": ["sizes", "metrics", "preprocessing", "never_released"],
+        "declared_public": ["sizes", "metrics", "preprocessing", "choice"],
     },
 }
 
@@ -174,3 +174,30 @@ def test_what_several_runs_cost_together():
     whole = together([with_events, with_events])
     assert whole == (pytest.approx(epsilon([Gaussian(5.0, 0.5, 80)], 1e-5)), 1e-5, "outsider")
     assert together([with_events, replace(with_events, unit="hospital")]) == (4.0, 2e-5, "outsider")
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"declared_public": ["prepocessing"]}, "privacy.declared_public: 'prepocessing' is no kind of message that "),
+        ({"declared_public": ["foo"]}, "privacy.declared_public: 'foo' is no kind of message .*; known: choice, "),
+        (
+            {"unit": "patient", "clip": 1.0, "declared_public": [], "statistics": {"nothing": {"epsilon": 1.5}}},
+            "privacy.statistics: 'nothing' is no kind of message that hospitals release; known: ",
+        ),
+        (
+            {"epsilon": None, "noise_multiplier": 1e308},
+            r"privacy.noise_multiplier: 1e\+308 is neither 0 nor from 1e-06",
+        ),
+        ({"epsilon": None, "noise_multiplier": 1e-320}, "privacy.noise_multiplier: .*is neither 0 nor from 1e-06"),
+    ],
+)
+def test_words_and_numbers_without_a_meaning_are_refused(tmp_path, changes, line):
+    with pytest.raises(ConfigError, match=line):
+        raysim.run(SMALL | {"privacy": SMALL["privacy"] | changes}, out=tmp_path / "run", in_process=True)
+
+
+def test_a_kind_that_was_never_released_is_said(tmp_path):
+    statement = raysim.run(SMALL, out=tmp_path / "run", in_process=True).summary["privacy"]
+    assert statement["unreleased"] == ["choice"]
+    assert "named but never released: choice" in statement["statement"]

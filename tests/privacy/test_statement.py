@@ -62,6 +62,7 @@ def test_a_promise_as_values():
         "epsilon_of_covered": 2.34567,
         "epsilons": {"server": 2.34567, "outsider": 1.5},
         "covers": ["update", "loss"],
+        "unreleased": [],
         "declared_public": ["sizes"],
         "not_private": ["metrics"],
         "noise_multiplier": 4.0,

@@ -75,7 +75,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, {k: v or "" for k, v in attrs}))
-        if tag not in {"meta", "img", "br", "link"}:
+        if tag not in {"meta", "img", "br", "link", "input"}:
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

@@ -19,7 +19,7 @@ from raysim.report.hospital import gains
 from raysim.report.judgement import decision
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
-from raysim.report.judgement.judged import events_figure, in_short, sentence
+from raysim.report.judgement.judged import events_figure, in_short, marks, not_trained, rarer, sentence
 from tests.report.pages import HOSTILE, Page, frames
 
 
@@ -146,17 +146,22 @@ def test_where_runs_are_looked_at_in_mlflow() -> None:
 
 def test_the_evidence_says_how_few_events_there_are() -> None:
     _, hospitals, _ = frames(seeds=2, hospitals=12)
-    with_events = hospitals.assign(events_test=[0, 0, 1, 1, 1, 2, 3, 9, 10, 30, 30, 200] * (len(hospitals) // 12))
+    counts = len(hospitals) // 12
+    # The last two have 2 and 45 rows without the event: these are their rarer class.
+    with_events = hospitals.assign(
+        events_test=[0, 0, 1, 1, 1, 2, 3, 9, 10, 30, 23, 200] * counts, n_test=[*[60] * 10, 25, 245] * counts
+    )
     text = sentence(with_events, "test")
     assert text.startswith("10 of 12 hospitals are judged")
     assert (
-        "with 287 events. The median hospital has 2.5 events, and none has more than 200; 8 have fewer than ten" in text
-    )
+        "with 280 events. The median hospital has 2 rows of the rarer class, and none has more than 45; 9 of 12 have "
+        "fewer than ten"
+    ) in text
+    marked = marks(with_events)
+    assert list(marked.values()).count(" (2 of the rarer class)") == 2
+    assert len(marked) == 9
     (figure,) = events_figure(with_events, "test")
-    assert (
-        "0 events: 2 hospitals; 1 event: 3 hospitals; 2 events: 1 hospital; 3–4 events: 1"
-        in figure.charts[0].description
-    )
+    assert figure.charts[0].description == ("0 rows: 2 hospitals; 1–9 rows: 7 hospitals; 10–49 rows: 3 hospitals.")
     assert events_figure(hospitals, "test") == []
 
 
@@ -173,15 +178,18 @@ def test_the_evidence_is_of_all_seeds() -> None:
         }
     )
     both = pd.concat([hospitals, hospitals.assign(strategy="b")])
-    assert in_short(both, "test") == "2 to 3 of 3 hospitals are judged, on 15 to 16 events: 2.5 at the median hospital"
+    assert (
+        in_short(both, "test")
+        == "2 to 3 of 3 hospitals are judged, on 15 to 16 events: 2.5 of the rarer class at the median hospital"
+    )
     assert sentence(both, "test") == (
         "2 to 3 of 3 hospitals are judged, on 100 to 120 test rows with 15 to 16 events (seeds differ in which rows "
-        "these are). The median hospital has 2.5 events in the mean of 2 seeds, and none has more than 12; 2 have "
-        "fewer than ten, and a figure of one such hospital says little."
+        "these are). The median hospital has 2.5 rows of the rarer class in the mean of 2 seeds, and none has more "
+        "than 10; 2 of 3 have fewer than ten, and a figure of one such hospital says little."
     )
     (figure,) = events_figure(both, "test")
-    assert "1 event: 1 hospital; 2 events: 0 hospitals; 3–4 events: 1 hospital" in figure.charts[0].description
-    assert figure.caption.endswith("Events are the mean of 2 seeds, rounded.")
+    assert figure.charts[0].description == "0 rows: 0 hospitals; 1–9 rows: 2 hospitals; 10–49 rows: 1 hospital."
+    assert figure.caption.endswith("Rows are the mean of 2 seeds, rounded.")
     alike = both.assign(events_test=[4, 0, 12] * 4, n_test=30)
     assert "with 16 events (seeds differ" in sentence(alike, "test")
     assert "The median hospital has 4 events, and none has more than 12; 2 have" in sentence(alike, "test")
@@ -271,4 +279,40 @@ def test_the_card_says_no_difference_of_aurocs_beyond_one() -> None:
 
 def test_what_is_one_is_told_of_as_one():
     alone = pd.DataFrame({"hospital": ["a"], "auroc": [0.7], "n_test": [1], "events_test": [1]})
-    assert in_short(alone, "test") == "1 of 1 hospital is judged, on 1 event: 1 at the median hospital"
+    assert (
+        in_short(alone, "test") == "1 of 1 hospital is judged, on 1 event: 0 of the rarer class at the median hospital"
+    )
+
+
+def test_two_rows_without_the_event_are_as_few_as_two_events() -> None:
+    """Switzerland's 23 events among 25 rows: band 1 to 9, not 10 to 49."""
+    frame = pd.DataFrame(
+        {"hospital": ["ch", "va"], "auroc": [0.7, 0.8], "n_test": [25, 40], "events_test": [23, 12], "strategy": "a"}
+    )
+    assert rarer([23, 12], [25, 40]).tolist() == [2, 12]
+    (figure,) = events_figure(frame, "test")
+    assert figure.charts[0].description == "0 rows: 0 hospitals; 1–9 rows: 1 hospital; 10–49 rows: 1 hospital."
+    assert "1 of 2 has fewer than ten" in sentence(frame, "test")
+    assert marks(frame) == {"ch": " (2 of the rarer class)"}
+
+
+def test_models_that_nobody_trained_are_named_and_counted() -> None:
+    frame = pd.DataFrame(
+        {
+            "strategy": ["fedavg"] * 3 + ["local"] * 3,
+            "model": ["global"] * 3 + ["personal"] * 3,
+            "hospital": ["a", "b", "c"] * 2,
+            "n_test": 10,
+            "events_test": 4,
+            "auroc": [0.7, 0.7, 0.7, 0.6, math.nan, 0.6],
+            "trained": ["yes"] * 3 + ["yes", "no", "one class"],
+        }
+    )
+    assert not_trained(frame, {("local", "personal"): "Training alone"}) == [
+        "Not trained, so that every figure is undefined and comparisons leave the hospital out on both sides: Training "
+        "alone at 1 of 3 hospitals (b).",
+        "Trained on rows of one class alone, and counted: Training alone at 1 of 3 hospitals (c).",
+    ]
+    assert sentence(frame, "test").startswith("3 of 3 hospitals are judged")
+    assert sentence(frame[::-1], "test").startswith("3 of 3 hospitals are judged"), "whichever model is listed first"
+    assert not_trained(frame.drop(columns="trained"), {}) == []

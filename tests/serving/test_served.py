@@ -19,7 +19,7 @@ from raysim.serving.predictor import Predictor
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import write_run
 from raysim.storage.run_tables import predictions_table, split_pieces, split_table
-from raysim.storage.served import ELSEWHERE, coefficients, read_served, served
+from raysim.storage.served import ELSEWHERE, NOBODY, coefficients, read_served, served
 from raysim.strategies.base import OWN, Strategy
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -64,10 +64,21 @@ def test_every_row_of_the_tables_comes_out_again_from_the_files(name, precision,
     tolerance = 1e-5 if precision == "float32" else 1e-12
     assert list(predictor.served.owners) == list(outcome.serve)
     for model in outcome.serve:
-        outputs = predictor.outputs(X, observed, homes, model)
+        untrained = outcome.untrained[model]
+        scored = np.repeat(~untrained, federation.totals)
+        outputs = np.full_like(outcome.predictions[model], np.nan)
+        outputs[scored] = predictor.outputs(X[scored], observed[scored], homes[scored], model)
         np.testing.assert_allclose(outputs, outcome.predictions[model], atol=tolerance, rtol=tolerance)
-        figures = federation.task.measure(outputs[tested], federation.y[tested], offsets)
-        np.testing.assert_allclose(figures, outcome.figures[model], atol=tolerance, rtol=tolerance)
+        # A model that nobody has trained has no figures, but its hospital still has rows.
+        figures = federation.task.measure(outputs[tested], federation.y[tested], offsets)[~untrained]
+        np.testing.assert_allclose(figures, outcome.figures[model][~untrained], atol=tolerance, rtol=tolerance)
+        undefined = np.isnan(outcome.figures[model][untrained])
+        counts = [name in ("n", *federation.task.counts) for name in federation.task.figures]
+        assert undefined[:, ~np.array(counts)].all()
+        assert not undefined[:, counts].any()
+        for hospital in np.array(federation.hospitals, object)[untrained]:
+            with pytest.raises(ConfigError, match=f"{model} model of hospital '{hospital}' was never trained"):
+                predictor.owner(hospital, model)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -88,8 +99,11 @@ def test_a_recalibrated_model_comes_out_again_from_the_files(name, precision, fe
     assert predictor.served.headline == RECALIBRATED
     tolerance = 1e-5 if precision == "float32" else 1e-12
     for model in outcome.serve:
-        outputs = predictor.outputs(np.asarray(federation.X), np.asarray(federation.observed), homes, model)
-        np.testing.assert_allclose(outputs, outcome.predictions[model], atol=tolerance, rtol=tolerance)
+        scored = np.repeat(~outcome.untrained[model], federation.totals)
+        assert (outcome.untrained[RECALIBRATED] == outcome.untrained[list(outcome.serve)[-2]]).all()
+        outputs = predictor.outputs(federation.X[scored], federation.observed[scored], homes[scored], model)
+        np.testing.assert_allclose(outputs, outcome.predictions[model][scored], atol=tolerance, rtol=tolerance)
+        assert np.isnan(outcome.predictions[model][~scored]).all()
     table = pd.read_csv(tmp_path / "recalibration.csv")
     assert outcome.recalibrated is not None
     np.testing.assert_allclose(table["intercept"], outcome.recalibrated.shifts.intercept, rtol=1e-12)
@@ -138,12 +152,13 @@ def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
     assert models.others is None, "no hospital that it did not know can be served"
 
 
-def test_hospitals_that_were_never_drawn_have_the_common_start(federate):
+def test_hospitals_that_were_never_drawn_have_no_model_of_their_own(federate):
     federation = federate(UNEVEN)
     ditto = play(federation, Ditto(), rounds=1, selection=Uniform(0.2, 1), model=MLP)
     never = next(h for h in (0, 1, 2) if h not in ditto.kept)
     models = served(federation, ditto, "float64")
-    np.testing.assert_array_equal(models.vectors[f"personal/h{never}"], ditto.bank[1])
+    assert models.owners["personal"][f"h{never}"] == NOBODY
+    assert f"personal/h{never}" not in models.vectors
     assert models.owners["personal"]["h3"] == "global", "without training rows it is served the global model"
     assert models.others == "global"
 
@@ -152,7 +167,7 @@ def test_hospitals_that_were_never_drawn_have_the_common_start(federate):
     never = next(h for h in (0, 1, 2) if h not in shared.kept)
     drawn = next(iter(shared.kept))
     models = served(federation, shared, "float64")
-    np.testing.assert_array_equal(models.vectors[f"personal/h{never}"], shared.bank[0])
+    assert models.owners["personal"][f"h{never}"] == NOBODY, "the common start's head is nobody's"
     personal = models.vectors[f"personal/h{drawn}"]
     np.testing.assert_array_equal(personal[~shared.private], shared.bank[0][~shared.private])
     np.testing.assert_array_equal(personal[shared.private], shared.kept[drawn][shared.private])
@@ -167,7 +182,10 @@ def test_untrained_hospitals_of_local_are_told_apart_from_a_global_model(federat
     wrote(tmp_path, federation, outcome)
     assert not any(name.startswith("global") for name in load_file(tmp_path / "models.safetensors"))
     predictor = opened(tmp_path, federation, job)
-    assert predictor.owner("h3") == "personal/h3"
+    assert predictor.owner("h2") == "personal/h2"
+    with pytest.raises(ConfigError, match="--hospital: the personal model of hospital 'h3' was never trained") as error:
+        predictor.owner("h3")
+    assert len(str(error.value).splitlines()) == 1
     with pytest.raises(
         ConfigError, match=r"--hospital: the personal model is not one for all hospitals; name one of h0"
     ):
@@ -198,9 +216,11 @@ def test_two_own_models_of_one_hospital_are_kept_apart(federate, tmp_path):
     assert predictor.owner("h0", "personal") == "personal/h0"
     assert predictor.owner("h0", "other") == "other/h0"
     homes = np.repeat(np.array(federation.hospitals, object), federation.totals)
+    trained = homes != "h3"  # without training rows it has no head of its own
     for model in ("other", "personal"):
-        outputs = predictor.outputs(federation.X, federation.observed, homes, model)
-        np.testing.assert_allclose(outputs, outcome.predictions[model], atol=1e-12)
+        outputs = predictor.outputs(federation.X[trained], federation.observed[trained], homes[trained], model)
+        np.testing.assert_allclose(outputs, outcome.predictions[model][trained], atol=1e-12)
+        assert np.isnan(outcome.predictions[model][~trained]).all()
 
 
 def test_predictions_and_split_name_the_rows_of_the_source(federate, monkeypatch):

@@ -11,10 +11,8 @@ from scipy.stats import binom
 
 from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.intervals import (
-    Interval,
     auroc_interval,
     clopper_pearson,
-    difference_interval,
     few_rows_interval,
     hanley_mcneil,
     logit_interval,
@@ -210,12 +208,3 @@ def test_observed_over_expected_is_never_certain_nor_beyond_what_is_possible(x, 
     assert 0 <= low < high <= n / expected * (1 + 1e-12)
     assert low <= x / expected * (1 + 1e-12)
     assert x / expected <= high * (1 + 1e-12)
-
-
-def test_the_difference_of_two_groups():
-    a, b = Interval(np.array(0.7), np.array(0.9)), Interval(np.array(0.5), np.array(0.8))
-    low, high = difference_interval(0.85, a, 0.6, b)
-    assert low == pytest.approx(0.25 - np.hypot(0.15, 0.2))
-    assert high == pytest.approx(0.25 + np.hypot(0.05, 0.1))
-    # Exchanged, the interval is its mirror image.
-    assert difference_interval(0.6, b, 0.85, a) == pytest.approx((-high, -low))

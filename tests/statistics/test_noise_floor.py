@@ -168,7 +168,9 @@ def test_the_floor_is_its_definition():
     assert floor.tau == invert(floor.q, chance, taus)
 
     def figure(auroc, name):
-        return auroc[EVENTS >= 5].min() if name == "lowest" else equity(auroc, EVENTS, SIZES)[name]
+        return (
+            auroc[np.minimum(EVENTS, NON_EVENTS) >= 5].min() if name == "lowest" else equity(auroc, EVENTS, SIZES)[name]
+        )
 
     for name in ("std", "gini", "worst_decile", "p10", "lowest", "size_bias"):
         measured = floor.figures[name]

@@ -29,10 +29,25 @@ Attack = Literal[
 ]
 
 
+USED = {
+    "factor": ("sign_flip", "signature_lie", "scale", "units", "ipm", "alie"),
+    "mean": ("gaussian",),
+    "std": ("gaussian",),
+    "rows": ("label_flip", "backdoor"),
+    "feature": ("units", "backdoor"),
+    "stuck": ("units",),
+    "value": ("backdoor",),
+    "label": ("backdoor",),
+    "deviation": ("min_max", "min_sum"),
+    "hospital": ("mimic",),
+}
+"""The attacks that use a key."""
+
+
 class AdversarySection(Section):
     """``adversary``: a ``share`` of hospitals, drawn by the run's seed, makes an ``attack``.
 
-    ``knowledge`` None is the least that the attack can do with. Keys that an attack has no use for are not looked at.
+    ``knowledge`` None is the least that the attack can do with. A key that the attack does not use is refused.
     With ``baseline`` the same run is played without attack too, and what the attack changes is reported.
     """
 
@@ -58,6 +73,7 @@ class AdversarySection(Section):
 
     @model_validator(mode="after")
     def _fitting(self) -> AdversarySection:
+        self.refuse_idle("adversary", "attack", USED)
         allowed = LEVELS[self.attack]
         if self.effective_knowledge not in allowed:
             raise ConfigError(

@@ -25,6 +25,16 @@ RuleName = Literal[
 ]
 
 
+USED = {
+    "radius": ("centred_clipping",),
+    "passes": ("centred_clipping",),
+    "bound": ("norm_bound",),
+    "kept": ("multi_krum",),
+    "root": ("fltrust",),
+}
+"""The rules that use a key."""
+
+
 class AggregationSection(Section):
     """``aggregation``: rule ``name`` over single updates, which assumes that a share ``assumed`` of them is wrong.
 
@@ -55,6 +65,8 @@ class AggregationSection(Section):
 
     @model_validator(mode="after")
     def _fitting(self) -> AggregationSection:
+        self.refuse_idle("aggregation", "name", USED)
+        self.refuse_idle("aggregation", "weights", {"cap": ("capped",)})
         if self.name == "fltrust" and self.root is None:
             raise ConfigError("aggregation.root: 'fltrust' needs a hospital whose update is trusted; name one")
         if self.weights == "capped" and (self.name not in WEIGHTED or self.before != "none"):

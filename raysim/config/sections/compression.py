@@ -10,6 +10,16 @@ from raysim.core.defaults import default
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
 
+USED = {
+    # A compressor that is switched off may keep its settings.
+    "ratio": ("none", "top_k", "random_k"),
+    "levels": ("none", "qsgd"),
+    "bits": ("none", "grid"),
+    "step": ("none", "grid"),
+    "indices": ("none", "random_k"),
+}
+"""The compressors that use a key."""
+
 
 class CompressionSection(Section):
     """``compression``: a compressor of updates and what becomes of the part that it loses.
@@ -50,6 +60,7 @@ class CompressionSection(Section):
 
     @model_validator(mode="after")
     def _contracting(self) -> CompressionSection:
+        self.refuse_idle("compression", "name", USED)
         if self.name == "random_k" and self.remembers != "none" and self.ratio < 1:
             raise ConfigError(
                 f"compression.feedback: '{self.feedback}' grows without bound with 'random_k', which makes what it "

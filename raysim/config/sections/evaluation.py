@@ -38,8 +38,8 @@ class EvaluationSection(Section):
     After the last round also by patient group: ``groups`` are attributes of patients (None: all that the data knows, an
     empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model served
     says of every row, of all parts, is written too; it is in the egress ledger. A hospital may be named the lowest from
-    ``minimum_events`` events in its rows on; the tests of spread use every judged hospital. ``clinical`` are the
-    figures of calibration and of decisions; None: none.
+    ``minimum_events`` rows of the rarer class on (events or others, whichever are fewer); the tests of spread use every
+    judged hospital. ``clinical`` are the figures of calibration and of decisions; None: none.
     """
 
     every: int = default("evaluation.every", ge=0)

@@ -21,6 +21,9 @@ Adversary = Literal["outsider", "peer", "server"]
 RowUnit = Literal["patient", "example"]
 """What is hidden at a hospital: all rows of a patient, or each row."""
 
+LEAST_NOISE, MOST_NOISE = 1e-6, 1e9
+"""The multipliers of noise whose epsilon can be computed and whose noise sums can hold."""
+
 DEFAULT_EPSILON = 0.2
 """The epsilon of a kind that is sent with noise, where neither key is given."""
 
@@ -128,6 +131,13 @@ class PrivacySection(Section):
         for name in value:
             if name in UPDATES:
                 raise ValueError(f"'{name}' is what models are learned from, and cannot be declared public; drop it")
+        return value
+
+    @field_validator("noise_multiplier")
+    @classmethod
+    def _computable(cls, value: float | None) -> float | None:
+        if value and not LEAST_NOISE <= value <= MOST_NOISE:
+            raise ValueError(f"{value:g} is neither 0 nor from {LEAST_NOISE:g} to {MOST_NOISE:g}")
         return value
 
     @model_validator(mode="after")

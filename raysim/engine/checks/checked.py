@@ -92,6 +92,12 @@ class CheckedStrategy(Strategy):
             answers.check_serve(serve, view, len(state.bank), groups)
         return serve
 
+    def starts(self, view: FederationView) -> Floats:
+        with self._calling("starts"):
+            starts = self._strategy.starts(view)
+            answers.check_starts(starts, len(view.initial))
+        return starts
+
     def mixture(self, view: FederationView, state: State) -> Floats | None:
         with self._calling("mixture", view.round):
             mixture = self._strategy.mixture(view, state)

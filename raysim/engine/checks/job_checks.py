@@ -85,6 +85,11 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
             f"secure.minimum: {job.secure.minimum} is more than the {trained} hospitals with training rows, so that no "
             "sum could be read; lower it"
         )
+    if job.secure is not None and job.secure.threshold != "auto" and int(job.secure.threshold) > trained:
+        raise ConfigError(
+            f"secure.threshold: {job.secure.threshold} is more than the {trained} hospitals with training rows, so "
+            "that no secret could be opened; lower it, or write auto"
+        )
     check_attacks(job.adversary, job.aggregation, federation, job.work.seed)
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:

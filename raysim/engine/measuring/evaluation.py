@@ -80,6 +80,8 @@ class Evaluation:
     """As ``scores``, of validation rows, where there are some and figures are of other rows."""
     errors: dict[str, ErrorCounts]
     """Per model served of a real label, the histogram of all errors; asked for at the end."""
+    untrained: dict[str, NDArray[np.bool_]]
+    """Per model served, the hospitals ``[N]`` whose model nobody had trained when it was last measured."""
 
     def __init__(
         self,
@@ -106,6 +108,7 @@ class Evaluation:
         self.losses = TrainingLosses()
         self.pairs, self.sketches = {}, {}
         self.scores, self.validation_scores, self.errors = {}, {}, {}
+        self.untrained = {}
         self._counted: str | None = None
         self._bins = 0 if section.clinical is None else section.clinical.bins
         self._federation = federation
@@ -181,6 +184,7 @@ class Evaluation:
         for model in partials[0].figures:
             figures[model] = np.concatenate([partial.figures[model] for partial in partials])[self._order]
             row.metrics[model] = self._task.summarise(figures[model], self._stays(figures[model]))
+            self.untrained[model] = np.concatenate([partial.untrained[model] for partial in partials])[self._order]
             if self._noise is not None:
                 noisy = np.concatenate([partial.noisy_sums[model] for partial in partials])[self._order]
                 row.metrics[model] |= self._noise.sums.together(noisy.sum(axis=0))

@@ -6,9 +6,9 @@ hospitals for each pair of groups; the sums are of whole numbers, so that any pl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ Floats = NDArray[np.float64]
 
 FEW_ROWS = 10_000
 """Rows of a federation up to which it is looked at whether all arrangements can be taken."""
+
+KEPT = 1 << 24
+"""Labels that are kept of what was drawn for an attribute: 16 MB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +67,9 @@ def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearra
     rows, strides = int(federation.sizes(part).sum()), {}
     if rows <= FEW_ROWS:
         hospitals = range(len(federation.hospitals))
-        y = np.concatenate([federation.y[federation.rows(h, part)] for h in hospitals])
         for attribute, levels in grouping.levels:
             patients = _Patients.of(attribute, levels, federation, tuple(hospitals), part, grouping.bands)
-            if federation.task is REGRESSION:
-                counts = patients.counts(np.ones(len(patients.order), dtype=bool))[:, :, :1]
-            else:
-                counts = patients.counts(y[patients.order] > 0)
-            found = _strides(counts)
+            found = _strides(patients.counts)
             if found is not None:
                 strides[attribute] = found
     return Rearranging(draws_for(rows), strides)
@@ -110,7 +108,7 @@ def measure(
         if federation.task is REGRESSION:
             measured[attribute] = _of_errors(patients, arrangements, outputs, y, seed)
         else:
-            measured[attribute] = _of_scores(patients, arrangements, outputs, ranked_by, y, seed)
+            measured[attribute] = _of_scores(patients, arrangements, outputs, ranked_by, seed)
     return measured
 
 
@@ -128,6 +126,8 @@ class _Patients:
     """Where each hospital's begin, and where the last one's end, ``[h + 1]``."""
     labels: NDArray[np.int8]
     """The group of each, ``[n]``."""
+    outcome: NDArray[np.bool_] | None
+    """Whether each has the event, ``[n]``; None: the label is a number, and permuted are all rows of a hospital."""
 
     @staticmethod
     @lru_cache(maxsize=16)
@@ -145,14 +145,27 @@ class _Patients:
         sizes = np.diff(offsets).reshape(-1, len(levels))
         labels = np.repeat(np.tile(np.arange(len(levels)), len(sizes)), sizes.ravel()).astype(np.int8)
         of_hospital = np.concatenate([[0], np.cumsum(sizes[:, known].sum(axis=1))])
-        kept = labels < groups
-        return _Patients(attribute, hospitals, groups, order[kept], of_hospital, labels[kept])
+        kept = order[labels < groups]
+        outcome = None
+        if federation.task is not REGRESSION:
+            y = np.concatenate([federation.y[federation.rows(h, part)] for h in hospitals])
+            outcome = y[kept] > 0
+        return _Patients(attribute, hospitals, groups, kept, of_hospital, labels[labels < groups], outcome)
 
-    def counts(self, outcome: NDArray[np.bool_]) -> Ids:
-        """The rows of each hospital and group with the ``outcome [n]`` and without, ``[h, G, 2]``."""
+    @cached_property
+    def counts(self) -> Ids:
+        """The rows of each hospital and group, those with the event first ``[h, G, 2]``; all ``[h, G, 1]``."""
         home = np.repeat(np.arange(len(self.hospitals)), np.diff(self.offsets))
-        cell = (home * self.groups + self.labels) * 2 + ~outcome
-        return np.bincount(cell, minlength=2 * self.groups * len(self.hospitals)).reshape(-1, self.groups, 2)
+        cell = (home * self.groups + self.labels) * 2 + (0 if self.outcome is None else ~self.outcome)
+        counts = np.bincount(cell, minlength=2 * self.groups * len(self.hospitals)).reshape(-1, self.groups, 2)
+        return counts[:, :, : 1 if self.outcome is None else 2]
+
+    def strata(self, h: int) -> list[NDArray[np.int8]]:
+        """The labels of its ``h``-th hospital, apart by outcome."""
+        mine = self.of_hospital(h)
+        if self.outcome is None:
+            return [self.labels[mine]]
+        return [self.labels[mine][rows] for rows in (self.outcome[mine], ~self.outcome[mine])]
 
     def of_hospital(self, h: int) -> slice:
         """The place of its ``h``-th hospital's rows."""
@@ -164,20 +177,14 @@ class _Patients:
 
 
 def _of_scores(
-    patients: _Patients,
-    arrangements: Rearranging,
-    outputs: NDArray[Any],
-    ranked_by: NDArray[Any],
-    y: NDArray[Any],
-    seed: int,
+    patients: _Patients, arrangements: Rearranging, outputs: NDArray[Any], ranked_by: NDArray[Any], seed: int
 ) -> AttributeSums:
-    scores, event = ranked_by[patients.order], y[patients.order] > 0
-    counts = patients.counts(event)
-    total = _Total(patients, arrangements, counts, patients.broken(scores))
-    for h in total.judged:
+    scores, event = ranked_by[patients.order], patients.outcome
+    assert event is not None
+    total = _Total(patients, arrangements, patients.broken(scores))
+    for h, (of_events, of_others) in _arranged(patients, arrangements, total.judged, seed):
         mine = patients.of_hospital(h)
-        labels = _arranged(patients, arrangements, h, (event[mine], ~event[mine]), seed)
-        total.add(h, ranked(scores[mine], event[mine], (labels[0], labels[1]), patients.groups))
+        total.add(h, ranked(scores[mine], event[mine], (of_events, of_others), patients.groups))
     return total.sums(risk_sums(outputs[patients.order], event, patients.offsets, patients.labels, patients.groups))
 
 
@@ -185,20 +192,17 @@ def _of_errors(
     patients: _Patients, arrangements: Rearranging, outputs: NDArray[Any], y: NDArray[Any], seed: int
 ) -> AttributeSums:
     errors = np.abs(outputs[patients.order].astype(np.float64) - y[patients.order])
-    every_row = np.ones(len(errors), dtype=bool)
-    counts = patients.counts(every_row)[:, :, :1]
-    total = _Total(patients, arrangements, counts, patients.broken(errors))
-    for h in total.judged:
-        mine = patients.of_hospital(h)
-        (labels,) = _arranged(patients, arrangements, h, (every_row[mine],), seed)
-        total.add(h, *averaged(errors[mine], labels, patients.groups))
+    total = _Total(patients, arrangements, patients.broken(errors))
+    for h, (labels,) in _arranged(patients, arrangements, total.judged, seed):
+        total.add(h, *averaged(errors[patients.of_hospital(h)], labels, patients.groups))
     return total.sums(None)
 
 
 class _Total:
     """Adds up what hospitals contribute."""
 
-    def __init__(self, patients: _Patients, arrangements: Rearranging, counts: Ids, broken: NDArray[np.bool_]) -> None:
+    def __init__(self, patients: _Patients, arrangements: Rearranging, broken: NDArray[np.bool_]) -> None:
+        counts = patients.counts
         self._patients, self._arrangements, self._counts = patients, arrangements, counts
         self._weight = weights(counts)
         self._weight[broken] = 0.0
@@ -215,16 +219,13 @@ class _Total:
         """Add the ``figures`` of the ``h``-th hospital, in units of 2 to the power of ``scale``."""
         self._value[h] = np.ldexp(figures.value[:, 0], scale)
         self._variance[h] = np.ldexp(figures.variance[:, 0], 2 * scale)
-        units, (attribute, hospitals) = contribution(figures, self._weight[h]), self._names()
+        units, attribute = contribution(figures, self._weight[h]), self._patients.attribute
         if self._arrangements.exact(attribute):
             number, strides = self._arrangements.strides[attribute]
-            units = units[:, :, np.arange(number) // strides[hospitals[h]] % units.shape[2]]
+            units = units[:, :, np.arange(number) // strides[self._patients.hospitals[h]] % units.shape[2]]
         if scale not in self._units:
             self._units[scale] = self._none()
         self._units[scale] += units
-
-    def _names(self) -> tuple[str, tuple[int, ...]]:
-        return self._patients.attribute, self._patients.hospitals
 
     def sums(self, risks: Floats | None) -> AttributeSums:
         """What the hospitals send, with their groups' ``risks``."""
@@ -232,21 +233,38 @@ class _Total:
 
 
 def _arranged(
-    patients: _Patients, arrangements: Rearranging, h: int, strata: tuple[NDArray[np.bool_], ...], seed: int
-) -> list[Labels]:
-    """The arrangements of the ``h``-th hospital's labels, within each of the ``strata`` of its rows."""
-    codes = [patients.labels[patients.of_hospital(h)][rows] for rows in strata]
-    attribute, hospital = patients.attribute, patients.hospitals[h]
-    if not arrangements.exact(attribute):
-        rng = quick_stream(seed, f"patient groups/{attribute}", hospital)
-        return [drawn(each, arrangements.draws, rng) for each in codes]
-    # The last stratum's arrangements come one after the other, for each of the others' in turn.
-    orders, repeated = [every(each) for each in codes], 1
-    found: list[Labels] = []
+    patients: _Patients, arrangements: Rearranging, judged: Sequence[int], seed: int
+) -> Iterator[tuple[int, list[Labels]]]:
+    """Each ``judged`` hospital with the arrangements of its labels, within each outcome."""
+    if arrangements.exact(patients.attribute):
+        yield from ((h, _every(patients.strata(h))) for h in judged)
+    elif patients.offsets[-1] * arrangements.draws <= KEPT:
+        kept = _kept(patients, arrangements.draws, seed)
+        for h in judged:
+            if h not in kept:
+                kept[h] = _drawn(patients, h, arrangements.draws, seed)
+            yield h, kept[h]
+    else:
+        yield from ((h, _drawn(patients, h, arrangements.draws, seed)) for h in judged)
+
+
+@lru_cache(maxsize=4)
+def _kept(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]:
+    """What was drawn for each hospital, for the next model on the same rows: half of the time of a test."""
+    return {}
+
+
+def _drawn(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels]:
+    rng = quick_stream(seed, f"patient groups/{patients.attribute}", patients.hospitals[h])
+    return [drawn(each, draws, rng) for each in patients.strata(h)]
+
+
+def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:
+    """All arrangements of a hospital: those of the last outcome come one after the other for each of the first."""
+    orders = [every(each) for each in strata]
+    size, repeated, found = int(np.prod([order.shape[1] for order in orders])), 1, list[Labels]()
     for order in reversed(orders):
-        size = int(np.prod([other.shape[1] for other in orders]))
-        which = np.arange(size) // repeated % order.shape[1]
-        found.insert(0, order[:, which])
+        found.insert(0, order[:, np.arange(size) // repeated % order.shape[1]])
         repeated *= order.shape[1]
     return found
 

@@ -88,7 +88,8 @@ def measure(
     for attribute, levels in grouping.levels:
         order, offsets = cells(federation, tuple(hospitals), part, attribute, levels, grouping.bands)
         scores, labels = outputs[order], y[order]
-        figures = federation.task.measure(scores, labels, offsets).reshape(len(hospitals), len(levels), -1)
+        shape = len(hospitals), len(levels), len(federation.task.figures)
+        figures = federation.task.measure(scores, labels, offsets).reshape(shape)
         histograms = []
         if federation.classes and outputs.ndim == 1:
             group = np.repeat(np.arange(len(offsets) - 1) % len(levels), np.diff(offsets))
@@ -108,8 +109,9 @@ def cells(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The order ``[n]`` that brings rows of one hospital and group together, and where each such cell begins."""
     rows = [federation.rows(hospital, part) for hospital in hospitals]
-    home = np.repeat(np.arange(len(rows)), [r.stop - r.start for r in rows])
-    names, which = _groups(np.concatenate([federation.patients[attribute][r] for r in rows]), bands)
+    home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
+    values = federation.patients[attribute]
+    names, which = _groups(np.concatenate([values[:0], *(values[r] for r in rows)]), bands)
     position = {name: i for i, name in enumerate(levels)}
     group = np.array([position[name] for name in names], np.int64)[which]
     cells = home * len(levels) + group

@@ -17,6 +17,12 @@ def check_attacks(
 ) -> None:
     """Raise ``ConfigError`` for an attack or rule that this federation does not allow."""
     names, classes = federation.hospitals, len(federation.classes)
+    trained = int((federation.sizes("train") > 0).sum())
+    if aggregation is not None and aggregation.kept is not None and aggregation.kept > trained:
+        raise ConfigError(
+            f"aggregation.kept: {aggregation.kept} is more than the {trained} hospitals with training rows, whose "
+            "updates are averaged; lower it"
+        )
     if aggregation is not None and aggregation.root is not None:
         _check_name("aggregation.root", aggregation.root, names)
     if adversary is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.sections.privacy import UPDATES, Adversary, PrivacySection, plain
+from raysim.config.sections.privacy import SIZE, UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
 from raysim.engine.reception.noisy_statistics import events
 from raysim.engine.reception.promises import Terms, at_two_hospitals, by_hospital, multipliers, settled, spent
@@ -77,6 +77,12 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
         covered=covered,
         covers=covers,
         declared_public=section.declared_public,
+        unreleased=tuple(
+            name
+            for name in (*section.declared_public, *section.statistics)
+            # Sizes count as known without a message of their own.
+            if plain(name) not in {SIZE, *map(plain, released)}
+        ),
         not_private=exact,
         noise_multiplier=multiplier,
         clip=section.clip,

@@ -11,6 +11,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.reception.noisy_statistics import noise_on
 from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, settled
+from raysim.engine.reception.release_kinds import check_kinds
 from raysim.privacy import accountant
 from raysim.privacy.scaler import ScalerNoise
 from raysim.strategies.shared.weights import Weighted
@@ -32,6 +33,7 @@ def check_privacy(job: Job, federation: Federation) -> None:
         return
     accountant.library()
     _check_strategy(job)
+    check_kinds(section, job)
     _check_cohorts(job)
     terms = Terms.of(job, federation)
     if section.delta < accountant.LEAST_DELTA:

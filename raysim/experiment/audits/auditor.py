@@ -56,7 +56,9 @@ class Auditor:
         self, job: Job, federation: Federation, opened: Opened, folder: Path, say: Callable[[str], None]
     ) -> None:
         evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": True, "groups": ()})
-        self._job = replace(job, evaluation=evaluation, adversary=None)
+        # Recalibration is of validation rows, of which no member is, and leaves the ranking that attacks go by.
+        last = replace(job.last, recalibration=None)
+        self._job = replace(job, evaluation=evaluation, adversary=None, last=last)
         self._federation, self._opened, self._folder, self._say = federation, opened, folder, say
 
     def audit(self, shadows: int, canaries: int) -> Audit:

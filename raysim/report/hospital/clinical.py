@@ -26,6 +26,9 @@ OVERALL = (
 )
 """Figures of the first table with heading and decimals; the second has :data:`AT_THRESHOLDS` for each threshold."""
 
+LEAST = 5
+"""What fewer patients decide is left out of a page to pass on."""
+
 ROUNDING = 1e-9
 """Net benefits that are closer than this are equal."""
 
@@ -58,9 +61,19 @@ def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
     return [*figures, *(replace(figure, more=True) for figure in every)]
 
 
+def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
+    """The figures of :func:`drawn` that stand there, without what fewer than :data:`LEAST` patients decide."""
+    kept = [each.without_few(LEAST) for each in served if len(each.figures)]
+    chosen = [each for each in kept if each is not None and (each.label in first or not first)]
+    if not chosen:
+        return []
+    rows = min(len(each.net_benefit) for each in chosen)
+    return drawn([replace(each, net_benefit=each.net_benefit[:rows]) for each in chosen], part)
+
+
 def _table(served: Sequence[ClinicalRows], part: str, all_: str = "") -> Figure:
     thresholds = served[0].figures.loc[served[0].figures["figure"] == "ppv", "at"].tolist()
-    overall: Columns = [(name, None, heading, digits) for name, heading, digits in OVERALL]
+    overall: Columns = [(name, None, head, digits) for name, head, digits in OVERALL if name in served[0].by_figure]
     decided: Columns = [(name, at, heading, digits) for at in thresholds for name, heading, digits in AT_THRESHOLDS]
     rows = served[0].rows.replace(" rows", f" {part} rows")
     of = f"{rows}. Below each figure its 95 % interval over patients."
@@ -87,7 +100,7 @@ def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Co
     for figure, at, heading, _ in columns:
         row = _row(served[0], figure, at)
         chosen = at if row is None else float(row["at"])
-        headings.append(heading if chosen is None else heading.format(at=chosen))
+        headings.append(heading.format(at=chosen))
     for each in served:
         cells = [element("th", each.name, scope="row")]
         cells += [_cell(each, figure, at, digits) for figure, at, _, digits in columns]
@@ -132,8 +145,8 @@ def _calibration(served: Sequence[ClinicalRows], of: str, all_: str = "") -> Fig
         x = svg.share("predicted risk", [0.0, most], margin=0.04)
         y = svg.share("share with the event", [0.0, most], margin=0.04)
         description = "; ".join(
-            f"predicted {p:.0%}, observed {o:.0%} of {n}"
-            for p, o, n in each.calibration[["predicted", "observed", "n"]].itertuples(index=False)
+            f"predicted {p:.0%}, observed {o:.0%}"
+            for p, o in each.calibration[["predicted", "observed"]].itertuples(index=False)
         )
         chart = Chart(
             x,

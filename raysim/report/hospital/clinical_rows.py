@@ -9,7 +9,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,33 @@ class ClinicalRows:
         """The share of patients whose risk is at least ``at``, one of the thresholds; NaN where it is unknown."""
         row = next((row for row in self.by_figure.get("ppv", ()) if row["at"] == at), None)
         return float(row["of"]) / float(row["n"]) if row is not None and row["n"] else float("nan")
+
+    def without_few(self, least: int) -> ClinicalRows | None:
+        """Without what fewer than ``least`` patients decide: figures at a threshold from which on so few have, or have
+        not, the event, or that so few pass; bins, and net benefit from thresholds, likewise. None: nothing is left.
+        """
+        overall = self.figures[self.figures["at"].isna()]
+        if overall.empty or min(overall["events"].min(), (overall["n"] - overall["events"]).min()) < least:
+            return None
+        enough = {at for at in self.figures["at"].dropna() if min(self._called(float(at))) >= least}
+        by_threshold = ~self.figures["figure"].isin(["sensitivity_at_specificity", "specificity_at_sensitivity"])
+        figures = self.figures[self.figures["at"].isna() | (self.figures["at"].isin(enough) & by_threshold)]
+        bins = self.calibration
+        large = bins[(bins["events"] >= least) & (bins["n"] - bins["events"] >= least)].reset_index(drop=True)
+        end = float(large["from"].max()) if len(large) else 0.0
+        curve = self.net_benefit[self.net_benefit["threshold"] <= end + 1e-9].reset_index(drop=True)
+        if large.empty or curve.empty:
+            return None
+        return replace(self, figures=figures.reset_index(drop=True), calibration=large, net_benefit=curve)
+
+    def _called(self, at: float) -> tuple[float, float, float, float]:
+        """Patients by whether they pass the threshold ``at`` and have the event; 0 where it is unknown."""
+        rows = {name: row for name, each in self.by_figure.items() for row in each if row["at"] == at}
+        if not {"sensitivity", "ppv"} <= set(rows) or np.isnan(rows["sensitivity"]["value"]):
+            return 0.0, 0.0, 0.0, 0.0
+        n, events, called = rows["ppv"]["n"], rows["ppv"]["events"], rows["ppv"]["of"]
+        right = rows["sensitivity"]["value"] * events
+        return right, called - right, events - right, n - called - (events - right)
 
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:

@@ -1,26 +1,54 @@
-"""How much evidence a page has: how many hospitals are judged, and how many events each has."""
+"""How much evidence a page has: how many hospitals are judged, with how many rows of the rarer class.
+
+A hospital's AUROC is as certain as its rarer class is large: 2 rows without the event among 25 are as few as 2 events.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from raysim.core.words import counted
 from raysim.metrics.labels import reporting
 from raysim.report import svg
+from raysim.report.naming import Key
 
-BINS = ((0, 0), (1, 1), (2, 2), (3, 4), (5, 9), (10, 19), (20, 49), (50, 99), (100, 10**12))
-"""Ranges of events that are counted together, both ends included."""
+NAMED = 5
+"""Hospitals that a sentence names; others are counted."""
+
+BINS = ((0, 0), (1, 9), (10, 49), (50, 10**12))
+"""Ranges of rows of the rarer class that are counted together, both ends included."""
+
+FEW = 10
+"""Rows of the rarer class below which a hospital is marked wherever it is listed: its own figure says little."""
+
+
+def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
+    """The rows of the rarer of two classes at each hospital, from its ``events [H]`` and all its ``rows [H]``.
+
+    >>> rarer([23, 0, 5], [25, 9, 100]).tolist()
+    [2.0, 0.0, 5.0]
+    """
+    m, n = np.asarray(events, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+    return np.asarray(np.minimum(m, n - m))
 
 
 def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
-    """A table a seed with a row a hospital, under the first model listed."""
-    if "seed" not in hospitals:
-        return [hospitals.drop_duplicates("hospital")]
-    return [table.drop_duplicates("hospital") for _, table in hospitals.groupby("seed", sort=False)]
+    """A table a seed with a row a hospital: under the first model listed that is defined there, if any is.
+
+    Where the label has an event, ``rarer`` is the number of rows of the rarer class.
+    """
+    undefined = ~np.isfinite(hospitals[reporting(hospitals).headline].to_numpy(float))
+    table = hospitals.assign(place=np.arange(len(hospitals)), undefined=undefined).sort_values(
+        "undefined", kind="stable"
+    )
+    if _has_events(table):
+        table = table.assign(rarer=rarer(table["events_test"].to_numpy(float), table["n_test"]))
+    seeds = [table] if "seed" not in table else [of for _, of in table.groupby("seed", sort=False)]
+    return [of.drop_duplicates("hospital").sort_values("place") for of in seeds]
 
 
 def _has_events(table: pd.DataFrame) -> bool:
@@ -63,25 +91,72 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
     if not _has_events(hospitals):
         middle = np.median(_means(tables, "n_test"))
         return f"{start}{by_seed}; a hospital has {middle:,.0f} of these (median)."
-    events = _means(tables, "events_test")
-    few = int((events < 10).sum())
-    of_seeds = "" if _alike(tables, "events_test") else f" in the mean of {len(tables)} seeds"
+    rows_of_rarer = _means(tables, "rarer")
+    middle, few = np.nanmedian(rows_of_rarer), int((rows_of_rarer < FEW).sum())
+    of_seeds = "" if _alike(tables, "rarer") else f" in the mean of {len(tables)} seeds"
     return (
-        f"{start} with {_events(tables)}{by_seed}. The median hospital has {number_of(np.nanmedian(events))} "
-        f"{'event' if np.nanmedian(events) == 1 else 'events'}{of_seeds}, and none has more than "
-        f"{number_of(np.nanmax(events))}; {few:,} have fewer than ten, and a figure of one such hospital says little."
+        f"{start} with {_events(tables)}{by_seed}. The median hospital has {number_of(middle)} "
+        f"{'row' if middle == 1 else 'rows'} of the rarer class{of_seeds}, and none has more than "
+        f"{number_of(np.nanmax(rows_of_rarer))}; {few:,} of {len(rows_of_rarer):,} {'has' if few == 1 else 'have'} "
+        "fewer than ten, and a figure of one such hospital says little."
     )
 
 
 def in_short(hospitals: pd.DataFrame, part: str) -> str:
-    """A short form of :func:`sentence`, for the card."""
+    """A short form of :func:`sentence`."""
     tables, kind = _of_seeds(hospitals), reporting(hospitals)
     judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
     start = _judged(judged, len(tables[0]))
     if not _has_events(hospitals):
         return f"{start}, on {_range([float(table['n_test'].sum()) for table in tables])} {part} rows"
-    middle = np.nanmedian(_means(tables, "events_test"))
-    return f"{start}, on {_events(tables)}: {number_of(middle)} at the median hospital"
+    middle = np.nanmedian(_means(tables, "rarer"))
+    return f"{start}, on {_events(tables)}: {number_of(middle)} of the rarer class at the median hospital"
+
+
+def marks(hospitals: pd.DataFrame) -> dict[str, str]:
+    """By the name of each hospital with fewer than :data:`FEW` rows of the rarer class, how many it has, in words."""
+    if not _has_events(hospitals):
+        return {}
+    tables = _of_seeds(hospitals)
+    names = pd.concat([table["hospital"] for table in tables]).drop_duplicates()
+    return {
+        str(name): f" ({number_of(rows)} of the rarer class)"
+        for name, rows in zip(names, _means(tables, "rarer"), strict=True)
+        if rows < FEW
+    }
+
+
+def not_trained(hospitals: pd.DataFrame, called: Mapping[Key, str]) -> list[str]:
+    """Sentences on models that nobody has trained at some hospitals, and on those of hospitals with one class.
+
+    ``called`` are the names of strategies and models; ``hospitals`` says in ``trained`` which were trained, as
+    :func:`raysim.storage.run_tables.hospitals_table` does. Of several seeds, a hospital counts if it does under any.
+    """
+    if "trained" not in hospitals:
+        return []
+    return [
+        f"{lead}: {'; '.join(parts)}."
+        for state, lead in (
+            (
+                "no",
+                "Not trained, so that every figure is undefined and comparisons leave the hospital out on both sides",
+            ),
+            ("one class", "Trained on rows of one class alone, and counted"),
+        )
+        if (parts := _places(hospitals, state, called))
+    ]
+
+
+def _places(hospitals: pd.DataFrame, state: str, called: Mapping[Key, str]) -> list[str]:
+    """For each model, at how many and which hospitals ``trained`` is ``state``; nothing where it is nowhere."""
+    of, parts = hospitals["hospital"].nunique(), []
+    keyed = hospitals if "strategy" in hospitals else hospitals.assign(strategy="")
+    for (strategy, model), theirs in keyed[keyed["trained"] == state].groupby(["strategy", "model"], sort=False):
+        names = [str(name) for name in theirs["hospital"].unique()]
+        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+        name = called.get((str(strategy), str(model)), f"{strategy} {model}".strip())
+        parts.append(f"{name} at {len(names):,} of {counted(of, 'hospital')} ({', '.join(names[:NAMED])}{more})")
+    return parts
 
 
 def _events(tables: Sequence[pd.DataFrame]) -> str:
@@ -90,31 +165,30 @@ def _events(tables: Sequence[pd.DataFrame]) -> str:
     return f"{_range(counts)} {'event' if max(counts) == 1 else 'events'}"
 
 
-def number_of(events: float) -> str:
-    """A number of events as text; the mean over seeds may not be whole.
+def number_of(rows: float) -> str:
+    """A number of rows as text; the mean over seeds may not be whole.
 
     >>> number_of(3.0), number_of(1.4), number_of(1234.0)
     ('3', '1.4', '1,234')
     """
-    return f"{events:,.0f}" if events == round(events) else f"{events:,.1f}"
+    return f"{rows:,.0f}" if rows == round(rows) else f"{rows:,.1f}"
 
 
 def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
-    """How many hospitals have how many events, the mean over seeds; none where there are no events."""
-    tables = _of_seeds(hospitals)
+    """How many hospitals have how many rows of the rarer class, the mean over seeds; none without events."""
     if not _has_events(hospitals):
         return []
-    alike, means = _alike(tables, "events_test"), _means(tables, "events_test")
-    events = np.floor(means + 0.5)
-    bins = [(low, high) for low, high in BINS if low <= np.nanmax(events, initial=0.0)]
-    counts = [int(((events >= low) & (events <= high)).sum()) for low, high in bins]
+    tables = _of_seeds(hospitals)
+    alike, means = _alike(tables, "rarer"), _means(tables, "rarer")
+    rows = np.floor(means + 0.5)
+    bins = [(low, high) for low, high in BINS if low <= np.nanmax(rows, initial=0.0)]
+    counts = [int(((rows >= low) & (rows <= high)).sum()) for low, high in bins]
     texts = [str(low) if low == high else f"{low}+" if high > 10**9 else f"{low}–{high}" for low, high in bins]
     description = "; ".join(
-        f"{text} {'event' if text == '1' else 'events'}: {counted(count, 'hospital')}"
-        for text, count in zip(texts, counts, strict=True)
+        f"{text} rows: {counted(count, 'hospital')}" for text, count in zip(texts, counts, strict=True)
     )
     chart = svg.Chart(
-        svg.names(f"events among a hospital's {part} rows", texts),
+        svg.names(f"rows of the rarer class among a hospital's {part} rows", texts),
         svg.linear("hospitals", counts, include=(0.0,), within=(0.0, np.inf), count=4, whole=True, margin=0.12),
         name="events",
         description=f"{description}.",
@@ -127,10 +201,10 @@ def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
     return [
         svg.figure(
             "events",
-            "Events at each hospital",
+            "Rows of the rarer class at each hospital",
             [chart],
-            "An AUROC compares those with an event to those without. A hospital with one or two events has almost no "
-            "figure of its own, whichever model serves it."
-            + ("" if alike else f" Events are the mean of {len(tables)} seeds, rounded."),
+            "An AUROC compares those with an event to those without. A hospital with fewer than ten of either has "
+            "almost no figure of its own, whichever model serves it."
+            + ("" if alike else f" Rows are the mean of {len(tables)} seeds, rounded."),
         )
     ]

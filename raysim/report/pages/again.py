@@ -6,6 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import TemplateError
 
@@ -15,6 +16,7 @@ from raysim.core.errors import ConfigError, nearest
 from raysim.core.package import __version__
 from raysim.report.pages.page import hospital_page
 from raysim.report.pages.rendering import Page
+from raysim.report.pages.sharing import TEMPLATES, shared
 from raysim.storage.manifest import spare
 
 FILE = "report.json"
@@ -23,16 +25,28 @@ LONGEST = 80
 """The most characters of a hospital's name in the name of its file."""
 
 
-def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
+SHARED = "report-for-sharing.html"
+"""The file of a page to pass on."""
+
+
+def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_sharing: bool = False) -> Path:
     """Write the page of a folder's run or comparison, or of one hospital of it; returns the file.
+
+    With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`), and takes
+    no other file's place.
 
     Raises ``ConfigError`` for a folder without a page, an unknown hospital, and a file that cannot be written, or is
     another result.
     """
     path = folder / FILE
+    if for_sharing and hospital is not None:
+        raise ConfigError("--for-sharing: hides which hospital is which; leave --hospital out")
     try:
         tree = bounded.read_json(path)
-        page, name = _page(tree, hospital, beside=out is None)
+        if for_sharing:
+            page, name = _shared(tree, folder), SHARED
+        else:
+            page, name = _page(tree, hospital, folder, beside=out is None)
         html = page.html().encode()
     except (OSError, ValueError) as error:
         raise ConfigError(
@@ -41,6 +55,8 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
     except (KeyError, TypeError, AttributeError, IndexError, TemplateError):
         raise ConfigError(_unusable(path, folder, tree)) from None
     target = out or folder / name
+    if for_sharing and target.exists():
+        raise ConfigError(f"--out: {target} exists, and a page to pass on replaces no file; name another")
     if target.resolve() != (folder / "report.html").resolve() or hospital is not None:
         spare(target, "--out")
     try:
@@ -64,9 +80,20 @@ def _unusable(path: Path, folder: Path, tree: Any) -> str:
     )
 
 
-def _page(tree: Any, hospital: str | None, *, beside: bool) -> tuple[Page, str]:
+def _shared(tree: Any, folder: Path) -> Page:
+    if tree["template"] not in TEMPLATES:
+        raise ConfigError(f"--for-sharing: {folder} holds no run and no comparison; name the folder of one")
+    content = shared(tree)
+    return Page(content["template"], content["values"])
+
+
+def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tuple[Page, str]:
     """The page and the name of its file. ``beside``: it is written beside the whole page, and links to that."""
     if hospital is None:
+        for card in tree["values"]["cards"]["hospitals"] if beside else ():
+            own = f"hospital_{_as_file(str(card['name']))}.html"
+            if (folder / own).is_file():
+                card["page"] = quote(own)
         return Page(tree["template"], tree["values"]), "report.html"
     names = [str(card["name"]) for card in tree["values"]["cards"]["hospitals"]]
     if not names:

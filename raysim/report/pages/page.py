@@ -57,6 +57,8 @@ class Beside:
 
     use: Figures = ()
     """Calibration and decisions."""
+    use_shared: Figures = ()
+    """The same without what few patients decide, for a page to pass on."""
     equity: Figures = ()
     cost: Figures = ()
     method: Figures = ()
@@ -148,7 +150,7 @@ def comparison_page(
             "reasons": [minus(reason) for reason in answer.reasons],
             "caution": answer.caution,
             "forest": [] if shown is None else forest(shown, differences, table, looks),
-            "evidence": "" if hospitals is None else judged.sentence(hospitals, part),
+            "evidence": "" if hospitals is None else _evidence(hospitals, part, called),
             "events": [] if hospitals is None else judged.events_figure(hospitals, part),
             "cards": cards,
             "gains": [] if gained is None else gained.sentences(),
@@ -161,6 +163,7 @@ def comparison_page(
             "undefined": undefined_sentence(hospitals, table, part),
             "accuracy_figures": reached,
             "use": list(beside.use),
+            "use_shared": [figure.tree() for figure in beside.use_shared],
             "equity": [
                 *served_alike(folded, distinct, looks, noise or {}),
                 *beside.equity,
@@ -203,7 +206,10 @@ def _alone(results: Sequence[Result], table: pd.DataFrame) -> list[Key]:
 def _framed(card: decision.Card) -> dict[str, Any]:
     """The card as the frame of pages lays it out: ``what``, ``headline``, and ``lines`` with state, text, remedy."""
     states = {"good": "ok", "bad": "warn", "open": "open"}
-    lines = [{"state": states[line.kind], "text": f"{line.heading}: {line.text}", "remedy": ""} for line in card.lines]
+    lines = [
+        {"fact": "", "state": states[line.kind], "text": f"{line.heading}: {line.text}", "remedy": ""}
+        for line in card.lines
+    ]
     headline = f"Take {card.recommended}" if card.recommended else card.lead
     return {"what": card.lead if card.recommended else "", "headline": minus(headline), "lines": lines}
 
@@ -284,9 +290,9 @@ def run_page(
             "card": {
                 "what": "",
                 "headline": headline,
-                "lines": [{"state": "open", "text": text, "remedy": ""} for text in lines],
+                "lines": [{"fact": "", "state": "open", "text": text, "remedy": ""} for text in lines],
             },
-            "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
+            "evidence": "" if hospitals is None or hospitals.empty else _evidence(hospitals, part, called),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": cards,
             "gains": [],
@@ -302,6 +308,7 @@ def run_page(
                 *figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers, list(called)[-1:]),
             ],
             "use": list(beside.use),
+            "use_shared": [figure.tree() for figure in beside.use_shared],
             "equity": list(beside.equity),
             "method": list(beside.method),
             **_addresses(beside),
@@ -329,6 +336,11 @@ def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Pa
             "figures": [figure for figure in drawn if "data-h" in _markup(figure) and not figure.get("more")],
         },
     )
+
+
+def _evidence(hospitals: pd.DataFrame, part: str, called: Mapping[Key, str]) -> str:
+    """How many hospitals are judged on how many rows, and which models are not trained at some of them."""
+    return " ".join([judged.sentence(hospitals, part), *judged.not_trained(hospitals, called)])
 
 
 def _too_many(results: Sequence[Result]) -> bool:

@@ -11,6 +11,7 @@ import pandas as pd
 from raysim.core.words import counted
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report import tables
+from raysim.report.judgement import judged
 from raysim.report.judgement.answer import listed, plus_minus
 from raysim.report.naming import MODELS, with_interval
 from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits
@@ -32,6 +33,8 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
         left = f"{why}, and they are left out of every figure"
         return f"{count} {'hospital is' if count == 1 else 'hospitals are'} undefined: {left}." if count else ""
     tested = hospitals[hospitals["n_test"] > 0]
+    if "trained" in tested:  # what was never trained is said beside the evidence
+        tested = tested[tested["trained"] != "no"]
     undefined = ~np.isfinite(tested[kind.headline].to_numpy(float))
     names = [str(name) for name in tested.loc[undefined, "hospital"].unique()]
     if not names:
@@ -64,14 +67,14 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
     defined = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
     defined = defined.sort_values(figure, ascending=kind.larger)
     digits = kind.decimals(defined[figure])
-    limits = _limits(hospitals, str(model), figure)
+    limits, few = _limits(hospitals, str(model), figure), judged.marks(hospitals)
     tenth = -(-len(defined) // 10)
     which = f"The {NAMED} hospitals" if tenth > NAMED else "The tenth of hospitals"
     rows = [
         {
             "name": str(name),
             "stays": f"{stays:,.0f}",
-            "tested": f"{tested:,.0f}",
+            "tested": f"{tested:,.0f}{few.get(str(name), '')}",
             "figure": f"{value:.{digits}f}",
             "interval": "{:.{digits}f} to {:.{digits}f}".format(*limits[name], digits=digits) if name in limits else "",
         }

@@ -23,7 +23,8 @@ SAME_SIZE = 0.1
 class Dispersion:
     """Which figures ``M`` hospitals have, and what they are.
 
-    - ``listed [M]``: hospitals with the minimum of events, among which the ``lowest`` is looked for.
+    - ``listed [M]``: hospitals with enough rows, of the rarer class where there are two, among which the ``lowest`` is
+      looked for.
     - ``log_size [M]``: the logarithm of all rows of each hospital, in training, validation and test.
     - ``larger``: whether larger values are better, as of an AUROC; of an error they are not.
     """

@@ -107,14 +107,16 @@ def noise_floor(
 ) -> NoiseFloor:
     """The floor of the AUROC at ``H`` hospitals from the sums that each sends.
 
-    ``sizes [H]`` are all rows of each hospital (for ``size_bias``), ``minimum_events`` the events from which a hospital
-    may be named the lowest; the test and the spread use every judged hospital. ``taus`` ascend from 0. Strategies that
-    are compared share their draws when all come with one :class:`Chance`.
+    ``sizes [H]`` are all rows of each hospital (for ``size_bias``), ``minimum_events`` the rows of the rarer class from
+    which a hospital may be named the lowest; the test and the spread use every judged hospital. ``taus`` ascend from 0.
+    Strategies that are compared share their draws when all come with one :class:`Chance`.
     """
     curve = common_curve(sums)
     judged = curve.judged
     events, non_events = sums.events[judged], sums.non_events[judged]
-    dispersion = Dispersion(events >= minimum_events, np.log(np.asarray(sizes, dtype=np.float64)[judged]))
+    dispersion = Dispersion(
+        np.minimum(events, non_events) >= minimum_events, np.log(np.asarray(sizes, dtype=np.float64)[judged])
+    )
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     middle = dict(zip(taus, centres(curve.common, taus).tolist(), strict=True))
 

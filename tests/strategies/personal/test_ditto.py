@@ -101,14 +101,14 @@ def test_the_pull_alone_reaches_its_quadratics_closed_form(tmp_path):
     assert outcome.kept[0] == pytest.approx(w - (1 - rate * lam) ** steps * w, abs=1e-12)
 
 
-def test_who_never_took_part_has_the_common_start_and_who_has_no_rows_the_federated_model(federate):
+def test_who_never_took_part_has_no_figures_and_who_has_no_rows_those_of_the_federated_model(federate):
     federation = federate([9, 8, 0, 7], [5, 6, 4, 8])
     outcome = play(federation, Ditto(), rounds=1, selection=Uniform(0.1, 1))
     (took_part,) = outcome.kept
     assert outcome.serve["personal"].tolist() == [OWN, OWN, 0, OWN]
     for h in {0, 1, 3} - {took_part}:
-        # From zeros every row's loss is log 2.
-        assert outcome.figures["personal"][h][log_loss()] == pytest.approx(np.log(2))
+        assert np.isnan(outcome.figures["personal"][h][log_loss()])  # not log 2, the loss of the common start
+    assert outcome.untrained["personal"].tolist() == [h in {0, 1, 3} - {took_part} for h in range(4)]
     assert outcome.figures["personal"][2].tolist() == outcome.figures["global"][2].tolist()
 
 

@@ -1,0 +1,132 @@
+"""Which hospitals are served a model that nobody has trained: they have no figures.
+
+A model counts as trained once a parameter differs from those that the run began with; of a model in two parts, a
+parameter of the part that the hospital keeps to itself. The model of a hospital without training rows under training
+alone is an example, and so is a head that a hospital never trained. What such a model says of patients is the same for
+all, or random: its AUROC of .5 is a property of the start, not of the method, and enters no mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.federation import Federation
+from raysim.engine.messages import MODEL, HospitalStates, RoundPlan
+from raysim.metrics.labels import TaskKind
+from raysim.strategies.base import MIXTURE, OWN, Floats, Ids
+
+Bools = NDArray[np.bool_]
+Parameters = NDArray[Any]
+
+
+class Rows(NamedTuple):
+    """Outputs ``[n]`` or ``[n, C]`` and labels ``[n]`` of hospitals' rows, which begin at ``offsets [h + 1]``."""
+
+    outputs: NDArray[Any]
+    y: NDArray[Any]
+    offsets: NDArray[np.int64]
+
+    def of(self, hospitals: Bools) -> Rows:
+        """The same hospitals, those outside ``hospitals [h]`` without their rows."""
+        if hospitals.all():
+            return self
+        lengths = np.diff(self.offsets)
+        kept = np.repeat(hospitals, lengths)
+        offsets = np.concatenate([[0], np.cumsum(np.where(hospitals, lengths, 0))])
+        return Rows(self.outputs[kept], self.y[kept], offsets)
+
+    def blank(self, hospitals: Bools) -> NDArray[Any]:
+        """The outputs, NaN at ``hospitals [h]``."""
+        if not hospitals.any():
+            return self.outputs
+        outputs = self.outputs.copy()
+        outputs[np.repeat(hospitals, np.diff(self.offsets))] = np.nan
+        return outputs
+
+
+def same(bank: Parameters, starts: Parameters) -> Bools:
+    """Which rows of ``bank [M, P]`` are one of ``starts [K, P]``, ``[M]``."""
+    equal: Bools = np.zeros(len(bank), dtype=np.bool_)
+    for start in starts.astype(bank.dtype):
+        equal |= (bank == start).all(axis=1)
+    return equal
+
+
+def untrained(
+    plan: RoundPlan,
+    rows_of: Ids,
+    hospitals: Ids,
+    kept: HospitalStates,
+    initial: Callable[[], Parameters],
+    has_rows: Callable[[int, int], bool],
+) -> Bools:
+    """Which of ``hospitals [h]`` are served an untrained model, ``[h]``.
+
+    ``rows_of [N]``, or ``[N, G]``, are the bank rows that serve; ``initial()`` are the parameters ``[P]`` that all
+    models began with. Where groups of rows have models of their own, a hospital counts as soon as one that serves a
+    row of it is untrained: ``has_rows(hospital, group)`` tells whether there is one.
+    """
+    served = rows_of[hospitals]
+    fresh = np.zeros(len(plan.bank), dtype=np.bool_)
+    fresh[list(plan.untrained)] = True
+    if plan.private is None and served.ndim == 1 and (served >= 0).all():
+        return np.asarray(fresh[served], dtype=np.bool_)
+
+    def is_fresh(hospital: int, row: int) -> bool:
+        own = kept.get(hospital, {}).get(MODEL)
+        if plan.private is not None and row >= 0:
+            return own is None or np.array_equal(own[plan.private], initial()[plan.private])
+        if row == OWN and own is not None:
+            return np.array_equal(own, initial())
+        if row in (OWN, MIXTURE) and plan.mixture is not None:
+            return bool(fresh[plan.mixture[hospital] > 0].all())
+        return bool(fresh[0 if row == OWN else row])
+
+    found = np.zeros(len(hospitals), dtype=np.bool_)
+    for i, hospital in enumerate(hospitals.tolist()):
+        each = np.atleast_1d(served[i]).tolist()
+        found[i] = any(
+            is_fresh(hospital, row) and (len(each) == 1 or has_rows(hospital, group)) for group, row in enumerate(each)
+        )
+    return found
+
+
+def undefined(figures: Floats, hospitals: Bools, task: TaskKind) -> Floats:
+    """``figures [h, len(task.figures)]``, undefined at ``hospitals [h]`` but for what counts rows."""
+    if not hospitals.any():
+        return figures
+    return np.where(hospitals[:, None] & ~_counts(task), np.nan, figures)
+
+
+def padded(figures: Floats, trained: Bools, task: TaskKind) -> Floats:
+    """``figures [h', ..., columns]`` of the hospitals ``trained [h]`` as those of all, ``[h, ..., columns]``.
+
+    The others are as hospitals without rows: figures are NaN, and counts 0.
+    """
+    if trained.all():
+        return figures
+    whole = np.full((len(trained), *figures.shape[1:]), np.where(_counts(task), 0.0, np.nan))
+    whole[trained] = figures
+    return whole
+
+
+def _counts(task: TaskKind) -> Bools:
+    """Which of the task's figures count rows, ``[len(task.figures)]``."""
+    return np.isin(task.figures, ("n", *task.counts))
+
+
+def trained_on_one_class(federation: Federation) -> Bools:
+    """The hospitals whose training rows all have one class, ``[N]``; none for a label that is a number."""
+    bounds = federation.bounds
+    one: Bools = np.zeros(len(bounds), dtype=np.bool_)
+    if not federation.classes:
+        return one
+    changes = np.concatenate([[0], np.cumsum(np.diff(federation.y) != 0)])
+    first, last = bounds[:, 0], bounds[:, 1] - 1
+    trains = last >= first
+    one[trains] = changes[last[trains]] == changes[first[trains]]
+    return one

@@ -1,0 +1,53 @@
+"""The kinds of messages that hospitals release: the words that ``declared_public`` and ``statistics`` may use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from raysim.config.sections.privacy import METRICS, PREPROCESSING, SIZE, UPDATES, WITHOUT_NOISE, PrivacySection, plain
+from raysim.core import registry
+from raysim.core.errors import ConfigError, nearest
+from raysim.traffic.ledger import RECALIBRATION
+
+if TYPE_CHECKING:
+    from raysim.engine.job import Job
+
+OF_THE_ENGINE = (*UPDATES, *WITHOUT_NOISE, SIZE, METRICS, PREPROCESSING, RECALIBRATION)
+"""The kinds that no strategy names."""
+
+
+def check_kinds(section: PrivacySection, job: Job) -> None:
+    """Raise ``ConfigError`` for a kind that neither the engine nor any known strategy or selection releases.
+
+    A misspelt kind would leave the right one exact, or set epsilon aside for nothing.
+    """
+    known: set[str] = set()
+    for key, names in (("declared_public", section.declared_public), ("statistics", tuple(section.statistics))):
+        for name in names:
+            known = known or _known(job)
+            if plain(name) not in map(plain, known):
+                raise ConfigError(
+                    f"privacy.{key}: '{name}' is no kind of message that hospitals release; {nearest(name, known)}"
+                )
+
+
+def _known(job: Job) -> set[str]:
+    """All kinds by name: of the engine, of registered strategies and selections, and of the job's own."""
+    modules = [type(job.strategy).__module__, type(job.selection).__module__]
+    for group in ("strategies", "selections"):
+        for entry in registry.entries(group).values():
+            entry.load()
+            modules.append(entry.module)
+    package = "raysim.strategies."
+    modules += [name for name in sys.modules if name.startswith(package)]
+    return {*OF_THE_ENGINE, *_named(modules)}
+
+
+def _named(modules: Iterable[str]) -> set[str]:
+    """The ``kind`` of every class in these modules that has the method of a question; it may derive from any class."""
+    loaded = [sys.modules[name] for name in dict.fromkeys(modules) if name in sys.modules]
+    classes = [each for module in loaded for each in vars(module).values() if isinstance(each, type)]
+    kinds = [getattr(each, "kind", None) for each in classes if hasattr(each, "answer")]
+    return {kind for kind in kinds if isinstance(kind, str)}

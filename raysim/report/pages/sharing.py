@@ -1,0 +1,250 @@
+"""A page to pass on: hospitals under pseudonyms, and no count of patients below five, nor what would give one back.
+
+Only what is named here goes in; whatever a page has besides is left out. A hospital's counts become ranges. Where the
+total of all hospitals would narrow a count below five further, no hospital's count of that kind is there at all. A
+hospital's figures are there where at least five of its patients had the event and five had not, in every seed.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from raysim.report.hospital.clinical import LEAST
+
+TEMPLATES = ("comparison.html.j2", "run.html.j2")
+
+NOTE = (
+    f"For sharing: hospitals have pseudonyms, counts of patients below {LEAST} are withheld, and so is what would give "
+    "one back. The complete page stays with its author."
+)
+
+WITHHELD = "withheld"
+
+FIGURES = frozenset(
+    ("forest", "curve", "trade-offs", "by-round", "alike", "costs", "by-bytes", "training-loss", "virtual-time")
+)
+"""The figures of a page that hold nothing of a single hospital and no count of patients."""
+
+KEPT = (
+    "title",
+    "task",
+    "part",
+    "few",
+    "several",
+    "baseline",
+    "noise_seed",
+    "equal",
+    "columns",
+    "body",
+    "difference_columns",
+    "differences",
+    "accuracy_columns",
+    "accuracy",
+    "noise_columns",
+    "noise",
+    "protections",
+    "gains",
+)
+"""The values of a page that are shown as they are, but for names and small counts in their sentences."""
+
+NAMING = frozenset(("harm", "calibration"))
+"""The facts of the card whose lines name hospitals."""
+
+UNITS = r"(?:rows?|events?|non-events?|patients?|stays?|deaths?|admissions?)"
+SMALL = re.compile(rf"(?<![\w.,])([0-{LEAST - 1}](?:\.\d+)?)( (?:\w+ )?{UNITS}\b)")
+"""A number below :data:`LEAST` before a word for patients."""
+
+MARK = re.compile(r'<(path|circle|rect)\b[^>]*\bdata-h="(-?\d+)"[^>]*></\1>')
+"""A mark of a hospital in a drawing."""
+
+
+def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of ``report.json`` for others: the template and its values, from those of a whole page."""
+    values = tree["values"]
+    hospitals = values["cards"]["hospitals"]
+    order = list(range(len(hospitals)))
+    secrets.SystemRandom().shuffle(order)  # the order of hospitals would tell their names
+    names = [str(hospital["name"]) for hospital in hospitals]
+    called = {names[h]: name for h, name in zip(order, pseudonyms(names), strict=True)}
+    hidden = _hidden(hospitals)
+    numbers = {h: k for k, h in enumerate(order) if not small(hospitals[h])}
+    kept = {key: _clean(values[key], called) for key in KEPT if key in values}
+    empty: dict[str, Any] = {"events": [], "worst": {}, "links": [], "files": [], "runs": [], "fairness": []}
+    return {
+        "raysim": tree["raysim"],
+        "template": tree["template"],
+        "values": {
+            **empty,
+            **kept,
+            "fairness_columns": [],
+            "shared": NOTE,
+            "provenance": _provenance(values["provenance"]),
+            "card": _card(values["card"], called),
+            "reasons": [_sentence(text, called) for text in values.get("reasons", [])],
+            "caution": _sentence(values.get("caution", ""), called),
+            "privacy": [_sentence(text, called) for text in values["privacy"]],
+            "evidence": "",
+            "undefined": "",
+            "traffic": [[name, rows, _kinds(sent)] for name, rows, sent in values["traffic"]],
+            "cards": {
+                "hospitals": [_hospital(hospitals[h], called[names[h]], hidden) for h in order],
+                "tables": values["cards"]["tables"],
+            },
+            **{key: _figures(values.get(key, [])) for key in ("first", "forest", "accuracy_figures", "equity")},
+            **{key: _figures(values.get(key, [])) for key in ("costs", "method")},
+            "use": values.get("use_shared", []),
+            "gain_figures": [_marked(figure, numbers) for figure in values["gain_figures"]],
+        },
+    }
+
+
+def pseudonyms(names: Sequence[str]) -> list[str]:
+    """As many names, in which none of ``names`` occurs."""
+    digits = len(str(len(names)))
+    for prefix in ("Site", "Clinic", "Place", "Unit"):
+        chosen = [f"{prefix} {k + 1:0{digits}d}" for k in range(len(names))]
+        if not any(name in each for name in names if not name.isdigit() for each in chosen):
+            return chosen
+    return [f"{chr(0x2116)} {k + 1:0{digits}d}" for k in range(len(names))]
+
+
+def band(low: float, high: float) -> tuple[int, int]:
+    """The range that stands for counts from ``low`` to ``high``: 0 to 4, 5 to 9, 10 to 19, 20 to 49, and so on.
+
+    >>> band(3, 3), band(0, 6), band(7, 7), band(130, 130)
+    ((0, 4), (0, 9), (5, 9), (100, 199))
+    """
+    edges = [0, LEAST]
+    while edges[-1] <= high:
+        edges.append(edges[-1] * (5 if str(edges[-1])[0] == "2" else 4) // 2)
+    first = max(edge for edge in edges if edge <= low)
+    last = min(edge for edge in edges if edge > high) - 1
+    return first, last
+
+
+def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
+    """Whether the total of ``counts``, which is known, narrows one that is withheld beyond its range.
+
+    ``counts``: of each hospital the lowest and the highest over seeds. Ranges are those of :func:`band`.
+    """
+    bands = [band(low, high) for low, high in counts]
+    least, most = sum(low for low, _ in counts), sum(high for _, high in counts)
+    lows, highs = (sum(each[k] for each in bands) for k in (0, 1))
+    return any(low < LEAST and (most - (highs - high) > low or least - (lows - low) < high) for low, high in bands)
+
+
+def small(hospital: Mapping[str, Any]) -> bool:
+    """Whether a hospital has fewer than :data:`LEAST` patients with or without the event, in any seed."""
+    counts: Mapping[str, Sequence[float]] = hospital["counts"]
+    for heading, (low, high) in counts.items():
+        if heading.startswith("Events"):
+            rows = next((each for name, each in counts.items() if name.lower() == _rows_of(heading)), None)
+            if low < LEAST or rows is None or rows[0] - high < LEAST:
+                return True
+    evaluated = [ends for heading, ends in counts.items() if not heading.startswith("Training")]
+    return not counts or any(high > 0 and low < LEAST for low, high in evaluated)
+
+
+def _rows_of(heading: str) -> str:
+    """The heading of the rows among which a heading counts events.
+
+    >>> _rows_of("Events among test rows")
+    'test rows'
+    """
+    return heading.lower().removeprefix("events among ")
+
+
+def _hidden(hospitals: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """The kinds of counts whose total would give one back."""
+    kinds = dict.fromkeys(kind for hospital in hospitals for kind in hospital["counts"])
+    return frozenset(
+        kind
+        for kind in kinds
+        if gives_back([tuple(hospital["counts"][kind]) for hospital in hospitals if kind in hospital["counts"]])
+    )
+
+
+def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) -> dict[str, Any]:
+    """The card of a hospital under a pseudonym: ranges for its counts, and its figures where it is large enough."""
+    facts = []
+    for kind, (low, high) in hospital["counts"].items():
+        first, last = band(low, high)
+        text = f"fewer than {last + 1:,}" if first < LEAST else f"{first:,} to {last:,}"
+        facts.append([kind, WITHHELD if kind in hidden else text])
+    if small(hospital):
+        lead = [f"Fewer than {LEAST} patients with or without the event are evaluated: its figures are withheld."]
+        return {"name": name, "lead": lead, "facts": facts, "tables": [[] for _ in hospital["tables"]]}
+    served, *others = hospital["tables"]
+    rows = [[*cells[:-1], cells[-1].partition(" (")[0]] for cells in served]
+    return {"name": name, "lead": hospital["lead"], "facts": facts, "tables": [rows, *([] for _ in others)]}
+
+
+def _card(card: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
+    """The card without the brackets in which lines list hospitals, whose names may be numbers."""
+    lines = []
+    for line in card["lines"]:
+        text = _without_lists(line["text"], called) if line["fact"] in NAMING else line["text"]
+        lines.append({**line, "text": _sentence(text, called), "remedy": _sentence(line["remedy"], called)})
+    return {**{key: _sentence(card[key], called) for key in ("what", "headline")}, "lines": lines}
+
+
+def _without_lists(text: str, called: Mapping[str, str]) -> str:
+    """A text without the brackets that hold a hospital's name.
+
+    >>> _without_lists("At least 2 of 9 lose (7 and Mary), by .1 (.05 to .2)", {"7": "Site 1", "Mary": "Site 2"})
+    'At least 2 of 9 lose, by .1 (.05 to .2)'
+    """
+    names = "|".join(re.escape(name) for name in called if name)
+    return re.sub(rf" \([^()]*(?<![\w.])(?:{names})(?![\w.]*\w)[^()]*\)", "", text) if names else text
+
+
+def _provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the configuration and the notes, which may name hospitals and say where data lie."""
+    rows = {part: count for part, count in provenance["rows"].items() if count >= LEAST}
+    return {**provenance, "config": WITHHELD, "notes": [], "rows": rows}
+
+
+def _figures(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**figure} for figure in figures if figure["name"] in FIGURES and not figure["more"]]
+
+
+def _marked(figure: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, Any]:
+    """A drawing with the marks of hospitals under new ``numbers``, without those that have none."""
+
+    def renumbered(match: re.Match[str]) -> str:
+        number = numbers.get(int(match[2]))
+        return "" if number is None else match[0].replace(f'data-h="{match[2]}"', f'data-h="{number}"')
+
+    return {**figure, "markup": MARK.sub(renumbered, figure["markup"])}
+
+
+def _kinds(sent: str) -> str:
+    """The kinds of what left hospitals, without bytes, which grow with the number of rows.
+
+    >>> _kinds("size 4 bytes; class counts 8 to 16 bytes; rows 5.0 kB to 2.0 MB")
+    'size; class counts; rows'
+    """
+    return "; ".join(re.sub(r" \d.*", "", part) for part in sent.split("; "))
+
+
+def _clean(value: Any, called: Mapping[str, str]) -> Any:
+    """A value with all of its texts as :func:`_sentence` leaves them."""
+    if isinstance(value, str):
+        return _sentence(value, called)
+    if isinstance(value, list):
+        return [_clean(each, called) for each in value]
+    if isinstance(value, dict):
+        return {key: _clean(each, called) for key, each in value.items()}
+    return value
+
+
+def _sentence(text: str, called: Mapping[str, str]) -> str:
+    """A text with pseudonyms for names, and without numbers of patients below :data:`LEAST`."""
+    words = sorted((name for name in called if name and not name.isdigit()), key=len, reverse=True)
+    if any(name in text for name in words):
+        pattern = "|".join(re.escape(name) for name in words)
+        text = re.sub(rf"(?<!\w)(?:{pattern})(?!\w)", lambda match: called[match[0]], text)
+    return SMALL.sub(lambda match: f"fewer than {LEAST}{match[2]}", text)
