@@ -316,5 +316,6 @@ def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
             for run in unsent:
                 above = tracker.run_of(run.parent) if run.parent is not None else None
                 run_id = tracker.go_on(run.name, run.params, run.tags, above)
-                more = {"note": run.note, "rounds": run.rounds, "title": run.name, "tags": run.tags}
-                tracker.finish(run_id, run.summary, run.files, "FINISHED", **more)
+                tracker.finish(
+                    run_id, run.summary, run.files, "FINISHED", None, run.note, run.rounds, run.name, run.tags
+                )
