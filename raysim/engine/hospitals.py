@@ -191,16 +191,15 @@ class HospitalGroup:
                 result.noisy_sums[name], result.figures[name] = sums, plan.noise.sums.figures(sums)
                 result.untrained[name] = np.zeros(len(hospitals), dtype=np.bool_)
                 continue
-            ranked = logits
+            ranked, lost = logits, self._untrained(plan, rows_of, kept)
             if plan.recalibrating is not None:
-                result.own_shifts = self._fitted(plan, rows_of, kept, plan.recalibrating)
+                result.own_shifts = self._fitted(plan, rows_of, kept, plan.recalibrating, lost)
                 logits = result.own_shifts.applied(ranked, offsets)
             measured = federation.task.measure(logits, y, offsets)
             if ranked is not logits:
                 columns = [federation.task.figures.index(figure) for figure in metrics.RANKS]
                 measured[:, columns] = federation.task.measure(ranked, y, offsets)[:, columns]
-            lost = result.untrained[name] = self._untrained(plan, rows_of, kept)
-            trained = ~lost
+            result.untrained[name], trained = lost, ~lost
             result.figures[name] = undefined(measured, lost, federation.task)
             scored, order = Rows(logits, y, offsets).of(trained), Rows(ranked, y, offsets).of(trained)
             if plan.histograms and federation.task is REGRESSION:
@@ -244,10 +243,15 @@ class HospitalGroup:
                     bounds = np.concatenate([[0], np.cumsum(federation.totals[self.served])])
                     result.predictions[name] = result.own_shifts.applied(result.predictions[name], bounds)
 
-    def _fitted(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, how: Recalibrating) -> OwnShifts:
-        """How the hospitals here recalibrate the models that serve them, from the rows that are held back."""
+    def _fitted(
+        self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, how: Recalibrating, lost: NDArray[np.bool_]
+    ) -> OwnShifts:
+        """How the hospitals here recalibrate the models that serve them, from the rows that are held back; where these
+        are ``lost [h]``, untrained, there is nothing to recalibrate.
+        """
+        held = self._part_rows(plan.work.federation, VALIDATION)
         margins = self._scores_of_all(plan, VALIDATION, rows_of, kept)
-        return OwnShifts.fitted(how, margins, self._part_rows(plan.work.federation, VALIDATION))
+        return OwnShifts.fitted(how, *Rows(margins, held.y, held.offsets).of(~lost), lost)
 
     def _untrained(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> NDArray[np.bool_]:
         """At which of this process's hospitals the model that serves was trained by nobody, ``[h]``."""

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import Outcome, RunState
 from raysim.engine.messages import ModelSpec
+from raysim.storage.encoding import decode, encode
 from raysim.storage.finished import load_finished, save_finished
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.traffic.ledger import MEASURED
-from tests.conftest import MakeFederation, play, store
+from tests.conftest import MakeFederation, job_of, play, run, store
 
 SIZES, TESTED = [40, 30, 50, 0, 20], [60, 45, 50, 12, 1]
 
@@ -149,3 +155,23 @@ def test_errors_of_a_real_label_are_tested_within_hospitals(federate: MakeFedera
     assert gap.judged
     assert gap.risks == ()
     assert repr(measured(federation, actors=3, model=linear).gaps) == repr(outcome.gaps)
+
+
+def test_a_run_that_goes_on_has_the_same_gaps(federation: Federation):
+    job = job_of(federation, FedAvg(), tests_groups=True)
+    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
+    *events, alone = coordinator.run(job, every=1)
+    stood = [event for event in events if isinstance(event, RunState)]
+    read, _ = decode(encode(stood[1], "print", job.strategy), job.strategy)
+    *_, outcome = coordinator.run(job, read)
+    assert isinstance(outcome, Outcome)
+    assert isinstance(alone, Outcome)
+    assert repr(outcome.gaps) == repr(alone.gaps)
+
+
+def test_sums_that_are_hidden_change_no_gap(federation: Federation):
+    job = job_of(federation, FedAvg(), tests_groups=True, precision="float32")
+    hidden = run(federation, replace(job, secure=SecureSection()), 2)
+    open_sums = run(federation, job, 1)
+    assert set(hidden.gaps) == set(open_sums.gaps) == {"sex", "age"}
+    assert hidden.gaps["sex"].estimate == pytest.approx(open_sums.gaps["sex"].estimate, abs=1e-3)

@@ -15,7 +15,7 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.engine.checks.job_checks import check_job
-from raysim.statistics.clinical.recalibration import estimated_prior, fit, rows_of
+from raysim.statistics.clinical.recalibration import UNTRAINED, estimated_prior, fit, rows_of
 from raysim.statistics.clinical.recalibration_benefit import from_counts
 from raysim.strategies.base import OWN
 from raysim.strategies.fairness.qfedavg import QFedAvg
@@ -114,12 +114,24 @@ def test_its_price_is_in_the_ledger_and_in_the_last_round(clinical, federate: Ma
     assert outcome.facts["recalibration_rows"] == sum(VALIDATION)
 
 
-def test_a_run_without_rounds_pays_in_its_set_up(federate: MakeFederation) -> None:
+def test_a_run_without_rounds_pays_in_its_set_up_and_has_nothing_to_recalibrate(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
     plain, outcome = (play(federation, FedAvg(), last=last, rounds=0) for last in (LastSteps(), EB))
-    sent = outcome.validation_scores["global"].scalars.sum()
-    assert outcome.setup.up == plain.setup.up + 4 * sent
+    assert outcome.setup.up == plain.setup.up
     assert outcome.setup.down == plain.setup.down + 8 * 5
+    assert outcome.recalibrated.shifts.unchanged.all()
+    assert set(outcome.recalibrated.shifts.reason) == {UNTRAINED}
+    assert outcome.facts["recalibration_rows"] == 0
+
+
+def test_a_model_that_nobody_trained_stays_undefined(federate: MakeFederation) -> None:
+    federation = federate([30, 0, 12], [60, 40, 15], validation=[20, 20, 8])
+    outcome = play(federation, Local(), last=EB)
+    assert outcome.untrained[RECALIBRATED].tolist() == [False, True, False]
+    assert np.isnan(outcome.figures[RECALIBRATED][1, 2:]).all()
+    assert outcome.recalibrated.shifts.reason.tolist() == ["", UNTRAINED, ""]
+    assert outcome.recalibrated.rows.tolist() == [20, 0, 8]
+    assert outcome.validation_scores["personal"].rows.tolist() == [20, 0, 8]
 
 
 def test_processes_change_nothing(federate: MakeFederation) -> None:

@@ -145,6 +145,15 @@ def test_a_run_under_noisy_figures_goes_on_bit_for_bit(federation):
     assert outcome.privacy == events[-1].privacy
 
 
+def test_noisy_figures_come_without_gaps_between_groups_of_patients(federation):
+    known = with_patients(federation)
+    keys = {"mode": "local", "noise_multiplier": 1.0, "clip": 0.2, "declared_public": ("sizes",)}
+    noisy_figures = section(**keys, statistics={"metrics": {"epsilon": 0.5}})
+    job = replace(job_of(known, FedAvg(), rounds=1, tests_groups=True), privacy=noisy_figures)
+    *_, outcome = Coordinator(LocalPool(Placement(balance(known.totals, 1), 1, 0), "cpu")).run(job)
+    assert outcome.gaps == outcome.groups == {}
+
+
 @pytest.mark.parametrize(
     ("keys", "classes", "line"),
     [

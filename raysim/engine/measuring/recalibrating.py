@@ -17,7 +17,6 @@ from raysim.strategies.base import Floats, Ids
 
 if TYPE_CHECKING:
     from raysim.engine.job import Recalibrated
-    from raysim.engine.measuring.scoring import PartRows
     from raysim.metrics.score_counts import ScoreCounts
     from raysim.statistics.clinical.recalibration import Method, Prior, Shifts
 
@@ -44,14 +43,25 @@ class OwnShifts:
     """The events among them, ``[h]``."""
 
     @staticmethod
-    def fitted(how: Recalibrating, margins: NDArray[Any], held: PartRows) -> OwnShifts:
-        """The shifts for ``margins [n]`` of rows that are ``held`` back, from their labels."""
-        # Only now: it takes a fifth of a second to import.
-        from raysim.statistics.clinical.recalibration import fit, rows_of
+    def fitted(
+        how: Recalibrating,
+        margins: NDArray[Any],
+        y: NDArray[Any],
+        offsets: NDArray[np.int64],
+        untrained: NDArray[np.bool_],
+    ) -> OwnShifts:
+        """The shifts by ``margins [n]`` and labels ``y [n]`` of the rows ``offsets[h]:offsets[h + 1]`` held back.
 
-        rows = np.diff(held.offsets)
-        events = np.bincount(np.repeat(np.arange(len(rows)), rows), held.y, len(rows)).astype(np.int64)
-        return OwnShifts(fit(rows_of(margins, held.y, held.offsets), how.method, how.prior), rows, events)
+        Models that are ``untrained [h]`` are left as they are.
+        """
+        # Only now: it takes a fifth of a second to import.
+        from raysim.statistics.clinical.recalibration import UNTRAINED, fit, rows_of
+
+        rows = np.diff(offsets)
+        events = np.bincount(np.repeat(np.arange(len(rows)), rows), y, len(rows)).astype(np.int64)
+        shifts = fit(rows_of(margins, y, offsets), how.method, how.prior)
+        shifts.intercept[untrained], shifts.slope[untrained], shifts.reason[untrained] = 0.0, 1.0, UNTRAINED
+        return OwnShifts(shifts, rows, events)
 
     def applied(self, margins: NDArray[Any], offsets: NDArray[np.int64]) -> Floats:
         """Each hospital's ``a + b margin``, ``[n]``; the rows of hospital ``h`` are ``offsets[h]:offsets[h + 1]``."""
