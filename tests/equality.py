@@ -8,7 +8,7 @@ from raysim.engine.job import Outcome
 
 
 def same_models(one: Outcome, other: Outcome) -> None:
-    """Equal to the last bit: the server's models, what hospitals keep, and every model's figures."""
+    """Equal to the last bit: the server's models, what hospitals keep, and every model's figures and sketches."""
     np.testing.assert_array_equal(one.bank, other.bank)
     assert one.kept.keys() == other.kept.keys()
     for hospital, theta in one.kept.items():
@@ -17,3 +17,6 @@ def same_models(one: Outcome, other: Outcome) -> None:
     assert one.figures.keys() == other.figures.keys()
     for model, figures in one.figures.items():
         np.testing.assert_array_equal(figures, other.figures[model])
+    assert one.sketches.keys() == other.sketches.keys()
+    for model, sketches in one.sketches.items():
+        np.testing.assert_array_equal(sketches, other.sketches[model])

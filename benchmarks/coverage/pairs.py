@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
 import numpy as np
 
 from benchmarks.coverage.tally import Tally
-from benchmarks.coverage.truth import Compared, Effects, Floats, compared
+from benchmarks.coverage.truth import Compared, Effects, compared
 from raysim.metrics.equity import paired_interval, worst_decile
+from raysim.statistics.differences.harm import harm
+from raysim.statistics.differences.one_hospital import Sent, gain
 from raysim.statistics.differences.paired import Paired, paired
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 from raysim.statistics.differences.worst_decile import worst_decile_difference
-from raysim.statistics.discrimination.patients import patient_covariance, patient_sums
+from raysim.statistics.discrimination.auroc import PairSums, Placements
+from raysim.statistics.discrimination.sketches import patient_part, sketches
 from raysim.statistics.levels import ALPHA
 
 MODELS = 6
@@ -33,7 +37,8 @@ def pairs(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator
     tally = Tally()
     for _ in range(draws):
         drawn = compared(hospitals, seeds, 2, effects, rng)
-        (pair,) = _differences(drawn, patient_covariance(drawn.placed, drawn.ids), [(1, 0)])
+        sent = _sent(drawn, rng)
+        (pair,) = _differences(drawn, sent, [(1, 0)])
         interval = pair.population()
         tally.covers("hospitals like these", *interval, _truth(effects))
         tally.add("difference shown", np.nan if np.isnan(interval.low) else interval.shows)
@@ -41,6 +46,11 @@ def pairs(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator
         weights = np.where(np.isfinite(drawn.auroc).all(axis=0), drawn.rows, 0.0).sum(axis=0)
         each = effects.auroc(effects.advantage, drawn.fixed[1]) - effects.auroc(0.0, drawn.fixed[0])
         tally.covers("these hospitals", *pair.fixed(), float(weights @ each / weights.sum()))
+        gained = gain(sent[1], sent[0])
+        defined = np.isfinite(gained.low) & (gained.seeds == seeds)
+        tally.add("one hospital", float(np.mean(((gained.low <= each) & (each <= gained.high))[defined])))
+        if not effects.hospital and not effects.advantage:
+            tally.add("any equal one said to lose", harm(sent[1], sent[0]).losses.at_least > 0)
     return tally
 
 
@@ -49,12 +59,12 @@ def families(hospitals: int, seeds: int, effects: Effects, rng: np.random.Genera
     tally = Tally()
     for _ in range(draws):
         drawn = compared(hospitals, seeds, MODELS, effects, rng)
-        covariance = patient_covariance(drawn.placed, drawn.ids)
+        sent = _sent(drawn, rng)
         for name, against in (
             ("against a reference", [(k, 0) for k in range(1, MODELS)]),
             ("all pairs", list(combinations(range(MODELS - 1, -1, -1), 2))),
         ):
-            differences = _differences(drawn, covariance, against)
+            differences = _differences(drawn, sent, against)
             intervals = adjusted(differences)
             equal = [k for k, (a, _) in enumerate(against) if a < MODELS - 1 or not effects.advantage]
             tally.add(f"any equal one shown, {name}", any(intervals[k].shows for k in equal))
@@ -89,7 +99,7 @@ def fronts(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generato
     pairs = list(combinations(range(FEW_MODELS), 2))
     for _ in range(draws):
         drawn = compared(hospitals, seeds, FEW_MODELS, effects, rng)
-        intervals = adjusted(_differences(drawn, patient_covariance(drawn.placed, drawn.ids), pairs))
+        intervals = adjusted(_differences(drawn, _sent(drawn, rng), pairs))
         better = np.zeros((FEW_MODELS, FEW_MODELS, 2), dtype=bool)
         for (i, j), of_mean in zip(pairs, intervals, strict=True):
             sides = drawn.auroc[i], drawn.auroc[j], drawn.rows
@@ -124,7 +134,33 @@ def _truth(effects: Effects) -> float:
     return float(effects.auroc(effects.advantage) - effects.auroc(0.0))
 
 
-def _differences(drawn: Compared, covariance: Floats, against: list[tuple[int, int]]) -> list[Paired]:
+def _sent(drawn: Compared, rng: np.random.Generator) -> list[list[Sent]]:
+    """What hospitals send of each strategy and seed, ``[K][S]``; no patient is in two draws."""
+    first = int(rng.integers(2**40))
     return [
-        paired(drawn.auroc[a], drawn.auroc[b], drawn.rows, patients=patient_sums(covariance, a, b)) for a, b in against
+        [
+            Sent(_pairs(placed, k), sketches(_alone(placed, k), np.arange(len(placed.events)), first + ids))
+            for placed, ids in zip(drawn.placed, drawn.ids, strict=True)
+        ]
+        for k in range(len(drawn.auroc))
     ]
+
+
+def _alone(placed: Placements, k: int) -> Placements:
+    return replace(placed, auroc=placed.auroc[k : k + 1], influence=placed.influence[k : k + 1])
+
+
+def _pairs(placed: Placements, k: int) -> PairSums:
+    """Those of which a difference needs nothing but the AUROC."""
+    first = np.nan_to_num(4 * placed.auroc[k] * placed.events * placed.non_events, nan=-1.0).round().astype(np.int64)
+    return PairSums(placed.events, placed.non_events, first, first, first, first)
+
+
+def _differences(drawn: Compared, sent: list[list[Sent]], against: list[tuple[int, int]]) -> list[Paired]:
+    sums = [[each.sketches for each in seeds] for seeds in sent]
+    pairs = []
+    for a, b in against:
+        rows = np.where(np.isfinite(drawn.auroc[a] - drawn.auroc[b]), drawn.rows, 0.0)
+        patients = patient_part(sums[a], sums[b], rows)
+        pairs.append(paired(drawn.auroc[a], drawn.auroc[b], drawn.rows, patients=patients))
+    return pairs

@@ -7,7 +7,9 @@ from scipy.special import expit, logit
 
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import shape, test_rows
+from raysim.metrics.score_counts import score_counts
 from raysim.statistics.chance.noise_floor import share_floor
+from raysim.statistics.clinical.by_hospital import calibration_by_hospital
 from raysim.statistics.clinical.calibration import Groups, binned, calibration, calibration_error, raw
 from raysim.statistics.clinical.calibration_spread import calibration_spread
 from raysim.statistics.clinical.thresholds import count, decision, net_benefit
@@ -95,6 +97,23 @@ def chosen_shares(hospitals: int, rng: np.random.Generator, draws: int) -> Tally
             tally.add(f"difference shown by the spread's interval, spread {tau}", spread.tau.low > 0)
             tally.covers(f"mean intercept, spread {tau}", spread.mean.low, spread.mean.high, 0.3)
             tally.covers(f"spread of intercepts {tau}", spread.tau.low, spread.tau.high, tau)
+    return tally
+
+
+def off(hospitals: int, tau: float, rng: np.random.Generator, draws: int) -> Tally:
+    """Hospitals' calibration by itself: right, or off by intercepts of the standard deviation ``tau``."""
+    tally = Tally()
+    for _ in range(draws):
+        rows = test_rows(hospitals, rng)
+        z = logit(shape(hospitals)[2]) - 0.5 + SPREAD * rng.standard_normal(rows.sum())
+        risk = expit(z + np.repeat(tau * rng.standard_normal(hospitals), rows))
+        offsets = np.concatenate([[0], np.cumsum(rows)])
+        found = calibration_by_hospital(score_counts(z, (rng.random(len(z)) < risk).astype(np.int64), offsets))
+        truth = np.add.reduceat(risk, offsets[:-1]) / found.expected
+        tally.add("observed over expected, one hospital", float(np.mean((found.low <= truth) & (truth <= found.high))))
+        tally.add(f"difference shown at some hospital, spread {tau}", found.bound.at_least > 0)
+        tally.add(f"hospitals off, at least, spread {tau}", found.bound.at_least)
+        tally.add(f"hospitals whose interval excludes 1, spread {tau}", int(((found.low > 1) | (found.high < 1)).sum()))
     return tally
 
 

@@ -19,7 +19,15 @@ WANTED = (0.93, 0.98)
 ALARMS = 0.05
 """False alarms of a test, at most."""
 
-ASIDE = ("width", "the same unadjusted", "spread has no upper limit", "Newcombe 5", "worst decile, hospitals alone")
+ASIDE = (
+    "hospitals off",
+    "hospitals whose",
+    "width",
+    "the same unadjusted",
+    "spread has no upper limit",
+    "Newcombe 5",
+    "worst decile, hospitals alone",
+)
 
 NOT_CLAIMED = "(not claimed)"
 """Of what one seed's intervals would show."""
@@ -30,6 +38,7 @@ BETWEEN = {
     "errors": "errors of a real label",
     "shares": "sensitivity at one threshold",
     "chosen": "calibration of hospitals",
+    "off": "calibration at single hospitals",
     "pairs": "two strategies",
     "families": "six strategies",
     "deciles": "worst decile of two strategies",

@@ -24,6 +24,7 @@ from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, nearest
 from raysim.engine.stopping import Stopped
 from raysim.experiment.entries import folder_of
+from raysim.report.judgement.card import Card
 from raysim.report.sections import training
 from raysim.report.tables import labels, read_csv
 from raysim.statistics.convergence import Convergence
@@ -137,10 +138,9 @@ class RunResult(Results):
         return training.sentence(self.convergence, self.summary["rounds"], self._stopped)
 
     @cached_property
-    def answer(self) -> str:
-        """The sentences that the run's page begins with, one a line: how each model serves, and what limits that."""
-        sentences: list[str] = json.loads((self.folder / "report.json").read_text())["values"]["lead"]
-        return "\n".join(sentences)
+    def answer(self) -> Answer:
+        """The answer: what the model may be used for, and the facts that forbid a use."""
+        return Answer(json.loads((self.folder / "answer.json").read_text()))
 
     @cached_property
     def figures(self) -> Figures:
@@ -196,13 +196,18 @@ class RunResult(Results):
 
 
 class Answer(dict[str, Any]):
-    """The answer of a comparison, ``answer.json``; as text, its sentences."""
+    """The answer of a comparison or a run, ``answer.json``; as text, its sentences."""
 
     @property
     def recommended(self) -> str | None:
-        """The recommended strategy (and model); None where nothing can be compared."""
+        """The recommended strategy (and model); None where nothing is recommended, as of a run."""
         label: str | None = self["recommended"]
         return label
+
+    @property
+    def card(self) -> Card:
+        """The decision card."""
+        return Card.read(self)
 
     def __str__(self) -> str:
         return "\n".join(self["reasons"])
@@ -290,7 +295,7 @@ class ComparisonResult(Results):
         """The recommended strategy and model; where none is, the reference and its headline model."""
         table = self.comparison
         rows = zip(labels(table), table["strategy"], table["model"], strict=True)
-        by_name = {name: (str(strategy), str(model)) for name, strategy, model in rows}
+        by_name = {name.removesuffix(" *"): (str(strategy), str(model)) for name, strategy, model in rows}
         return by_name.get(self.answer.recommended or "", (self.config.reference, None))
 
     def _repr_html_(self) -> str:

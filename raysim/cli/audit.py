@@ -57,7 +57,7 @@ def audit(
 
     Who was trained on, how much epsilon is at least, what an update shows.
     """
-    greet(json)
+    greet()
     from functools import partial
 
     from raysim.config import reading

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from raysim.cli.options import places_of, print_json, show_end
+from raysim.cli.options import REPORT, open_report, place, places_of, print_json, show_end
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.report.terminal.progress import data_warnings, say, waiting
@@ -27,16 +29,24 @@ def run_one(
     verbose: bool,
     json: bool = False,
     open_: bool = False,
+    details: bool = False,
+    progress: Console | None = None,
+    path: Path | None = None,
 ) -> None:
-    """``raysim run``. With ``json`` standard output has the result alone, and all else goes to ``console``."""
+    """``raysim run`` of the configuration in the file ``path``: prints the answer to ``console``, progress elsewhere.
+
+    With ``json`` standard output has the result alone, and all else goes to ``console``.
+    """
     from raysim.api.running import run
 
-    result = run(config, out=out, in_process=in_process, verbose=verbose, console=console)
+    began = time.perf_counter()
+    result = run(config, out=out, in_process=in_process, verbose=verbose, console=progress or console)
     if json:
-        print_json(_named(result) | {"strategy": result.strategy, "seed": result.seed, "models": result.models})
+        told = {"strategy": result.strategy, "seed": result.seed, "models": result.models, "answer": result.answer}
+        print_json(_named(result) | told)
+        show_end(result.folder, console, out, open_)
     else:
-        _show_run(result, console)
-    show_end(result.folder, console, out, open_)
+        show_answer(result, console, out, time.perf_counter() - began, path, details=details, open_=open_)
 
 
 def compare_all(
@@ -48,35 +58,40 @@ def compare_all(
     verbose: bool,
     json: bool = False,
     open_: bool = False,
+    details: bool = False,
+    progress: Console | None = None,
+    path: Path | None = None,
 ) -> None:
-    """``raysim compare``. With ``json`` standard output has the result alone, and all else goes to ``console``."""
+    """``raysim compare``; as :func:`run_one`."""
     from raysim.api.running import compare
 
-    result = compare(config, out=out, in_process=in_process, verbose=verbose, console=console)
+    began = time.perf_counter()
+    result = compare(config, out=out, in_process=in_process, verbose=verbose, console=progress or console)
     if json:
         rows = result.comparison.to_dict("records")
         print_json(_named(result) | {"answer": result.answer, "reference": result.config.reference, "rows": rows})
+        show_end(result.folder, console, out, open_)
     else:
-        _show_comparison(result, console)
-    show_end(result.folder, console, out, open_)
+        show_answer(result, console, out, time.perf_counter() - began, path, details=details, open_=open_)
 
 
-def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: bool) -> None:
+def resume_run(
+    folder: Path, console: Console, *, in_process: bool, verbose: bool, progress: Console | None = None
+) -> None:
     """``raysim resume`` of a run or comparison: it goes on where it was stopped; a finished one stays as it is."""
-    from raysim.api.results import ComparisonResult, CurveResult, RunResult
+    from raysim.api.results import CurveResult
     from raysim.api.running import resume_with
     from raysim.storage.resume import read_ticket
 
-    folder = folder.absolute()
+    folder, began = folder.absolute(), time.perf_counter()
     ticket = read_ticket(folder)
-    result = resume_with(folder, ticket, in_process=in_process, verbose=verbose, console=console)
+    result = resume_with(folder, ticket, in_process=in_process, verbose=verbose, console=progress or console)
     if ticket.finished:
         return
-    if isinstance(result, RunResult):
-        _show_run(result, console)
-    elif isinstance(result, ComparisonResult) and not isinstance(result, CurveResult):
-        _show_comparison(result, console)
-    show_end(result.folder, console, folder, open_=False)
+    if isinstance(result, CurveResult):
+        show_end(result.folder, console, folder, open_=False)
+    else:
+        show_answer(result, console, folder, time.perf_counter() - began, folder / "config.yaml")
 
 
 def _named(result: Results) -> dict[str, Any]:
@@ -84,11 +99,50 @@ def _named(result: Results) -> dict[str, Any]:
     return {"name": result.config.name, **places_of(result.folder)}
 
 
+def show_answer(
+    result: RunResult | ComparisonResult,
+    console: Console,
+    out: Path | None,
+    seconds: float,
+    path: Path | None,
+    *,
+    details: bool = False,
+    open_: bool = False,
+) -> None:
+    """Print the block of a run or comparison, which took so many ``seconds``; with ``details`` tables, too."""
+    from raysim.api.results import RunResult
+    from raysim.report.terminal import answers
+    from raysim.report.terminal.block import WIDTH, lines
+
+    card, report = result.answer.card, result.folder / REPORT
+    alone = isinstance(result, RunResult)
+    shown = answers.block(
+        card,
+        result.config.name,
+        seconds,
+        str(place(result.folder, out) / REPORT),
+        answers.next_command(card, "run" if alone else "compare", path),
+    )
+    for line in lines(shown, console.width if console.is_terminal or "COLUMNS" in os.environ else WIDTH):
+        console.print(answers.styled(line, shown, report), soft_wrap=True, highlight=False)
+    if details:
+        console.print()
+        if isinstance(result, RunResult):
+            _show_run(result, console)
+        else:
+            _show_comparison(result, console)
+        console.print()
+        say(console, card.headline)
+    if open_:
+        open_report(report, console)
+
+
 def _show_run(result: RunResult, console: Console) -> None:
     from raysim.report.terminal.tables import run_table
 
     console.print(run_table(f"{result.strategy}, seed {result.seed}", result.models), markup=False)
-    say(console, result.training)
+    for sentence in result.answer["reasons"]:
+        say(console, sentence)
 
 
 def _show_comparison(result: ComparisonResult, console: Console) -> None:

@@ -43,7 +43,7 @@ def curve(
 
     Mean and variance over hospitals at each value are drawn.
     """
-    greet(json)
+    greet()
     from raysim.cluster.forked import OF_RUNS
 
     with workers_begun(OF_RUNS, in_process or of is not None):

@@ -16,6 +16,13 @@ WIDE = 120
 """The width in characters from which on the keys of a plug-in are a table; below, each is a paragraph."""
 
 
+EVERY_STRATEGY = (
+    "Every strategy takes personalization, one step after the last round or a list of them: {epochs: 1, learning_rate: "
+    "0.03} fine-tunes, {name: recalibrate} shifts risks by validation rows."
+)
+"""What stands below the keys of every strategy."""
+
+
 def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
     """Print each name with the first line of its documentation, in groups where there are any."""
     if kind == "metrics":
@@ -59,6 +66,9 @@ def show_one(kind: str, name: str, console: Console, *, json: bool = False) -> N
         console.print(Text("keys", "bold"))
         for key in keys:
             _show_key(key, console)
+    if kind == "strategies":
+        console.print()
+        console.print(EVERY_STRATEGY, highlight=False, markup=False)
 
 
 def _show_metrics(console: Console, json: bool) -> None:

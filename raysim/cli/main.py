@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from raysim.cli.options import (
     Dashboard,
+    Details,
     InProcess,
     Json,
     Open,
@@ -29,6 +30,7 @@ from raysim.cli.options import (
     Verbose,
     console_of,
     greet,
+    progress_of,
     with_dashboard,
     workers_begun,
 )
@@ -122,13 +124,14 @@ def run(
     seed: Seed = None,
     out: Out = None,
     in_process: InProcess = False,
+    details: Details = False,
     json: Json = False,
     open_: Open = False,
     dashboard: Dashboard = False,
     verbose: Verbose = False,
 ) -> None:
     """Train one strategy, and record and report it."""
-    greet(json)
+    greet()
     from raysim.cluster.forked import MODULES
 
     with workers_begun(MODULES, in_process):
@@ -136,7 +139,8 @@ def run(
 
         settings = with_dashboard(set_, dashboard, in_process)
         asked, how = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
-        run_one(asked, console_of(json), out, **how, json=json, open_=open_)
+        told = {"details": details, "progress": progress_of(), "path": config}
+        run_one(asked, console_of(json), out, **how, **told, json=json, open_=open_)
 
 
 @app.command()
@@ -146,13 +150,14 @@ def compare(
     seed: Seed = None,
     out: Out = None,
     in_process: InProcess = False,
+    details: Details = False,
     json: Json = False,
     open_: Open = False,
     dashboard: Dashboard = False,
     verbose: Verbose = False,
 ) -> None:
     """Compare strategies over seeds: tables, plots and one page."""
-    greet(json)
+    greet()
     from raysim.cluster.forked import OF_RUNS
 
     with workers_begun(OF_RUNS, in_process):
@@ -160,7 +165,8 @@ def compare(
 
         settings = with_dashboard(set_, dashboard, in_process)
         asked, how = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
-        compare_all(asked, console_of(json), out, **how, json=json, open_=open_)
+        told = {"details": details, "progress": progress_of(), "path": config}
+        compare_all(asked, console_of(json), out, **how, **told, json=json, open_=open_)
 
 
 @app.command()
@@ -181,7 +187,7 @@ def describe(
 
     And how unlike they are, where metrics are undefined, and what the source has read.
     """
-    greet(json)
+    greet()
     from raysim.cli.commands import describe_data
 
     describe_data(_configuration(config, set_, seed), console_of(json), table, epsilon, json=json)
@@ -199,7 +205,7 @@ def plan(
     verbose: Verbose = False,
 ) -> None:
     """Print who would run where, memory and bytes; runs nothing."""
-    greet(json)
+    greet()
     from raysim.cli.commands import show_plan
 
     show_plan(_configuration(config, set_, seed), nodes, console_of(json), json=json)
@@ -215,7 +221,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List what a configuration can name, or all about one of it."""
-    greet(json)
+    greet()
     from raysim.cli.listing import show_kind, show_one
 
     if name is None:

@@ -13,22 +13,27 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
 InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray and MLflow say, and tracebacks.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script; all else goes to stderr.")]
+Details = Annotated[bool, typer.Option("--details", help="Print all tables and sentences, too.")]
 Open = Annotated[bool, typer.Option("--open", help="Open the report in the default browser at the end.")]
 Dashboard = Annotated[bool, typer.Option("--dashboard", help="Start Ray with its dashboard, and print the address.")]
+
+WIDE = 160
+"""Characters of a line where nothing says how wide it may be."""
 
 REPORT = "report.html"
 """The page that a command leaves in its folder."""
 
 
-def greet(json: bool = False) -> None:
+def greet() -> None:
     """Show in a terminal at once that the command has begun; the next line overwrites this one."""
-    _write("starting raysim\r", json)
+    _write("starting raysim\r")
 
 
 def workers_begun(modules: Sequence[str], in_process: bool = False) -> contextlib.AbstractContextManager[None]:
@@ -43,28 +48,39 @@ def workers_begun(modules: Sequence[str], in_process: bool = False) -> contextli
     return greeting.begun(address) if address else forked.begun(modules)
 
 
-def ungreet(json: bool = False) -> None:
+def ungreet() -> None:
     """Remove the line of :func:`greet`, as the next line may be shorter."""
-    _write("\x1b[2K", json)
+    _write("\x1b[2K")
 
 
-def _write(text: str, json: bool) -> None:
-    stream = sys.stderr if json else sys.stdout
-    if stream.isatty():
-        print(text, end="", file=stream, flush=True)
+def _write(text: str) -> None:
+    if sys.stderr.isatty():
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 def console_of(json: bool = False) -> Console:
-    """The console that a command prints to. For a pipe or a log file it is wide enough for every table.
+    """The console that a command prints its result to.
 
-    With ``json`` it is standard error, and standard output is left to the result.
+    For a pipe or a log file it is as wide as ``COLUMNS`` says, and without it wide enough for every table. With
+    ``json`` it is standard error, and standard output is left to the result.
     """
+    ungreet()
+    return _console(stderr=json)
+
+
+def progress_of() -> Console:
+    """The console for progress and notes: standard error, so that standard output has the result alone."""
+    ungreet()
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    ungreet(json)
-    if (sys.stderr if json else sys.stdout).isatty():
-        return Console(stderr=json)
-    return Console(width=160, stderr=json)
+    if (sys.stderr if stderr else sys.stdout).isatty():
+        return Console(stderr=stderr)
+    columns = os.environ.get("COLUMNS", "")
+    return Console(width=int(columns) if columns.isdecimal() and int(columns) > 0 else WIDE, stderr=stderr)
 
 
 def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = False) -> list[str]:
@@ -108,17 +124,29 @@ def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page
 
     Paths are absolute only where ``out`` was. In a terminal the report's path is a link.
     """
+    from rich.text import Text
+
+    console.print(f"files: {place(folder, out)}", soft_wrap=True, highlight=False, markup=False)
+    report = folder.absolute() / page
+    if report.is_file():
+        console.print(
+            Text("report: ") + linked(str(place(folder, out) / page), report), soft_wrap=True, highlight=False
+        )
+    if open_:
+        open_report(report, console)
+
+
+def place(folder: Path, out: Path | None) -> Path:
+    """A folder as it is printed: absolute only where ``out`` was."""
+    return folder if out is not None and out.is_absolute() else _relative(folder)
+
+
+def linked(text: str, path: Path) -> Text:
+    """A text that leads to a file where the terminal can."""
     from rich.style import Style
     from rich.text import Text
 
-    shown = folder if out is not None and out.is_absolute() else _relative(folder)
-    console.print(f"files: {shown}", soft_wrap=True, highlight=False, markup=False)
-    report = folder.absolute() / page
-    if report.is_file():
-        link = Text(str(shown / page), Style(link=report.as_uri()))
-        console.print(Text("report: ") + link, soft_wrap=True, highlight=False)
-    if open_:
-        _open(report, console)
+    return Text(text, Style(link=path.as_uri()))
 
 
 def _relative(folder: Path) -> Path:
@@ -126,7 +154,8 @@ def _relative(folder: Path) -> Path:
     return folder.absolute().relative_to(here) if folder.absolute().is_relative_to(here) else folder
 
 
-def _open(report: Path, console: Console) -> None:
+def open_report(report: Path, console: Console) -> None:
+    """Open a report in the default browser, or print why that failed."""
     import webbrowser
 
     if not report.is_file():

@@ -24,7 +24,7 @@ def study(
 
     A data set is divided over a grid, and every measure is taken of each division.
     """
-    greet(json)
+    greet()
     from raysim.study.run import begin
 
     console = console_of(json)

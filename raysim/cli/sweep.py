@@ -22,6 +22,7 @@ from raysim.cli.options import (
     greet,
     places_of,
     print_json,
+    progress_of,
     show_end,
     with_dashboard,
     workers_begun,
@@ -58,7 +59,7 @@ def sweep(
 
     Many trials, a Pareto set, one recommendation.
     """
-    greet(json)
+    greet()
     from raysim.cluster.forked import OF_TRIALS
 
     with workers_begun(OF_TRIALS):
@@ -86,7 +87,7 @@ def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False
         raise typer.Exit(_code(result))
     from raysim.cli.commands import resume_run
 
-    resume_run(folder, console, in_process=in_process, verbose=verbose)
+    resume_run(folder, console, in_process=in_process, verbose=verbose, progress=progress_of())
 
 
 def ui(

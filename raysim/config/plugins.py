@@ -23,6 +23,7 @@ from raysim.config.written import fields_of
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.data.federation import Federation
+from raysim.data.records import Naming
 from raysim.privacy.scaler import ScalerNoise
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.shared import exits
@@ -99,6 +100,14 @@ def build_source(section: DataSection) -> Source:
     cls = registry.load("sources", section.source, "data.source")
     source: Source = construct(cls, section.options(), "data", beside=tuple(DataSection.model_fields))
     return source
+
+
+def predicted(section: DataSection) -> str:
+    """What is predicted, as a phrase for reports: ``data.predicts``, what the source calls it, or ``the label``."""
+    if section.predicts is not None:
+        return section.predicts
+    source = build_source(section)
+    return source.predicts if isinstance(source, Naming) and source.predicts else "the label"
 
 
 def build_federation(config: Config, source: Source, seed: int) -> Federation:

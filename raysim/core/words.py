@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,19 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     ('1 row', '1,841 hospitals', '2 classes')
     """
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def chance(p: float, draws: int | None = None) -> str:
+    """A p as text: two digits, never 0. Of so many ``draws`` none is below ``1 / (draws + 1)``.
+
+    >>> chance(0.0312), chance(0.0099), chance(0.0, 1999), chance(1 / 50, 49), chance(float("nan"))
+    ('p = 0.03', 'p < 0.01', 'p < 0.01', 'p <= 0.02', 'p undefined')
+    """
+    if math.isnan(p):
+        return "p undefined"
+    if draws is not None and draws + 1 < 100 and p <= 1 / (draws + 1):
+        return f"p <= {1 / (draws + 1):.2f}"
+    return f"p = {p:.2f}" if p >= 0.01 else "p < 0.01"
 
 
 def as_yaml(value: Any) -> str:

@@ -66,6 +66,16 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class Naming(Protocol):
+    """A source that says what its label is (optional beside :class:`Source`)."""
+
+    @property
+    def predicts(self) -> str:
+        """What the label is, as a phrase for reports, such as ``death in hospital``."""
+        ...
+
+
+@runtime_checkable
 class Columned(Protocol):
     """A source of named columns, so that ``split`` may name some of them (optional beside :class:`Source`)."""
 

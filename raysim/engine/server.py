@@ -214,7 +214,7 @@ class JobServer:
             losses_of=dict(measured.losses_of),
             loss_part=measured.loss_part,
             histograms=measured.last,
-            thresholds=None if not measured.last or clinical is None else clinical.thresholds,
+            thresholds=None if not measured.last or clinical is None else clinical.counted_at,
             counted=measured.counted,
             recalibrating=measured.recalibrating,
             groups=self._evaluation.grouping if measured.last else None,

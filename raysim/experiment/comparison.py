@@ -13,6 +13,7 @@ from raysim.config.schema import Config
 from raysim.engine import timing
 from raysim.engine.job import Result
 from raysim.experiment import tuning
+from raysim.experiment.answering import FILE, answer_of, card_of_comparison
 from raysim.experiment.noise_beside import NoiseBeside
 from raysim.experiment.run_page import PAGE, files_in, page_provenance, tracked_at, write_page
 from raysim.experiment.stacked_tables import (
@@ -24,11 +25,9 @@ from raysim.experiment.stacked_tables import (
     splits,
     stacked_files,
 )
-from raysim.metrics.labels import reporting
 from raysim.report import svg, tables
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
-from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
 from raysim.report.pages.page import Beside, comparison_page
 from raysim.report.panel import sent
@@ -55,18 +54,16 @@ def write_comparison(
     differences = tables.differences(frame, config.reference, hospitals, sent=sketched)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     by_chance = (beside or NoiseBeside(config.evaluation.minimum_events)).of(results)
-    shown = evidence(frame, hospitals, config.reference, sketched)
-    answer = answer_from(shown, reporting(frame).title, by_chance)
-    # Caveats come before all other reasons.
+    shown = evidence(frame, hospitals, config.reference, sketched, {result.label for result in results if result.alone})
+    card = card_of_comparison(config, results, frame, hospitals, shown, by_chance)
     tuned = _tuned(out)
-    caveats = (*tuned, *training.sentences(results), *privacy.sentences(results))
-    answer = dataclasses.replace(answer, reasons=(*caveats, *answer.reasons))
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
+    answer = answer_of(card, results, by_chance, shown, (*tuned, *privacy.sentences(results)))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
     out.csv("comparison.csv", table)
-    out.json("answer.json", answer.as_json())
+    out.json(FILE, answer.as_json())
     if results[0].outcome.told_sizes is None:
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
@@ -85,7 +82,8 @@ def write_comparison(
         baseline=config.reference,
         differences=differences,
         shown=shown,
-        before=(*tuned, *training.sentences(called), *privacy.sentences(called), *attacks.sentences(called)),
+        card=card,
+        before=(*tuned, *privacy.sentences(called), *attacks.sentences(called)),
         results=results,
         first=first,
         beside=Beside(

@@ -16,6 +16,7 @@ from raysim.config.schema import Config
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Result
+from raysim.experiment.answering import FILE, answer_of, card_of_run
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
@@ -37,17 +38,23 @@ def write_run_page(
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
+    hospitals = for_plots(per_hospital([result], part), part)
+    by_chance = None if whole else noise.noise([result], config.evaluation.minimum_events)
+    card = card_of_run(config, result, hospitals, by_chance)
+    told = (training.of_run(result), privacy.of_run(result), attacks.of_run(result))
+    out.json(FILE, answer_of(card, [result], by_chance or {}, before=[text for text in told if text]).as_json())
     served = clinical_rows.of_run(result.label, result.folder)
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}",
         per_seed([result]),
         page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
-        hospitals=for_plots(per_hospital([result], part), part),
+        hospitals=hospitals,
         rounds=per_round([result]),
         training=training.of_run(result),
         sizes=size_sentences(result),
         part=part,
         result=result,
+        card=card,
         beside=Beside(
             use=clinical.drawn(served, part),
             use_shared=clinical.shared(served, part),

@@ -91,10 +91,17 @@ def check(federation: Federation) -> None:
 
 
 def figure(outcome: Outcome, federation: Federation) -> float:
-    """The figure that a trial is judged by, the lower the better; infinite where it is undefined."""
-    name = "log_loss" if federation.classes else "mae"
-    columns = dict(zip(federation.task.figures, list(outcome.figures.values())[-1].T, strict=True))
+    """The figure that a trial is judged by, the lower the better; infinite where it is undefined.
+
+    Hospitals whose model nobody has trained are left out.
+    """
+    name, model = "log_loss" if federation.classes else "mae", list(outcome.figures)[-1]
+    columns = dict(zip(federation.task.figures, outcome.figures[model].T, strict=True))
     tested = columns["n"] > 0
+    if model in outcome.untrained:
+        tested &= ~outcome.untrained[model]
+    if not tested.any():
+        return math.inf
     mean = float(np.average(columns[name][tested], weights=columns["n"][tested]))
     return mean if math.isfinite(mean) else math.inf
 
@@ -156,11 +163,42 @@ def sentence(tried: pd.DataFrame) -> str:
         for row in tried[tried["chosen"]].to_dict("records")
     )
     moved = (tried["bytes_down"].sum() + tried["bytes_up"].sum()) / 1e6
-    each = len(tried) // tried["strategy"].nunique()
+    each, edge = len(tried) // tried["strategy"].nunique(), at_the_edge(tried)
     return (
         f"Tuned on validation rows, {counted(each, 'trial')} a strategy: {taken}. Tuning exchanged {moved:.3g} MB "
-        "besides, which are not in the bytes of the strategies."
+        "besides, which are not in the bytes of the strategies." + (f" Caution: {edge}." if edge else "")
     )
+
+
+def at_the_edge(tried: pd.DataFrame) -> str:
+    """A caution on chosen values that are the least or largest tried, beyond which better ones may lie; else empty.
+
+    ``tried`` as :func:`table` gives it. Numbers alone have an edge, and only where two or more were tried. A value that
+    is the bound of its key, such as one epoch, cannot be gone beyond.
+    """
+    parts = []
+    for name in [name for name in tried.columns if name.startswith("training.")]:
+        values = tried[name]
+        if values.dtype.kind not in "iuf" or values.nunique() < 2:
+            continue
+        ends = [end for end in (values.min(), values.max()) if not is_bound(name, end)]
+        taken = tried.loc[tried["chosen"], name]
+        there = int(taken.isin(ends).sum())
+        if there:
+            parts.append(f"{name} at the edge of the grid for {there} of {len(taken)}")
+    return f"{'; '.join(parts)}: try beyond" if parts else ""
+
+
+def is_bound(name: str, value: float) -> bool:
+    """Whether the key of this dotted ``name`` allows nothing beyond ``value`` on one side; 0 is taken for such a bound.
+
+    >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
+    (True, False, True)
+    """
+    section, _, key = name.partition(".")
+    fields = TrainingSection.model_fields if section == "training" else {}
+    limits = fields[key].metadata if key in fields else []
+    return value == 0 or any(getattr(limit, end, None) == value for limit in limits for end in ("ge", "le"))
 
 
 def _plain(value: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
 import pandas as pd
 
+from raysim.report.possible import NOTHING, SAYS_NOTHING
 from raysim.report.tables import yardsticks
 from raysim.strategies.shared.personalization import RECALIBRATED
 
@@ -39,13 +41,25 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
     }
 
 
+def of_strategy(name: str) -> str:
+    """The part of a name, as :func:`names` gives it, that is the strategy's.
+
+    >>> of_strategy("Ditto, lam 0.1, hospitals' own models"), of_strategy("Training alone (reference)")
+    ('Ditto, lam 0.1', 'Training alone')
+    """
+    name = name.removesuffix(" (reference)")
+    for model in MODELS.values():
+        name = name.removesuffix(f", {model}")
+    return name
+
+
 def number(value: float, digits: int, *, sign: bool = False) -> str:
-    r"""A figure with a true minus; "undefined" for NaN.
+    r"""A figure with a true minus; "undefined" for what is not finite.
 
     >>> number(-0.0123, 3) == "\N{MINUS SIGN}0.012", number(0.5, 2, sign=True), number(float("nan"), 2)
     (True, '+0.50', 'undefined')
     """
-    if value != value:
+    if not math.isfinite(value):
         return "undefined"
     text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
     if float(text) == 0:
@@ -63,22 +77,29 @@ def minus(text: str) -> str:
 
 
 def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str:
-    """An interval as text, empty where there is none.
+    """An interval as text, empty where there is none; see :mod:`raysim.report.possible` for one without limits.
 
-    >>> interval(0.1, 0.25, 2), interval(float("nan"), 1.0, 2)
-    ('0.10 to 0.25', '')
+    >>> interval(0.1, 0.25, 2), interval(float("nan"), 1.0, 2), interval(*NOTHING, 2)
+    ('0.10 to 0.25', '', 'says nothing')
     """
     if low != low or high != high:
         return ""
+    if (low, high) == NOTHING:
+        return SAYS_NOTHING
+    if math.isinf(low) or math.isinf(high):
+        ends = [number(low, digits, sign=sign) + " or more"] * math.isfinite(low)
+        return "".join([*ends, *[number(high, digits, sign=sign) + " or less"] * math.isfinite(high)])
     return f"{number(low, digits, sign=sign)} to {number(high, digits, sign=sign)}"
 
 
 def with_interval(value: float, low: float, high: float, digits: int, *, sign: bool = False) -> str:
-    """A figure with its interval.
+    """A figure with its interval; without numbers where that says nothing.
 
-    >>> with_interval(0.2, 0.1, 0.25, 2), with_interval(0.2, float("nan"), 0.25, 2)
-    ('0.20 (0.10 to 0.25)', '0.20')
+    >>> with_interval(0.2, 0.1, 0.25, 2), with_interval(0.2, float("nan"), 0.25, 2), with_interval(0.2, *NOTHING, 2)
+    ('0.20 (0.10 to 0.25)', '0.20', 'says nothing')
     """
+    if (low, high) == NOTHING:
+        return SAYS_NOTHING
     beside = interval(low, high, digits, sign=sign)
     return f"{number(value, digits, sign=sign)} ({beside})" if beside else number(value, digits, sign=sign)
 
@@ -89,6 +110,8 @@ def size(value: float) -> str:
     >>> size(900), size(12_345), size(4_000_000), size(0)
     ('900 bytes', '12.3 kB', '4.0 MB', '0')
     """
+    if not math.isfinite(value):
+        return "undefined"
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if value >= unit:
             return f"{value / unit:,.1f} {name}"
@@ -101,6 +124,8 @@ def times(ratio: float) -> str:
     >>> times(2.02), times(1.0), times(0.5), times(12.4), times(1.36)
     ('twice', 'as much', 'half', '12 times', '1.4 times')
     """
+    if not math.isfinite(ratio):
+        return "an undefined number of times"
     for value, word in ((1.0, "as much"), (2.0, "twice"), (0.5, "half"), (3.0, "three times")):
         if abs(ratio - value) <= 0.04 * value:
             return word
@@ -113,5 +138,7 @@ def signed(value: float, digits: int) -> str:
     >>> signed(0.01234, 3), signed(-0.01234, 3) == "\N{MINUS SIGN}0.012", signed(-0.0001, 3)
     ('+0.012', True, '0.000')
     """
+    if not math.isfinite(value):
+        return "undefined"
     text = f"{abs(value):.{digits}f}"
     return text if float(text) == 0 else ("+" if value > 0 else "\N{MINUS SIGN}") + text

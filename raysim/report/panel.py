@@ -119,17 +119,26 @@ class Panel:
         counted = np.where(np.isfinite(ours - theirs), rows, 0.0)
         return paired(ours, theirs, rows, patients=self._patients(first, second, counted))
 
-    def _patients(self, first: Key, second: Key, rows: Floats) -> Floats | None:
-        """The patients' part of the difference at the hospitals and seeds of :meth:`sides`, which count as ``rows``."""
+    def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
+        """The patients' part of the difference at the hospitals and seeds of :meth:`sides`, which count as ``rows``.
+
+        Without a ``second`` model it is that of the first one's figure itself.
+        """
         if not rows.size:
             return None
-        one, other = self.place[first], self.place[second]
+        one, other = self.place[first], self.place[first if second is None else second]
         both = self.present[one] & self.present[other]
         seeds, hospitals = np.flatnonzero(both.any(axis=1)).tolist(), np.flatnonzero(both.any(axis=0))
         if any((k, s) not in self.sketches for k in (one, other) for s in seeds):
             return None
         ours, theirs = ([self.sketches[k, s][hospitals] for s in seeds] for k in (one, other))
-        return patient_part(ours, theirs, rows)
+        return patient_part(ours, np.zeros_like(theirs) if second is None else theirs, rows)
+
+    def level(self, key: Key) -> Paired:
+        """The mean headline figure of a model, as its difference from 0."""
+        figures, _, rows = self.sides(key, key)
+        counted = np.where(np.isfinite(figures), rows, 0.0)
+        return paired(figures, np.zeros_like(figures), rows, patients=self._patients(key, None, counted))
 
     def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
         """The interval of the difference ``first - second`` of two models' worst decile.

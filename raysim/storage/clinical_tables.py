@@ -43,7 +43,7 @@ def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | No
         # A stream for each model, so that its figures do not depend on which others are served.
         rng = stream(0, f"clinical/{model}")
         points = operating_points(counts, outcome.validation_scores.get(model), asked.specificity, asked.sensitivity)
-        by_hospital = figures(counts, asked.thresholds, points, asked.bins, rng)
+        by_hospital = figures(counts, asked.counted_at, points, asked.bins, rng)
         rows[EQUITY].append(_equity(model, clinical_equity(counts, by_hospital, outcome.stays(federation, model), rng)))
         together = counts.together()
         tested = np.flatnonzero(counts.rows)
@@ -52,7 +52,7 @@ def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | No
             (np.array([EVERYWHERE], dtype=object), together, np.array([0]), CURVE),
             (names, counts, tested, HOSPITAL_CURVE),
         ):
-            measured = by_hospital if of is counts else figures(of, asked.thresholds, points, asked.bins, rng)
+            measured = by_hospital if of is counts else figures(of, asked.counted_at, points, asked.bins, rng)
             rows[FIGURES].append(_figures(model, hospitals, of, which, measured))
             rows[CALIBRATION].append(_calibration(model, hospitals, of, which, asked.bins))
             rows[NET_BENEFIT].append(_net_benefit(model, hospitals, of, which, curve))

@@ -23,3 +23,12 @@ def test_a_process_that_collects_seldom_does_not_look_through_its_objects_at_its
 
 def test_workers_collect_as_seldom_as_commands():
     assert fork_server.SELDOM == host.SELDOM
+
+
+def test_duckdb_has_nothing_to_say_at_the_end():
+    """A connection that only a cycle keeps alive: DuckDB's bindings would print it as a leak."""
+    made = "import duckdb\nloop = [duckdb.connect()]\nloop[0].execute('select 1').fetchnumpy()"
+    kept = f"{made}\nloop.append(loop)\ndel loop"
+    done = subprocess.run([sys.executable, "-c", f"{ENDING}\n{kept}"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{host.SELDOM} False\n"
+    assert done.stderr == ""

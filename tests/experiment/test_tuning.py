@@ -23,6 +23,8 @@ from raysim.core.errors import ConfigError
 from raysim.experiment import tuning
 from raysim.experiment.tuning import GridPoint, TrialResult, table
 from raysim.report.terminal.progress import RunProgress
+from raysim.strategies.references.local import Local
+from tests.conftest import play
 
 SMALL: dict[str, Any] = {
     "data": {
@@ -250,3 +252,38 @@ def test_set_and_yaml_say_the_same():
     again = Config.model_validate(reading.resolve(SMALL).frozen())
     assert again.tune == alone.tune
     assert tuning.FILE == "tuning.csv"
+
+
+@pytest.mark.parametrize(
+    ("grid", "best", "said"),
+    [
+        ([0.01, 0.1, 0.3], [0.3, 0.3, 0.1], "training.learning_rate at the edge of the grid for 2 of 3: try beyond"),
+        ([0.3, 0.01, 0.1], [0.01, 0.1, 0.1], "training.learning_rate at the edge of the grid for 1 of 3: try beyond"),
+        ([0.01, 0.1, 0.3], [0.1, 0.1, 0.1], ""),
+        ([0.1], [0.1, 0.1, 0.1], ""),
+    ],
+)
+def test_a_value_at_the_edge_of_its_grid_is_said(grid: list[float], best: list[float], said: str):
+    figures = {f"s{k}": [[0.5 - 0.1 * (rate == at)] for rate in grid] for k, at in enumerate(best)}
+    frame = tried(figures, grid)
+    assert tuning.at_the_edge(frame) == said
+    assert tuning.sentence(frame).endswith(f" Caution: {said}." if said else "the bytes of the strategies.")
+
+
+def test_the_bound_of_a_key_is_no_edge():
+    """One epoch is the least that there is, eight are not the most."""
+    frame = pd.DataFrame(
+        {"strategy": "a", "training.local_epochs": [1, 4, 8], "chosen": [True, False, False], "bytes_up": 0}
+    )
+    assert tuning.at_the_edge(frame) == ""
+    frame["chosen"] = [True, False, True]
+    assert tuning.at_the_edge(frame) == "training.local_epochs at the edge of the grid for 1 of 2: try beyond"
+
+
+def test_hospitals_whose_model_nobody_trained_are_left_out_of_a_trials_figure(federate):
+    federation = federate([9, 0, 13], [4, 5, 6])
+    outcome = play(federation, Local())
+    loss = outcome.figures["personal"][:, federation.task.figures.index("log_loss")]
+    assert np.isnan(loss[1])
+    assert tuning.figure(outcome, federation) == pytest.approx(np.average(loss[[0, 2]], weights=[4, 6]))
+    assert tuning.figure(play(federation, Local(), rounds=0), federation) == math.inf

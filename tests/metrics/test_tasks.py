@@ -17,9 +17,9 @@ from raysim.metrics.labels import CLASSIFICATION, REGRESSION, reporting
 from raysim.metrics.measures import ERRORS, regression_figures
 from raysim.metrics.summary import error_metrics
 from raysim.report import tables
-from raysim.report.judgement import answer
 from raysim.report.pages import contents, page
 from raysim.report.plots import frontier, models
+from tests.report.answered import answered
 from tests.report.pages import PROVENANCE, assert_sound
 
 
@@ -191,10 +191,11 @@ def frames(seeds: int = 3, hospitals: int = 24, unit: float = 1.0) -> tuple[pd.D
 
 def test_the_answer_recommends_the_lower_error() -> None:
     per_seed, hospitals, _ = frames()
-    said = answer.answer(per_seed, hospitals, "fedavg")
-    assert said.recommended == "better"
-    assert said.lead.startswith("better: -1.0")
-    assert said.lead.endswith("mean MAE against fedavg.")
+    said = answered(per_seed, hospitals, "fedavg")
+    assert said.card.recommended == "better"
+    which = said.card.line("which")
+    assert which is not None
+    assert which.text.startswith("better is better than fedavg: -1.0")
     rows = contents.body_rows(tables.comparison(per_seed), list(ERRING))
     best = {row.name: [cell.best for cell in row.cells] for row in rows}
     assert best["better"][:3] == [True, True, True]  # MAE, RMSE, worst decile
@@ -221,7 +222,7 @@ def test_pages_speak_of_errors_and_never_of_auroc(tmp_path: Path) -> None:
         "positive when larger hospitals do worse on these rows",
         "Negative is better.",
         "A line has the size bias as its slope",
-        "mean MAE against fedavg",
+        "better is better than fedavg",
     ):
         assert said in sound.text, said
     assert "AUROC" not in whole.html()

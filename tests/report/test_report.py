@@ -27,7 +27,7 @@ def test_the_page_of_a_comparison() -> None:
     assert len(parsed.all("table")) == 3
     for said in (
         "mean AUROC",
-        "Not shown to differ from",
+        "No difference from",
         "hold together for all",
         "Difference from fedavg",
         "2 of 40 hospitals with test rows are undefined under at least one seed",
@@ -67,15 +67,15 @@ def test_pages_of_little_or_nothing() -> None:
     per_seed, hospitals, rounds = frames(seeds=1, hospitals=3)
     undefined = per_seed.assign(**dict.fromkeys(tables.FIGURES, math.nan))
     parsed = assert_sound(page.comparison_page("Nothing defined", undefined, PROVENANCE, baseline="fedavg").html())
-    assert "No AUROC of this comparison is defined" in parsed.text
+    assert "No AUROC is defined at any hospital." in parsed.text
     one = per_seed[per_seed["strategy"] == "fedavg"]
     parsed = assert_sound(
         page.comparison_page("One", one, PROVENANCE, hospitals=hospitals.iloc[:1], baseline="fedavg").html()
     )
-    assert "Only fedavg was run" in parsed.text
+    assert "Nothing is recommended: 1 of 1 hospital can be judged" in parsed.text
     assert "Difference from" not in parsed.text
     parsed = assert_sound(page.comparison_page("No baseline", per_seed, PROVENANCE, baseline="absent").html())
-    assert "No AUROC of this comparison is defined" in parsed.text
+    assert "No AUROC is defined at any hospital." in parsed.text
     assert "Difference from" not in parsed.text
     nowhere = hospitals.assign(auroc=math.nan)
     assert_sound(page.run_page("Bare", one, PROVENANCE).html())

@@ -12,6 +12,9 @@ from raysim.statistics.discrimination import sketches as module
 from raysim.statistics.discrimination.auroc import Placements, delong, placements
 from raysim.statistics.discrimination.patients import patient_covariance, patient_sums
 from raysim.statistics.discrimination.sketches import SUMS, patient_part, sketches
+from raysim.strategies.one_model.fedavg import FedAvg
+from tests.conftest import MakeFederation, play
+from tests.equality import same_models
 
 
 def hospitals(rng: np.random.Generator, sizes: list[int], shift: float = 0.0) -> tuple[np.ndarray, ...]:
@@ -146,3 +149,11 @@ def test_the_part_is_right_on_average_over_draws() -> None:
     exact = patient_sums(patient_covariance(placed, ids), 0, 1)
     draws = np.mean([parts(placed, [who + 10_000 * draw for who in ids], rows) for draw in range(40)], axis=0)
     assert draws == pytest.approx(exact, rel=0.12, abs=1e-9)
+
+
+def test_where_hospitals_are_placed_changes_no_bit(federate: MakeFederation) -> None:
+    federation = federate([12, 8, 20, 0, 14], [30, 12, 25, 9, 40])
+    one, *others = (play(federation, FedAvg(), actors=actors) for actors in (1, 3, 5))
+    assert np.isfinite(one.sketches["global"]).all()
+    for other in others:
+        same_models(one, other)

@@ -16,12 +16,19 @@ class ClinicalSection(Section):
 
     ``thresholds`` are the probabilities from which on a row is called. Sensitivity is reported at ``specificity``, and
     specificity at ``sensitivity``, of one threshold for all hospitals. ``bins`` are those of the calibration error.
+    Whether acting on the model is worth it is judged at the threshold ``act_at``.
     """
 
     thresholds: tuple[float, ...] = default("evaluation.clinical.thresholds")
     specificity: float = default("evaluation.clinical.specificity", gt=0, lt=1)
     sensitivity: float = default("evaluation.clinical.sensitivity", gt=0, lt=1)
     bins: int = default("evaluation.clinical.bins", ge=2, le=100)
+    act_at: float = default("evaluation.clinical.act_at", gt=0, lt=1)
+
+    @property
+    def counted_at(self) -> tuple[float, ...]:
+        """The probabilities from which on hospitals count rows: ``thresholds`` and ``act_at``, ascending."""
+        return tuple(sorted({*self.thresholds, self.act_at}))
 
     @field_validator("thresholds")
     @classmethod

@@ -70,15 +70,25 @@ class DataSection(OpenSection):
     missing.
 
     Kept are hospitals with at least ``minimum`` rows, and of these the ``largest`` so many; None keeps all.
+
+    ``predicts`` is what reports call the label, a phrase in one line; None: what the source calls it.
     """
 
     source: str = default("data.source")
+    predicts: str | None = default("data.predicts")
     minimum: int | None = default("data.minimum", ge=1)
     largest: int | None = default("data.largest", ge=1)
     split: Split = Field(default_factory=Split)
     preprocessing: Literal["standard", "median", "none", "declared"] = default("data.preprocessing")
     missing_flags: bool = default("data.missing_flags")
     ranges: dict[str, list[Any]] | None = default("data.ranges")
+
+    @field_validator("predicts")
+    @classmethod
+    def _phrase(cls, value: str | None) -> str | None:
+        if value is not None and (not value.strip() or not value.isprintable() or len(value) > LONGEST_NAME):
+            raise ValueError(f"write a phrase of 1 to {LONGEST_NAME} characters in one line, such as death in hospital")
+        return None if value is None else value.strip()
 
     @model_validator(mode="before")
     @classmethod

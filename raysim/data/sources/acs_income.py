@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ ABOVE = 50_000
 
 class AcsIncome(Pooled):
     """ACSIncome from the person files below the folder ``path``; ``states`` names some (``["06"]``), None takes all."""
+
+    predicts: ClassVar[str] = "income above 50,000 dollars"
 
     path: Path
     """The folder of the survey's files."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ CATEGORIES = (
 
 class AmazonReviews(Texts):
     """Amazon reviews: 50,000 texts, 6 product categories, from ``path``; ``silo: user``: reviewers are hospitals."""
+
+    predicts: ClassVar[str] = "rating of a review"
 
     path: Path
     """The file or folder of the reviews."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class Digits(Pooled):
     """scikit-learn's digits: 1,797 images of 8 x 8, 10 classes."""
 
+    predicts: ClassVar[str] = "handwritten digit"
     tabular: ClassVar[bool] = False
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
@@ -26,6 +27,8 @@ class Digits(Pooled):
 
 class BreastCancer(Pooled):
     """scikit-learn's breast cancer data: 569 tumours, 30 measurements, malignant (class 1) or benign."""
+
+    predicts: ClassVar[str] = "malignant tumour"
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
         from sklearn.datasets import load_breast_cancer

@@ -33,6 +33,7 @@ NPZ = "fashion_mnist.npz"
 class FashionMnist(Pooled):
     """Fashion-MNIST: 70,000 grey images of 28 x 28, 10 classes, from the folder ``path``."""
 
+    predicts: ClassVar[str] = "kind of garment"
     tabular: ClassVar[bool] = False
 
     path: Path
@@ -57,6 +58,7 @@ class FashionMnist(Pooled):
 class Cifar10(Pooled):
     """CIFAR-10: 60,000 colour images of 3 x 32 x 32, 10 classes, from the binary version in the folder ``path``."""
 
+    predicts: ClassVar[str] = "what a picture shows"
     tabular: ClassVar[bool] = False
 
     path: Path

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ POLARITIES = {"0": "negative", "2": "neutral", "4": "positive"}
 
 class Sent140(Texts):
     """Sentiment140: 1.6 million tweets, 2 or 3 classes, from ``path``; ``silo: user``: users are hospitals."""
+
+    predicts: ClassVar[str] = "sentiment of a tweet"
 
     path: Path
     """The file or folder of the tweets."""

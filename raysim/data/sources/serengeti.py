@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,8 @@ class Serengeti(Homed):
 
     ``silo: site`` makes the 225 camera sites hospitals; where the camera stands is then no feature.
     """
+
+    predicts: ClassVar[str] = "species of an animal"
 
     path: Path
     """The folder of the features of the pictures."""

@@ -90,6 +90,11 @@ class Synthetic(BaseModel):
             )
         return self
 
+    @property
+    def predicts(self) -> str:
+        """What the label is, as a phrase for reports."""
+        return "death in hospital" if self.task == "classification" else "logit of death in hospital"
+
     def files(self) -> Iterator[Path]:
         """None: the fields alone decide what is generated."""
         return iter(())

@@ -90,6 +90,11 @@ class Table(BaseModel):
                 raise DataError(f"data.split.{field}: '{name}' is the {kind} column; name another")
         return self.model_copy(update={**changed, "drop": [*self.drop, *left]})
 
+    @property
+    def predicts(self) -> str:
+        """What the label is, as a phrase for reports."""
+        return self.label.replace("_", " ") + (f" ({self.positive})" if self.positive is not None else "")
+
     def files(self) -> Iterator[Path]:
         """The table itself. Raises ``DataError`` where it does not exist or has another format."""
         from raysim.data.sources.table_file import check_table

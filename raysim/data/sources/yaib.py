@@ -34,6 +34,15 @@ STATISTICS = ("last", "mean", "min", "max", "count")
 _FILES = {"dyn": ("stay_id", "time"), "sta": ("stay_id",), "outc": ("stay_id", "label")}
 _TABLES = {name: TABLES[name] for name in ("patient", "hospital")}
 
+_PREDICTS = {
+    "mortality24": "death in the ICU",
+    "los": "length of the ICU stay",
+    "aki": "acute kidney injury",
+    "sepsis": "sepsis",
+    "kidney_function": "kidney function",
+}
+"""What the benchmark's tasks predict, by the name of the cohort's folder."""
+
 
 class Yaib(BaseModel):
     """Stays of an hourly cohort of Yet Another ICU Benchmark.
@@ -50,6 +59,11 @@ class Yaib(BaseModel):
     eicu: Path = Field(description="the folder of the eICU tables, of which patient is needed and hospital used")
     silo: Literal["hospital", "ward", "region_beds"] = Field("hospital", description="as in source eicu")
     hours: int = Field(24, ge=1, description="when the prediction is made; nothing later is a feature")
+
+    @property
+    def predicts(self) -> str:
+        """What the label is, as a phrase for reports."""
+        return _PREDICTS.get(self.path.name, f"label of {self.path.name}")
 
     def files(self) -> Iterator[Path]:
         """The cohort's files and the eICU tables used. Raises ``DataError`` where one that is needed is missing."""

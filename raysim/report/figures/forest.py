@@ -16,6 +16,7 @@ from raysim.report import svg
 from raysim.report.judgement.answer import listed, possible
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.naming import Key, number, with_interval
+from raysim.report.possible import NOTHING, SAYS_NOTHING, difference
 from raysim.report.svg import Axis, Chart, Figure, Style, element, joined
 from raysim.report.svg.figure import sign_of
 from raysim.statistics.differences.paired import Limits
@@ -68,7 +69,13 @@ def forest(shown: Evidence, differences: pd.DataFrame, table: pd.DataFrame, look
         return []
     base, kind = shown.entries[shown.base], shown.kind
     rows = [
-        Row(short(entry.name), looks[entry.key], _between(shown, i), _of(differences, entry.key, "worst_decile"), False)
+        Row(
+            short(entry.name),
+            looks[entry.key],
+            _between(shown, i),
+            _of(differences, entry.key, "worst_decile", kind.larger),
+            False,
+        )
         for i, entry in enumerate(shown.entries)
         if i != shown.base
     ]
@@ -76,8 +83,8 @@ def forest(shown: Evidence, differences: pd.DataFrame, table: pd.DataFrame, look
         Row(
             short(entry.name),
             looks[entry.key],
-            _of(differences, entry.key, kind.headline),
-            _of(differences, entry.key, "worst_decile"),
+            _of(differences, entry.key, kind.headline, kind.larger, shown.levels[shown.base]),
+            _of(differences, entry.key, "worst_decile", kind.larger),
             True,
         )
         for entry in shown.references
@@ -115,18 +122,22 @@ def short(name: str) -> str:
 
 
 def _between(shown: Evidence, i: int) -> Difference:
-    value, limits = shown.between(i, shown.base or 0)
-    return Difference(value, possible(limits, shown))
+    base = shown.base or 0
+    value, limits = shown.between(i, base)
+    return Difference(value, possible(limits, shown, shown.levels[base]))
 
 
-def _of(differences: pd.DataFrame, key: Key, figure: str) -> Difference:
-    """The difference of one figure of a strategy's model, as the table has it."""
+def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: float = float("nan")) -> Difference:
+    """The difference of one figure of a strategy's model, as the table has it, cut to what is possible.
+
+    ``level`` is the reference strategy's own figure, as far as it is known.
+    """
     rows = differences[(differences["strategy"] == key[0]) & (differences["model"] == key[1])]
     rows = rows[rows["figure"] == figure]
     if rows.empty:
         return Difference(float("nan"), NONE)
     row = rows.iloc[0]
-    return Difference(float(row["mean"]), Limits(float(row["low"]), float(row["high"])))
+    return Difference(float(row["mean"]), difference(Limits(float(row["low"]), float(row["high"])), larger, level))
 
 
 def _caption(shown: Evidence, references: bool) -> str:
@@ -187,10 +198,10 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
 def _line(row: Row, axes: Sequence[Axis]) -> Markup:
     sign = element("svg", sign_of(row.look, False), viewBox="0 0 24 16", class_="sign", aria_hidden="true")
     cells = [element("th", sign, element("span", row.name), scope="row")]
-    for axis, difference in zip(axes, (row.mean, row.worst), strict=False):
+    for axis, each in zip(axes, (row.mean, row.worst), strict=False):
         zero = f"--zero: {100 * float(axis.places([0.0])[0]):.1f}%"
-        cells.append(element("td", _mark(difference, row.look, axis), class_="mark", style=zero))
-        cells.append(_figure(difference))
+        cells.append(element("td", _mark(each, row.look, axis), class_="mark", style=zero))
+        cells.append(_figure(each))
     return element("tr", *cells)
 
 
@@ -198,6 +209,8 @@ def _figure(difference: Difference) -> Markup:
     if not np.isfinite(difference.value):
         return element("td", "–", class_="figure")
     value = number(difference.value, DIGITS, sign=True)
+    if difference.limits == NOTHING:
+        return element("td", element("span", SAYS_NOTHING, class_="limits"), class_="figure")
     beside = str(difference).removeprefix(value)
     return element("td", value, element("span", beside, class_="limits"), class_="figure")
 
@@ -208,7 +221,7 @@ def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
     if np.isfinite(difference.limits.low):
         low, high = WIDE * axis.places(np.clip(difference.limits, axis.low, axis.high))
         parts.append(element("path", d=f"M{low:.1f} {HIGH / 2:g}H{high:.1f}", class_=f"c{look.colour} whisker"))
-    if np.isfinite(difference.value):
+    if np.isfinite(difference.value) and difference.limits != NOTHING:
         parts.append(look.marker(WIDE * float(axis.places([difference.value])[0]), HIGH / 2, 4.5))
     return element("svg", joined(parts), viewBox=f"0 0 {WIDE:g} {HIGH:g}", aria_hidden="true")
 
@@ -239,8 +252,9 @@ def _chart(rows: Sequence[Row], heading: str, base: str, column: int, larger: bo
     )
     chart.rule(x=0.0)
     for i, (row, each) in enumerate(zip(rows, differences, strict=True)):
-        chart.whiskers([each.limits.low], [each.limits.high], [i], row.look)
-        chart.dots([each.value], [i], row.look, size=5.0)
+        if each.limits != NOTHING:
+            chart.whiskers([each.limits.low], [each.limits.high], [i], row.look)
+            chart.dots([each.value], [i], row.look, size=5.0)
         if np.isfinite(each.value):
             chart.text(chart.x.high, i, str(each), dx=8.0)
     return chart

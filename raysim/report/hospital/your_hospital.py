@@ -15,10 +15,12 @@ import pandas as pd
 from raysim.data.federation import PARTS
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind
+from raysim.report import possible
 from raysim.report.hospital import beside
 from raysim.report.hospital.clinical_rows import over_runs, read_rows
 from raysim.report.hospital.gains import Gains, HospitalFigures, between, compared_with, served
-from raysim.report.naming import Key, with_interval
+from raysim.report.naming import Key, of_strategy, with_interval
+from raysim.statistics.differences.paired import Limits
 
 MORE_OFTEN = 2
 """The most attributes named that a cluster's hospitals have more often than others."""
@@ -118,11 +120,13 @@ def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: in
     value = float(figures.value[h])
     digits = kind.decimals([value])
     if not np.isfinite(value):
-        return [f"These data do not judge this hospital: {kind.undefined}, so {kind.title} is undefined."]
-    reached = with_interval(value, float(figures.low[h]), float(figures.high[h]), digits)
+        return [f"These data do not judge this hospital: {kind.undefined}, or its model was never trained."]
+    own = possible.level(Limits(float(figures.low[h]), float(figures.high[h])), kind.larger)
+    reached = with_interval(value, *own, digits)
     if gains is None or not np.isfinite(gains.value[h]):
         return [f"{name[:1].upper()}{name[1:]}: {kind.title} {reached} at this hospital."]
-    difference = with_interval(float(gains.value[h]), float(gains.low[h]), float(gains.high[h]), digits, sign=True)
+    limits = possible.difference(Limits(float(gains.low[h]), float(gains.high[h])), kind.larger)
+    difference = with_interval(float(gains.value[h]), *limits, digits, sign=True)
     up, down = gains.gaining(), gains.losing()
     judged = int(np.isfinite(gains.low).sum())
     chance = max(1, round(0.025 * judged))
@@ -164,11 +168,12 @@ def _range(low: float, high: float) -> str:
 
 def _row(name: str, figure: HospitalFigures, gains: Mapping[Key, Gains], key: Key, h: int, kind: TaskKind) -> list[str]:
     digits = kind.decimals(figure.value)
-    cells = [name, with_interval(float(figure.value[h]), float(figure.low[h]), float(figure.high[h]), digits)]
+    own = possible.level(Limits(float(figure.low[h]), float(figure.high[h])), kind.larger)
+    cells = [name, with_interval(float(figure.value[h]), *own, digits)]
     if key in gains:
         gain = gains[key]
-        low, high = float(gain.low[h]), float(gain.high[h])
-        cells.append(with_interval(float(gain.value[h]), low, high, digits, sign=True))
+        limits = possible.difference(Limits(float(gain.low[h]), float(gain.high[h])), kind.larger)
+        cells.append(with_interval(float(gain.value[h]), *limits, digits, sign=True))
     elif gains:
         cells.append("–")
     return cells
@@ -214,9 +219,7 @@ def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, 
     """The title of each strategy by its label. On a run's page ``names`` are those of its models."""
     if len(first) == 1:
         return {first[0].label: first[0].title or first[0].label}
-    return {
-        result.label: next(names[key] for key in names if key[0] == result.label).partition(",")[0] for result in first
-    }
+    return {result.label: of_strategy(next(names[key] for key in names if key[0] == result.label)) for result in first}
 
 
 def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] | None:

@@ -7,8 +7,10 @@ card.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Any, Literal
 
 State = Literal["ok", "warn", "open"]
@@ -48,6 +50,8 @@ class Line:
     """What to do about it; may be empty."""
     forbids: bool = False
     """Whether it forbids a use of the model: it then stands in the headline."""
+    short: str = ""
+    """What is wrong as a clause, as the headline and the terminal have it; empty where the line does not warn."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Way:
     high: float = float("nan")
     """The upper limit."""
     verdict: str = ""
-    """``better``, ``worse``, ``equal``, ``no difference shown``, or empty."""
+    """``better``, ``worse``, ``equal``, ``no difference`` (none was found), ``one seed`` (not compared), or empty."""
     also: tuple[str, ...] = ()
     """The names of others that ended with equal models."""
 
@@ -111,13 +115,51 @@ class Card:
         return next((line for line in self.lines if line.fact == fact), None)
 
     def as_json(self) -> dict[str, Any]:
-        """The part of ``answer.json`` that is the card's."""
+        """The part of ``answer.json`` that is the card's; what is not finite is None."""
         return {
             "predicts": self.predicts,
+            "what": self.what,
             "headline": self.headline,
             "use": self.use,
             "forbids": [{"fact": line.fact, "figure": line.figure, "remedy": line.remedy} for line in self.forbids],
             "federate": self.federate,
             "calibration": None if self.calibration is None else dict(self.calibration),
             "harmed": None if self.harmed is None else dict(self.harmed),
+            "taken": self.taken,
+            "lines": [_plain(line) for line in self.lines],
+            "ways": [_plain(way) for way in self.ways],
         }
+
+    @staticmethod
+    def read(tree: Mapping[str, Any]) -> Card:
+        """The card in the content of ``answer.json``."""
+        return Card(
+            tree["what"],
+            tree["headline"],
+            tuple(Line(**line) for line in tree["lines"]),
+            tuple(_way(way) for way in tree["ways"]),
+            tree["use"],
+            tree["federate"],
+            tree["recommended"],
+            tree["taken"],
+            tree["predicts"],
+            tree["calibration"],
+            tree["harmed"],
+        )
+
+
+def _plain(part: Line | Way) -> dict[str, Any]:
+    """Its fields as JSON has them, with None for a number that is not finite."""
+    fields = {field.name: getattr(part, field.name) for field in dataclass_fields(part)}
+    return {name: _value(value) for name, value in fields.items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _way(tree: Mapping[str, Any]) -> Way:
+    numbers = {name: math.nan if tree[name] is None else tree[name] for name in ("mean", "difference", "low", "high")}
+    return Way(**{**tree, **numbers, "key": tuple(tree["key"]), "also": tuple(tree["also"])})

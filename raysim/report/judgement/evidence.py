@@ -5,12 +5,13 @@ rows, with intervals for hospitals like these, in which patients and training se
 (:mod:`raysim.statistics.differences.paired`). Claims come from intervals that hold together for all pairs of strategies
 (:mod:`raysim.statistics.differences.simultaneous`), and never from one training seed. Strategies that ended with
 equal models are one entry, and a recalibrated model stands for the one that it was made of. References (``yardstick``)
-are no ways of federating and take no part in the claims.
+are no federated methods and take no part in the claims; one of them, training alone, is compared with every method in a
+family of its own. Which method is taken is decided in :mod:`raysim.report.judgement.choice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -19,11 +20,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.metrics.labels import TaskKind, reporting
+from raysim.report.judgement.choice import Choice, choose
 from raysim.report.panel import Key, Panel, Sent
 from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, made_of
-from raysim.statistics.differences.paired import Limits, Paired
+from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 from raysim.statistics.levels import ALPHA
+
+FEWEST_SMALL = 5
+"""The fewest small hospitals of which a difference is reported by itself."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Entry:
     """The keys of all strategies and models that ended equal."""
     called: tuple[str, ...]
     """The names of these."""
+    level: Paired
+    """Its mean headline figure, as its difference from 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +73,19 @@ class Evidence:
     counts where enough hospitals are judged."""
     base: int | None
     """The entry of the reference strategy; None where that was not run, or is no way of federating."""
+    choice: Choice
+    """Which entry is taken, and why."""
     of_references: tuple[Paired, ...]
-    """The difference of each reference from the recommended entry."""
+    """The difference of each reference from the entry that is taken."""
+    alone: int | None
+    """Which of ``references`` is training alone; None where that was not run."""
+    over_alone: tuple[Paired, ...]
+    """The difference of each entry from training alone; empty without it."""
+    over_alone_intervals: tuple[Limits, ...]
+    """Intervals of these, which hold jointly over the entries."""
+    over_alone_small: Paired | None
+    """The difference of the entry that is taken from training alone at the hospitals with fewer training rows than the
+    median; None where :data:`FEWEST_SMALL` of them do not define both."""
     made_of: Mapping[Key, Key] = field(default_factory=dict)
     """The model that each recalibrated one was made of. The two rank alike, so that one way of federating stands for
     both, under the key of the recalibrated one, and no difference between them is tested."""
@@ -86,14 +104,19 @@ class Evidence:
         return replace(self, entries=tuple(map(entry, self.entries)), references=tuple(map(entry, self.references)))
 
     @property
+    def levels(self) -> tuple[float, ...]:
+        """The mean of the headline figure of each entry, by which what is subtracted bounds a difference."""
+        return tuple(entry.level.difference for entry in self.entries)
+
+    @property
     def unbeaten(self) -> list[int]:
         """The entries that no other is shown to be better than."""
         return _unbeaten(self.better)
 
     @property
     def best(self) -> int:
-        """The entry to recommend: the unbeaten one that moves the fewest bytes, the first of equals."""
-        return _cheapest(self.entries, self.better)
+        """The entry that is taken."""
+        return self.choice.index
 
     @property
     def difference_shown(self) -> bool:
@@ -115,13 +138,18 @@ class Evidence:
 
 
 def evidence(
-    per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str, sent: Sent | None = None
+    per_seed: pd.DataFrame,
+    hospitals: pd.DataFrame,
+    reference: str,
+    sent: Sent | None = None,
+    alone: Collection[str] = (),
 ) -> Evidence | None:
     """What the runs of a comparison show; None where no hospital has the headline figure of any strategy.
 
     ``per_seed`` and ``hospitals`` as in :mod:`raysim.report.tables`; ``reference`` is the strategy that others are
-    compared with; ``sent`` what hospitals sent of the models (:func:`raysim.report.panel.sent`), for the variance of
-    patients. Where all strategies are references, they are compared as if they were not.
+    compared with, ``alone`` the labels of those in which hospitals train alone; ``sent`` is what hospitals sent of the
+    models (:func:`raysim.report.panel.sent`), for the variance of patients. Where all strategies are references, they
+    are compared as if they were not.
     """
     rows = complete(per_seed)
     table, kind = comparison(rows), reporting(per_seed)
@@ -157,7 +185,15 @@ def evidence(
     against = against if against is None else plain.get(against, against)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
     references = _entries(panel, [key for key in aside if key not in plain], names, traffic)
-    best = entries[_cheapest(entries, better)].key
+    choice = choose(
+        [(1 if kind.larger else -1) * entry.level.difference for entry in entries],
+        better,
+        _equal(kind, len(entries), dict(zip(pairs, zip(differences, intervals, strict=True), strict=True))),
+        [entry.bytes for entry in entries],
+        base,
+    )
+    by_itself = next((i for i, entry in enumerate(references) if entry.key[0] in alone), None)
+    over_alone = [panel.difference(entry.key, references[by_itself].key) for entry in entries * (by_itself is not None)]
     return Evidence(
         kind=kind,
         entries=tuple(entries),
@@ -168,9 +204,27 @@ def evidence(
         better=better,
         front=not_dominated(np.stack([better, worst], axis=2)),
         base=base,
-        of_references=tuple(panel.difference(entry.key, best) for entry in references),
+        choice=choice,
+        of_references=tuple(panel.difference(entry.key, entries[choice.index].key) for entry in references),
+        alone=by_itself,
+        over_alone=tuple(over_alone),
+        over_alone_intervals=tuple(adjusted(over_alone)),
+        over_alone_small=None
+        if by_itself is None
+        else _at_small(hospitals, sent, entries[choice.index].key, references[by_itself].key),
         made_of=recalibrated,
     )
+
+
+def _at_small(hospitals: pd.DataFrame, sent: Sent | None, first: Key, second: Key) -> Paired | None:
+    """``first - second`` at the hospitals with fewer training rows than the median; None where that is too few."""
+    if "n_train" not in hospitals:
+        return None
+    compared = hospitals[hospitals["strategy"].isin([first[0], second[0]])]
+    sizes = compared.groupby("hospital")["n_train"].mean()
+    small = sizes.index[sizes < sizes.median()]
+    pair = Panel.of(compared[compared["hospital"].isin(small)], sent).difference(first, second)
+    return pair if pair.hospitals >= FEWEST_SMALL else None
 
 
 def _turned(interval: Limits) -> Limits:
@@ -181,8 +235,17 @@ def _unbeaten(better: NDArray[np.bool_]) -> list[int]:
     return [i for i in range(len(better)) if not better[:, i].any()]
 
 
-def _cheapest(entries: Sequence[Entry], better: NDArray[np.bool_]) -> int:
-    return min(_unbeaten(better), key=lambda i: (entries[i].bytes, i))
+def _equal(
+    kind: TaskKind, entries: int, of_pairs: Mapping[tuple[int, int], tuple[Paired, Limits]]
+) -> NDArray[np.bool_]:
+    """Which entries are equal: the joint interval of their difference lies within what does not matter, ``[E, E]``.
+
+    Only for the AUROC: of an error in its own unit nobody has said what does not matter.
+    """
+    equal = np.zeros((entries, entries), dtype=np.bool_)
+    for (i, j), (pair, interval) in of_pairs.items():
+        equal[i, j] = equal[j, i] = kind.larger and pair.of_training and not interval.shows and equivalent(interval)
+    return equal
 
 
 def _entries(panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float]) -> list[Entry]:
@@ -198,7 +261,7 @@ def _entries(panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict
             same.append(key)
     cheapest = [min(group, key=lambda key: (traffic[key], keys.index(key))) for group in groups]
     return [
-        Entry(names[key], key, traffic[key], tuple(group), _called(group))
+        Entry(names[key], key, traffic[key], tuple(group), _called(group), panel.level(key))
         for key, group in zip(cheapest, groups, strict=True)
     ]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from raysim.core import words
 from raysim.report.naming import number, signed
 from raysim.statistics.patient_groups.within import WithinGap
 
@@ -63,9 +64,7 @@ def interval(gap: WithinGap) -> str:
 
 def chance(gap: WithinGap) -> str:
     """How often groups that are served alike differ as much; never 0."""
-    if gap.p < 0.01:
-        return "p < 0.01"
-    return f"p = {gap.p:.2f}"
+    return words.chance(gap.p)
 
 
 def treated(gap: WithinGap) -> str:

@@ -58,7 +58,9 @@ class Noise:
 
 
 def size_sentence(slope: SizeSlope) -> str:
-    """A sentence on whether larger hospitals are shown to be served better, for a slope with an interval."""
+    """A sentence on whether larger hospitals are shown to be served better."""
+    if not np.isfinite([slope.slope, slope.low, slope.high]).all():
+        return "Whether AUROC depends on hospitals' size cannot be estimated."
     doubling, low, high = (value * np.log(2.0) for value in (slope.slope, slope.low, slope.high))
     interval = f"{doubling:+.4f} AUROC for twice the stays ({low:+.4f} to {high:+.4f})"
     if not slope.shown:

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from raysim.core import words
 from raysim.metrics.labels import reporting
 from raysim.report import tables
 from raysim.report.judgement import fairness
 from raysim.report.judgement.noise import Noise
-from raysim.report.naming import signed
+from raysim.report.naming import interval, signed
 from raysim.report.panel import Key
+from raysim.report.possible import difference
+from raysim.statistics.differences.paired import Limits
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,14 @@ def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.D
         cells = []
         for figure, _, digits in difference_columns(table):
             d: Any = by_key[strategy, model, figure]
-            mean, std, low, high = d.mean, d.std, d.low, d.high
+            mean, std, limits = d.mean, d.std, Limits(d.low, d.high)
+            if figure in reporting(table).intervals:
+                limits = difference(limits, reporting(table).larger)
             cells.append(
                 Cell(
                     signed(mean, digits) if np.isfinite(mean) else "undefined",
                     f"{std:.{digits}f}" if np.isfinite(std) else "",
-                    interval=f"{signed(low, digits)} to {signed(high, digits)}" if np.isfinite(low) else "",
+                    interval=interval(*limits, digits, sign=True),
                 )
             )
         rows.append(Row(name, cells))
@@ -140,7 +145,7 @@ def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, No
         model_noise = noise.get(key)
         if model_noise is None or not model_noise.floor.figures:
             continue
-        cells = [Cell("yes" if model_noise.floor.shown else "no", "", interval=f"p = {model_noise.floor.p:.2f}")]
+        cells = [Cell("yes" if model_noise.floor.shown else "no", "", interval=words.chance(model_noise.floor.p))]
         for column, _, digits in noise_columns(table, noise):
             figure = model_noise.floor.figures.get(column)
             if figure is None:

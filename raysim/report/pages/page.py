@@ -16,8 +16,10 @@ from raysim.report.figures import models as figures
 from raysim.report.figures.alike import served_alike
 from raysim.report.figures.forest import equal_sentences, forest
 from raysim.report.hospital import gains, your_hospital
-from raysim.report.judgement import decision, judged
+from raysim.report.judgement import judged
 from raysim.report.judgement.answer import answer_from
+from raysim.report.judgement.card import Card
+from raysim.report.judgement.compose import Asked, comparison_card
 from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import MODELS, Key, minus, names
@@ -88,6 +90,7 @@ def comparison_page(
     rounds: pd.DataFrame | None = None,
     differences: pd.DataFrame | None = None,
     shown: Evidence | None = None,
+    card: Card | None = None,
     before: Sequence[str] = (),
     results: Sequence[Result] = (),
     first: Figures = (),
@@ -98,24 +101,29 @@ def comparison_page(
     """The page of a comparison; frames as in :mod:`raysim.report.tables` and :func:`figures.curves`.
 
     - ``hospitals``: without it nothing can be compared.
-    - ``differences`` as :func:`tables.differences` gives them, and ``shown``, the evidence: computed where left out.
+    - ``differences`` as :func:`tables.differences` gives them, ``shown``, the evidence, and ``card``, what follows from
+    it and the results: computed where left out.
     - ``before``: sentences before the reasons of the answer.
     - ``results``: the runs, without which nothing is shown of single hospitals.
     - ``first``: the figures that the page begins with; ``beside``: what it has beside the results.
     - ``noise`` of the first seed, as :func:`raysim.report.judgement.noise.noise` gives it.
     - ``part``: the part of the rows that was evaluated.
     """
+    nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
+    of_hospitals = nobody if hospitals is None else hospitals
     if shown is None:
-        nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
-        shown = evidence(per_seed, nobody if hospitals is None else hospitals, baseline, sent(results))
+        shown = evidence(per_seed, of_hospitals, baseline, sent(results))
     if differences is None:
         differences = tables.differences(per_seed, baseline, hospitals, sent=sent(results))
     table, kind = tables.comparison(per_seed), reporting(per_seed)
     called = names(table, {result.label: result.title for result in results if result.title})
+    if card is None:
+        card = comparison_card(
+            shown, results, of_hospitals, Asked("the label", part, None, True), names=called, noise=noise or {}
+        )
     shown = None if shown is None else shown.renamed(called)
-    answer = answer_from(shown, kind.title, noise)
     many = (MANY_SAID,) if _too_many(results) else ()
-    answer = dataclasses.replace(answer, reasons=(*before, *many, *answer.reasons))
+    answer = answer_from(card, shown, (noise or {}).get(card.ways[0].key) if card.ways else None, (*before, *many))
     looks = figures.styles(table)
     against = tables.baseline_of(table, baseline)
     distinct = _distinct(shown, called)
@@ -123,9 +131,6 @@ def comparison_page(
     best = None if shown is None else shown.entries[shown.best].key
     cards, gained = _hospitals(results, called, baseline, best, part, hospitals)
     one_by_one = not _too_many(results)
-    card = decision.Card("", answer.lead, ())
-    if shown is not None and answer.recommended is not None:
-        card = decision.card(shown, answer, per_seed, differences)
     reached = figures.trade_offs(folded, distinct, looks) if not tables.few(table) else []
     reached += figures.curves(None if rounds is None else _rows_of(rounds, distinct), distinct, looks)
     numbers = {each["name"]: number for number, each in enumerate(cards["hospitals"])}
@@ -203,15 +208,13 @@ def _alone(results: Sequence[Result], table: pd.DataFrame) -> list[Key]:
     return [key for key in keys if key[0] in labels][-1:]
 
 
-def _framed(card: decision.Card) -> dict[str, Any]:
+def _framed(card: Card) -> dict[str, Any]:
     """The card as the frame of pages lays it out: ``what``, ``headline``, and ``lines`` with state, text, remedy."""
-    states = {"good": "ok", "bad": "warn", "open": "open"}
     lines = [
-        {"fact": "", "state": states[line.kind], "text": f"{line.heading}: {line.text}", "remedy": ""}
+        {"fact": line.fact, "state": line.state, "text": minus(line.text), "remedy": minus(line.remedy)}
         for line in card.lines
     ]
-    headline = f"Take {card.recommended}" if card.recommended else card.lead
-    return {"what": card.lead if card.recommended else "", "headline": minus(headline), "lines": lines}
+    return {"what": card.what, "headline": minus(card.headline), "lines": lines}
 
 
 def _addresses(beside: Beside) -> dict[str, Any]:
@@ -257,6 +260,7 @@ def run_page(
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
     result: Result | None = None,
+    card: Card | None = None,
     beside: Beside = NOTHING,
     training: str = "",
     sizes: Mapping[str, str] | None = None,
@@ -264,7 +268,7 @@ def run_page(
 ) -> Page:
     """The page of one run: ``per_model`` has one row per model served, columns as ``per_seed``.
 
-    - ``result``: the run, without which nothing is shown of single hospitals.
+    - ``result``: the run, without which nothing is shown of single hospitals; ``card``: its decision card.
     - ``beside``: what it has beside the results.
     - Sentences: ``training`` on convergence, and ``sizes`` on how each model depends on hospitals' size.
     - ``part``: the part of the rows that was evaluated.
@@ -287,11 +291,14 @@ def run_page(
             "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
             "part": part,
             "few": tables.few(table),
-            "card": {
+            "card": _framed(card)
+            if card is not None
+            else {
                 "what": "",
                 "headline": headline,
                 "lines": [{"fact": "", "state": "open", "text": text, "remedy": ""} for text in lines],
             },
+            "reasons": [headline, *lines] if card is not None else [],
             "evidence": "" if hospitals is None or hospitals.empty else _evidence(hospitals, part, called),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": cards,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from raysim.core.words import counted
+from raysim.core.words import chance, counted
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.drawn import Chance, DrawnFederations, centres, errors, federations, shares
 from raysim.statistics.chance.floor_figures import FigureBesideFloor, beside_floor, noise_free_figure, share_as_extreme
@@ -72,28 +72,36 @@ class NoiseFloor:
         if self.hospitals < FEWEST:
             judged = counted(self.hospitals, "judged hospital")
             return f"With {judged} nothing can be said of differences between hospitals."
+        if not np.isfinite(self.p):
+            return f"The spread of {self.figure} between hospitals cannot be estimated."
         if self.shown:
-            low, high = self._range(self.tau.estimate)
-            least, most = self._range(self.tau.low)
-            return (
-                f"Hospitals are served differently: the true {self.figure} of 95 % of them is estimated between "
-                f"{low} and {high}, and the data exclude that they lie within {least} to {most}."
-            )
-        nothing = f"No difference between hospitals beyond test noise can be shown (p = {self.p:.2f})"
-        if np.isinf(self.visible):
-            return f"{nothing}; these data could not show any."
+            return f"Hospitals are served differently: {self._spread()}."
+        nothing = f"No difference between hospitals beyond test noise can be shown ({chance(self.p)})"
         low, high = self._range(self.visible)
+        if not low:
+            return f"{nothing}; these data could not show any."
         return (
             f"{nothing}; these data show a difference in four of five cases only where the true {self.figure} of 95 % "
             f"of hospitals reaches from {low} to {high}."
         )
 
+    def _spread(self) -> str:
+        """How far apart hospitals are, as far as that can be estimated."""
+        (low, high), (least, most) = self._range(self.tau.estimate), self._range(self.tau.low)
+        excluded = f"the data exclude that they lie within {least} to {most}" if least else ""
+        if low:
+            between = f"the true {self.figure} of 95 % of them is estimated between {low} and {high}"
+            return f"{between}, and {excluded}" if excluded else between
+        apart = f"how far apart their true {self.figure} lies cannot be estimated"
+        return f"{apart}; {excluded}" if excluded else apart
+
     def _range(self, tau: float) -> tuple[str, str]:
-        if self.larger:
-            low, high = true_range(self.common, tau)
-            return f"{low:.2f}", f"{high:.2f}"
-        low, high = true_error_range(self.common, tau)
-        return f"{low:.3g}", f"{high:.3g}"
+        """Where the true figure of 95 % of hospitals lies; empty texts where that is not defined."""
+        if not np.isfinite([self.common, tau]).all() or (self.larger and not 0 < self.common < 1):
+            return "", ""
+        low, high = (true_range if self.larger else true_error_range)(self.common, tau)
+        digits = ".2f" if self.larger else ".3g"
+        return (f"{low:{digits}}", f"{high:{digits}}") if np.isfinite([low, high]).all() else ("", "")
 
 
 def noise_floor(

@@ -7,8 +7,10 @@ the other, both ways. Rows that it was fitted on never judge it. Definitions: ``
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from raysim.metrics.score_counts import ScoreCounts
@@ -81,7 +83,7 @@ def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Be
     )
 
 
-def recommended(spread: float, rarer: Ints) -> bool:
+def recommended(spread: float, rarer: NDArray[Any]) -> bool:
     """Whether recalibration is worth its rows: hospitals' calibration is shown to differ (``spread``, the p of that
     test, at most .05), and the median hospital has three validation rows of its ``rarer [H]`` class.
     """

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 _CLASSES = {"mortality": ("alive", "expired"), "los": ("up to one day", "over one day"), "aki": ("no AKI", "AKI")}
 _HOURS = {"mortality": 24.0, "los": 6.0, "los_days": 24.0, "aki": 24.0}
 
+_PREDICTS = {
+    "mortality": "death in hospital",
+    "los": "ICU stay of more than a day",
+    "los_days": "length of the ICU stay in days",
+    "aki": "acute kidney injury within 48 hours",
+}
+
 
 class Eicu(BaseModel):
     """Stays of the eICU database in the folder ``path``.
@@ -96,6 +103,11 @@ class Eicu(BaseModel):
         if self.task == "aki":
             eicu_aki.check_tables(tables, self.path)
         return tables
+
+    @property
+    def predicts(self) -> str:
+        """What the label is, as a phrase for reports."""
+        return _PREDICTS[self.task]
 
     def files(self) -> Iterator[Path]:
         """The files of the tables that are used. Raises ``DataError`` where the folder or a needed table is missing."""

@@ -1,0 +1,111 @@
+"""The decision card and ``answer.json`` of a comparison or a run, from its configuration and results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from raysim.config import plugins
+from raysim.config.schema import Config
+from raysim.data.leaks import suspects
+from raysim.engine.job import Result
+from raysim.report import tables
+from raysim.report.judgement.answer import Answer, answer_from
+from raysim.report.judgement.card import Card, Line
+from raysim.report.judgement.compose import Asked, Remarks, comparison_card, run_card
+from raysim.report.judgement.evidence import Evidence
+from raysim.report.judgement.facts.training import training
+from raysim.report.judgement.facts.wording import some
+from raysim.report.judgement.noise import Noise
+from raysim.report.judgement.recalibrating import effect, proposal
+from raysim.report.naming import Key, names
+from raysim.report.sections.training import untrained
+
+FILE = "answer.json"
+
+
+def card_of_comparison(
+    config: Config,
+    results: Sequence[Result],
+    frame: pd.DataFrame,
+    hospitals: pd.DataFrame,
+    shown: Evidence | None,
+    noise: Mapping[Key, Noise],
+) -> Card:
+    """The card of a comparison; ``frame`` has a row a strategy, model and seed, the others as for its page."""
+    titles = {result.label: result.title for result in results if result.title}
+    return comparison_card(
+        shown,
+        results,
+        hospitals,
+        _asked(config),
+        names=names(tables.comparison(frame), titles),
+        noise=noise,
+        remarks=_remarks(config, results),
+    )
+
+
+def card_of_run(config: Config, result: Result, hospitals: pd.DataFrame, noise: Mapping[Key, Noise] | None) -> Card:
+    """The card of one run; without ``noise`` nothing is said of groups of patients."""
+    return run_card(result, hospitals, _asked(config), noise=noise, remarks=_remarks(config, [result]))
+
+
+def answer_of(
+    card: Card,
+    results: Sequence[Result],
+    noise: Mapping[Key, Noise],
+    shown: Evidence | None = None,
+    before: Sequence[str] = (),
+) -> Answer:
+    """The answer with a card, as :func:`raysim.report.judgement.answer.answer_from` makes it.
+
+    Of a comparison, with the evidence ``shown``, it says what recalibration would change, or did.
+    """
+    key = card.ways[0].key if card.ways else None
+    changed = [] if shown is None or key is None else _recalibration(card, results, key)
+    return answer_from(card, shown, None if key is None else noise.get(key), (*before, *changed))
+
+
+def _recalibration(card: Card, results: Sequence[Result], key: Key) -> list[str]:
+    """What recalibration did to the model that is taken, or would do where its risks are off."""
+    if (done := effect(results, key)) is not None:
+        return [done.text]
+    line = card.line("calibration")
+    if line is None or line.state != "warn" or line.figure is None:
+        return []
+    p = line.figure["p"]
+    proposed = proposal(results, key, math.nan if p is None else p)
+    return [] if proposed is None else [proposed.text]
+
+
+def _asked(config: Config) -> Asked:
+    evaluation = config.evaluation
+    return Asked(plugins.predicted(config.data), evaluation.part, evaluation.clinical, not config.hides_sizes)
+
+
+def _remarks(config: Config, results: Sequence[Result]) -> Remarks:
+    return Remarks(_training(config, results), () if config.privacy is not None else _leaks(results))
+
+
+def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:
+    """A line on features that all but are the label, if there are any."""
+    federations = {result.seed: result.federation for result in results}.values()
+    found = {
+        each.feature: each.text for federation in federations for each in suspects(federation) if each.level == "warn"
+    }
+    if not found:
+        return ()
+    short = f"{some(list(found))} may give the label away"
+    text = next(iter(found.values())) if len(found) == 1 else f"{short}."
+    return (Line("leaks", "warn", text, {"features": list(found)}, "leave it out (data.drop)", True, short),)
+
+
+def _training(config: Config, results: Sequence[Result]) -> Line:
+    called = {result.label: result.title or result.label for result in results}
+    verdicts = [(result.label, result.outcome.convergence) for result in results]
+    diverged = dict.fromkeys(label for label, each in verdicts if each is not None and each.verdict == "diverged")
+    falling = [(called[label], fall) for label, fall in untrained(results)]
+    measured = any(each is not None for _, each in verdicts)
+    return training(falling, [called[label] for label in diverged], measured, config.training.rounds)

@@ -1,0 +1,128 @@
+"""Are its risks right: over all rows, and at how many hospitals they demonstrably are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raysim.report.judgement.card import Line, State
+from raysim.report.judgement.facts.wording import figure, json_number, number, some
+from raysim.statistics.clinical.by_hospital import TOLERATED, HospitalCalibration
+from raysim.statistics.differences.paired import Limits
+from raysim.statistics.levels import ALPHA
+
+ENOUGH_WITHIN = 0.8
+"""The share of hospitals whose interval lies in what is tolerated, from which on calibration is demonstrated."""
+
+REMEDY = "recalibrate it"
+
+NOT_MEASURED = Line("calibration", "open", "Whether its risks are right was not measured.")
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The calibration of one model, the mean over seeds."""
+
+    estimate: float
+    """Observed over expected events of all rows together."""
+    limits: Limits
+    """Its interval."""
+    p: float
+    """Of hospitals that differ in the large by chance alone; NaN where that is not known."""
+    by_hospital: HospitalCalibration
+    """Each hospital's."""
+
+    @property
+    def state(self) -> State:
+        """``warn`` where risks are off at some hospital, between hospitals or over all rows; ``ok`` where most
+        hospitals' interval lies in what is tolerated."""
+        if self.p <= ALPHA or self.by_hospital.bound.at_least or self.pooled_off:
+            return "warn"
+        return "ok" if self.by_hospital.share("within") >= ENOUGH_WITHIN else "open"
+
+    @property
+    def pooled_off(self) -> bool:
+        """Whether the risks of all rows together are off: beyond what is tolerated, and by more than chance."""
+        low, high = TOLERATED
+        return not low <= self.estimate <= high and (self.limits.low > 1 or self.limits.high < 1)
+
+
+def calibration(
+    own: Calibration, hospitals: Sequence[str], others: Sequence[tuple[str, Calibration]] = ()
+) -> tuple[dict[str, Any], Line]:
+    """``calibration`` of ``answer.json``, and the line; ``hospitals [H]`` are their names, ``others`` alternatives."""
+    bound = own.by_hospital.bound
+    named = [hospitals[h] for h in bound.named]
+    numbers: dict[str, Any] = {
+        "estimate": json_number(own.estimate),
+        "low": json_number(own.limits.low),
+        "high": json_number(own.limits.high),
+        "state": own.state,
+        "at_least": bound.at_least,
+        "of": bound.of,
+        "named": named,
+    }
+    warns = own.state == "warn"
+    parts = [_pooled(own), _hospitals(own, named)]
+    if warns and not own.pooled_off:
+        parts.reverse()
+    figures = {**numbers, "p": json_number(own.p)}
+    text = "; ".join([*parts, *(_other(*other) for other in others)])
+    remedy, short = (REMEDY, _short(own)) if warns else ("", "")
+    return numbers, Line("calibration", own.state, f"{text[:1].upper()}{text[1:]}.", figures, remedy, warns, short)
+
+
+def off_by(estimate: float) -> str:
+    """How far risks are off, in words.
+
+    >>> off_by(0.32), off_by(0.9), off_by(2.5)
+    ('3.1 times too high', '1.1 times too high', '2.5 times too low')
+    """
+    if estimate <= 0:
+        return "too high: no event was observed"
+    return f"{1 / estimate:.1f} times too high" if estimate < 1 else f"{estimate:.1f} times too low"
+
+
+def _short(own: Calibration) -> str:
+    """What is off, as a clause."""
+    bound = own.by_hospital.bound
+    far = [off_by(own.estimate)] if own.pooled_off else []
+    where = [f"off at {bound.at_least:,} or more of {bound.of:,} hospitals"] if bound.at_least else []
+    return f"risks {', '.join([*far, *where])}" if far or where else "risks differ between hospitals"
+
+
+def _pooled(own: Calibration) -> str:
+    value = f"observed over expected events {figure(own.estimate, own.limits, 2)}"
+    if np.isnan(own.estimate):
+        return "no event is expected"
+    return f"risks are {off_by(own.estimate)}: {value}" if own.pooled_off else f"{value} over all rows"
+
+
+def _hospitals(own: Calibration, named: Sequence[str]) -> str:
+    bound, between = own.by_hospital.bound, "" if np.isnan(own.p) else f"p {_p(own.p)}"
+    if bound.at_least:
+        ratios = own.by_hospital.ratio[list(bound.named)]
+        reach = ""
+        if len(ratios):
+            ends = sorted({number(float(end), 2) for end in (ratios.min(), ratios.max())}, key=float)
+            reach = f" ({some(named)}: {' to '.join(ends)})"
+        return f"risks are off at at least {bound.at_least:,} of {bound.of:,} hospitals{reach}"
+    if own.p <= ALPHA:
+        return f"risks differ between hospitals ({between}), and which ones are off is open"
+    within = own.by_hospital.state.count("within")
+    return (
+        f"demonstrably off at none of {bound.of:,} hospitals, within {TOLERATED[0]:g} to {TOLERATED[1]:g} at {within:,}"
+    )
+
+
+def _other(name: str, other: Calibration) -> str:
+    bound = other.by_hospital.bound
+    count = f"at least {bound.at_least:,}" if bound.at_least else "none"
+    return f"{name}: {figure(other.estimate, other.limits, 2)}, off at {count} of {bound.of:,}"
+
+
+def _p(p: float) -> str:
+    return "< 0.01" if p < 0.01 else f"= {p:.2f}"

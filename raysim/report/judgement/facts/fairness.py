@@ -1,0 +1,46 @@
+"""Is it fair within hospitals: does the model rank some group of patients better than another at the same hospital?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raysim.report.judgement.card import Line, State
+from raysim.report.judgement.facts.wording import figure, json_number, some
+from raysim.report.judgement.fairness import CANNOT, figures, ranking
+from raysim.statistics.differences.paired import Limits
+from raysim.statistics.patient_groups.within import WithinGap
+
+NOT_TESTED = Line("fairness", "open", "Fairness between groups of patients was not tested for this run by itself.")
+
+
+def fairness(gaps: Sequence[WithinGap]) -> Line:
+    """The line on the gaps of all attributes that were looked at."""
+    if not gaps:
+        return Line("fairness", "open", "Fairness between groups of patients was not tested: no group is known.")
+    shown, judged = [gap for gap in gaps if gap.shown], [gap for gap in gaps if gap.judged and not gap.shown]
+    without = [gap.attribute for gap in gaps if not gap.judged]
+    claims = "; ".join(f"the model {ranking(gap)} by {gap.attribute} ({figures(gap)})" for gap in shown)
+    parts = [f"within hospitals {claims}"] if shown else []
+    if judged:
+        parts.append(f"no gap within hospitals demonstrated by {some([_figure(gap) for gap in judged])}")
+    if without:
+        parts.append(f"groups by {some(without)}: {CANNOT}")
+    state: State = "warn" if shown else "ok" if judged and not without else "open"
+    numbers = {
+        gap.attribute: {
+            "groups": list(gap.groups),
+            "difference": json_number(gap.estimate),
+            "low": json_number(gap.low),
+            "high": json_number(gap.high),
+            "p": json_number(gap.p),
+        }
+        for gap in gaps
+    }
+    text = "; ".join(parts)
+    remedy = "look at each group before use" if shown else ""
+    short = f"within hospitals it {'; '.join(map(ranking, shown))}" if shown else ""
+    return Line("fairness", state, f"{text[:1].upper()}{text[1:]}.", numbers, remedy, short=short)
+
+
+def _figure(gap: WithinGap) -> str:
+    return f"{gap.attribute} {figure(gap.estimate, Limits(gap.low, gap.high), sign=True)}"

@@ -1,0 +1,80 @@
+"""Federate at all: is the method that is taken better than training alone?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from raysim.metrics.labels import TaskKind
+from raysim.report.judgement.card import Federate, Line
+from raysim.report.judgement.facts.wording import figure, json_number
+from raysim.report.possible import difference
+from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
+
+NOT_TESTED = Line(
+    "federate",
+    "open",
+    "Whether federating helps was not tested: training alone was not run.",
+    None,
+    "compare it with training alone",
+)
+
+
+def federate(
+    kind: TaskKind, name: str, alone: str, pair: Paired, limits: Limits, small: Paired | None, level: float = math.nan
+) -> tuple[Federate, Line]:
+    """Whether federating helps, and the line on it.
+
+    ``pair`` is the method ``name`` less training ``alone``, with ``limits`` that hold jointly over the methods that
+    were chosen among; ``small`` the same at the hospitals with fewest training rows, where enough define both.
+    ``level`` is the headline figure of training alone, which bounds a difference from it.
+    """
+    verdict = _verdict(kind, pair, limits)
+    digits = kind.decimals([pair.difference])
+    cut = difference(limits, kind.larger, level)
+    text = {
+        "yes": "Federating ranks better than training alone",
+        "no": "Federating ranks worse than training alone",
+        "equal": f"Federating and training alone are equal within {EQUIVALENT:g}",
+        "not shown": "Not demonstrated that federating helps",
+    }[verdict]
+    text += f": {name} against {alone} {figure(pair.difference, cut, digits, sign=True)}"
+    if not kind.larger:
+        text = text.replace("ranks better", "has a smaller error").replace("ranks worse", "has a larger error")
+    if verdict == "yes" and equivalent(limits) and kind.larger:
+        text += f", better by less than {EQUIVALENT:g}"
+    if not pair.of_training:
+        text += "; of these trained models, as one seed cannot compare methods"
+    if small is not None:
+        text += f"; small hospitals: {_small(kind, small, digits)}"
+    state = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}[verdict]
+    remedy = {
+        "yes": "",
+        "no": f"take {alone}",
+        "equal": "choose by calibration, and by whether new hospitals are to be served",
+        "not shown": "more hospitals, patients or seeds" if pair.of_training else "run three seeds or more",
+    }[verdict]
+    figures: dict[str, Any] = {
+        "difference": json_number(pair.difference),
+        "low": json_number(limits.low),
+        "high": json_number(limits.high),
+        "hospitals": pair.hospitals,
+        "against": alone,
+    }
+    return verdict, Line("federate", state, f"{text}.", figures, remedy)  # type: ignore[arg-type]
+
+
+def _verdict(kind: TaskKind, pair: Paired, limits: Limits) -> Federate:
+    if not pair.of_training:
+        return "not shown"
+    if limits.shows:
+        return "yes" if (limits.low > 0) == kind.larger else "no"
+    return "equal" if pair.equal or (kind.larger and equivalent(limits)) else "not shown"
+
+
+def _small(kind: TaskKind, pair: Paired, digits: int) -> str:
+    limits = pair.population()
+    value = figure(pair.difference, limits, digits, sign=True)
+    if not pair.of_training or not limits.shows:
+        return f"{value}, not demonstrated"
+    return f"{value}, {'better' if (limits.low > 0) == kind.larger else 'worse'}"

@@ -1,0 +1,84 @@
+"""The headline of the card, composed last: what to do, and each fact that forbids a use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raysim.report.judgement.card import Federate, Line, Use
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a headline is made of."""
+
+    taken: str
+    """The name of the model that the card is about."""
+    compared: bool
+    """Whether it is of a comparison, and not of one run."""
+    federate: Federate
+    """Whether federating helps."""
+    one_seed: bool
+    """Whether a comparison has one training seed."""
+    alone_taken: bool
+    """Whether training alone is taken."""
+    act_at: str
+    """The threshold of acting, such as ``20 %``."""
+    cautions: tuple[str, ...] = ()
+    """Clauses that limit the headline without forbidding a use."""
+
+
+def use_of(quality: Line, calibration: Line, recommends: bool) -> Use:
+    """What the model may be used for."""
+    if not recommends or by_rank(quality):
+        return "none"
+    return "ranking" if "warn" in (quality.state, calibration.state) else "risks"
+
+
+def by_rank(quality: Line) -> bool:
+    """Whether the model is not demonstrated to rank better than chance, whatever acting on it is worth."""
+    figures = quality.figure or {}
+    low = figures.get("low")
+    return quality.state == "warn" and "auroc" in figures and (low is None or low <= 0.5)
+
+
+def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
+    """The headline, from the verdict and the lines of the card."""
+    by_fact = {line.fact: line for line in lines}
+    quality, calibration, limits = (by_fact[fact] for fact in ("quality", "calibration", "limits"))
+    if limits.forbids:
+        return limits.text
+    if by_rank(quality):
+        return f"Do not use {verdict.taken}: it is not demonstrated to rank better than chance ({quality.short})."
+    sentences = [f"Do not act on it at {verdict.act_at}."] if quality.state == "warn" else []
+    sentences += _take(verdict, use, calibration.short)
+    others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration")]
+    for clause in (*(line.short for line in others), *verdict.cautions):
+        sentences.append(f"{clause[:1].upper()}{clause[1:]}.")
+    return " ".join(sentences)
+
+
+def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
+    """What to take, and what for; ``off`` says how its risks are off and is empty where they are not."""
+    name = verdict.taken
+    only = f"for ranking, not for risks ({off})" if off else "for ranking, not for risks"
+    tail = [f"F{only[1:]}, until it is recalibrated."] if off else [f"F{only[1:]}."] if use == "ranking" else []
+    untested = "Whether federating helps was not tested."
+    if not verdict.compared:
+        if use == "ranking":
+            return [f"{name} is {only}: recalibrate it at each hospital." if off else f"{name} is {only}.", untested]
+        return [f"Nothing found forbids the use of {name} at these hospitals.", untested]
+    if verdict.alone_taken and verdict.federate == "no":
+        return ["Train alone: federating ranks worse.", *tail]
+    if verdict.alone_taken:
+        return ["Train alone: it ranks as well as federating, and its risks are not off.", *tail]
+    if verdict.federate == "equal":
+        return [f"{name} and training alone rank alike (within 0.01): federating gains nothing in AUROC.", *tail]
+    if verdict.one_seed and verdict.federate == "not shown":
+        return [f"One seed cannot compare methods; {name} is the reference.", *tail]
+    if verdict.federate == "not shown":
+        return [f"No method demonstrably beats training alone; {name} is the reference.", *tail]
+    after = [untested] if verdict.federate == "not tested" else []
+    if off:
+        return [f"Take {name}, recalibrated at each hospital; not as it is: {only}.", *after]
+    return [f"Take {name} {only}." if use == "ranking" else f"Take {name}.", *after]

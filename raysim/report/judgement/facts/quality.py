@@ -1,0 +1,89 @@
+"""Is the model any good: does it rank better than chance, and is acting on it worth it?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from raysim.metrics.labels import TaskKind
+from raysim.report.judgement.card import Line, State
+from raysim.report.judgement.facts.wording import figure, json_number, number, percent
+from raysim.statistics.clinical.usefulness import Usefulness
+from raysim.statistics.differences.paired import Limits
+
+CHANCE = 0.5
+"""The AUROC of a coin."""
+
+SHOWN = 2
+"""How many ranges of thresholds a sentence names."""
+
+
+def quality(kind: TaskKind, value: float, limits: Limits, hospitals: int, useful: Usefulness | None) -> Line:
+    """The line on the headline figure ``value`` over ``hospitals``, and on acting on the model.
+
+    ``useful`` is None where net benefit was not measured: for several classes, a real label, or without scores.
+    """
+    figures: dict[str, Any] = {
+        kind.headline: json_number(value),
+        "low": json_number(limits.low),
+        "high": json_number(limits.high),
+        "hospitals": hospitals,
+    }
+    if not kind.larger:
+        digits = kind.decimals([value])
+        text = f"Mean absolute error {figure(value, limits, digits)} over {hospitals:,} hospitals."
+        return Line("quality", "open", text, figures)
+    ranks = f"AUROC {figure(value, limits)} over {hospitals:,} hospitals"
+    if math.isnan(value):
+        return Line("quality", "open", "The AUROC is undefined at every hospital.", figures)
+    if useful is not None:
+        figures |= {
+            "act_at": useful.at,
+            "net_benefit": json_number(useful.value),
+            "net_benefit_low": json_number(useful.limits.low),
+            "net_benefit_high": json_number(useful.limits.high),
+            "worth_using": [list(each) for each in useful.worth],
+        }
+    if not limits.low > CHANCE:
+        remedy = "do not use it; try other features, more rounds or more hospitals"
+        text = f"It is not demonstrated to rank better than chance: {ranks}."
+        return Line("quality", "warn", text, figures, remedy, True, ranks)
+    if useful is None:
+        return Line("quality", "open", f"{ranks}; whether acting on it is worth it was not measured.", figures)
+    state, acting = _acting(useful)
+    remedy = short = ""
+    if state == "warn":
+        remedy = _remedy(useful)
+        short = f"at {percent(useful.at)} it does more harm than acting on {useful.default}"
+    return Line("quality", state, f"{ranks}; {acting}{_range(useful)}.", figures, remedy, bool(short), short)
+
+
+def _acting(useful: Usefulness) -> tuple[State, str]:
+    """The state of acting at the threshold, and a clause on it."""
+    per_hundred = figure(100 * useful.value, Limits(*(100 * limit for limit in useful.limits)), 1, sign=True)
+    at, other = percent(useful.at), f"acting on {useful.default}"
+    if useful.limits.low > 0:
+        return "ok", f"acting at {at} is worth it: {per_hundred} true alarms net per 100 patients against {other}"
+    if useful.limits.high < 0:
+        return "warn", f"acting at {at} does more harm than {other}: {per_hundred} true alarms net per 100 patients"
+    return "open", f"whether acting at {at} beats {other} is open: {per_hundred} true alarms net per 100 patients"
+
+
+def _range(useful: Usefulness) -> str:
+    """Where acting is worth it, as a clause."""
+    if not useful.worth:
+        return "; at no threshold is it worth using"
+    widest = sorted(sorted(useful.worth, key=lambda each: each[0] - each[1])[:SHOWN])
+    between = " and ".join(_between(low, high) for low, high in widest)
+    return f"; worth using {'mostly ' if len(useful.worth) > SHOWN else ''}{between}"
+
+
+def _between(low: float, high: float) -> str:
+    return f"at {percent(low)}" if low == high else f"between {number(100 * low, 0)} and {percent(high)}"
+
+
+def _remedy(useful: Usefulness) -> str:
+    if not useful.worth:
+        return "do not act on it"
+    low, high = max(useful.worth, key=lambda each: each[1] - each[0])
+    return f"act {_between(low, high)} only"

@@ -1,0 +1,37 @@
+"""Were the models trained to the end?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raysim.report.judgement.card import Line
+from raysim.report.judgement.facts.wording import some
+
+
+def training(falling: Sequence[tuple[str, float]], diverged: Sequence[str], measured: bool, rounds: int) -> Line:
+    """The line on training.
+
+    ``falling`` are the methods that are not trained to the end, with how much of its start their loss still fell (NaN:
+    too few points to tell), ``diverged`` those whose loss grew; ``measured``: whether any loss was measured. ``rounds``
+    are those that were played.
+    """
+    numbers = {"falling": {name: fall if fall == fall else None for name, fall in falling}, "diverged": list(diverged)}
+    if not measured:
+        return Line("training", "open", "Whether training has converged was not measured.", numbers)
+    parts = []
+    if diverged:
+        parts.append(f"training diverged: {some(diverged)}")
+    if falling:
+        each = [f"{name} ({_fell(fall)})" for name, fall in falling]
+        parts.append(f"not trained to the end: {some(each)}")
+    if not parts:
+        return Line("training", "ok", "Every method was trained to the end.", numbers)
+    text = "; ".join(parts)
+    remedy = "lower training.learning_rate" if diverged else f"try training.rounds={2 * rounds}"
+    named = [f"training diverged: {some(diverged)}"] if diverged else []
+    named += [f"not trained to the end: {some([name for name, _ in falling])}"] if falling else []
+    return Line("training", "warn", f"{text[:1].upper()}{text[1:]}.", numbers, remedy, short="; ".join(named))
+
+
+def _fell(fall: float) -> str:
+    return "too few rounds to tell" if fall != fall else f"loss still falling by {100 * fall:.2g} %"

@@ -1,0 +1,115 @@
+"""Which method: what the comparison says of the one that is taken, and of the others."""
+
+from __future__ import annotations
+
+from raysim.report.judgement.card import Line, Role, Way
+from raysim.report.judgement.evidence import Entry, Evidence
+from raysim.report.judgement.facts.wording import figure, plain, some
+from raysim.report.possible import NOTHING, SAYS_NOTHING
+from raysim.report.possible import difference as possible
+from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired
+
+ABOUT = 0.1
+"""How far a ratio of bytes is from 1 at most where it is called about the same."""
+
+NAN = float("nan")
+
+NONE = Limits(NAN, NAN)
+
+
+def which(shown: Evidence) -> Line:
+    """The line on the choice between methods."""
+    best, choice = shown.entries[shown.best], shown.choice
+    others = len(shown.entries) - 1
+    figures = {"entries": len(shown.entries), "unbeaten": len(shown.unbeaten), "equal": len(choice.equals)}
+    if not others:
+        same = f" ({some(best.called)} ended with equal models)" if len(best.members) > 1 else ""
+        return Line("which", "open", f"{best.name} is the only method that was compared{same}.", figures)
+    if shown.one_seed:
+        text = f"One seed cannot compare methods: {best.name} {_stands(shown)}."
+        return Line("which", "open", text, figures, "run three seeds or more")
+    equals = _equals(shown)
+    if choice.instead_of is not None:
+        other = shown.entries[choice.instead_of]
+        text = (
+            f"{best.name} and {other.name} are equal within {EQUIVALENT:g}, and {best.name} moves "
+            f"{best.bytes / other.bytes:.2g} times the bytes"
+        )
+        return Line("which", "ok", f"{text}.", figures)
+    if choice.why == "better" and shown.base is not None:
+        value, interval = shown.between(shown.best, shown.base)
+        digits = shown.kind.decimals([value])
+        text = (
+            f"{best.name} is better than {shown.entries[shown.base].name}: {figure(value, interval, digits, sign=True)}"
+        )
+        return Line("which", "ok", f"{text}{equals}.", figures)
+    if choice.why == "reference":
+        than = f"better than {best.name}, the reference"
+        text = f"None of {others} other methods is {than}" if others > 1 else f"The other method is not {than}"
+        return Line("which", "ok" if choice.equals else "open", f"{text}{equals}.", figures)
+    text = f"{best.name} has the best mean of the {len(shown.unbeaten)} methods that no other is better than"
+    return Line("which", "open" if len(shown.unbeaten) > 1 else "ok", f"{text}{equals}.", figures)
+
+
+def _stands(shown: Evidence) -> str:
+    return "stands as the reference" if shown.choice.why == "reference" else "has the best mean"
+
+
+def _equals(shown: Evidence) -> str:
+    """A clause on the methods that are equal to the one taken, with their bytes where these are about the same."""
+    best = shown.entries[shown.best]
+    equals = [shown.entries[i] for i in shown.choice.equals]
+    if not equals:
+        return ""
+    about = best.bytes > 0 and all(abs(each.bytes / best.bytes - 1) <= ABOUT for each in equals)
+    return (
+        f"; equal within {EQUIVALENT:g}{' at about the same bytes' if about else ''}: {some([e.name for e in equals])}"
+    )
+
+
+def ways(shown: Evidence, *, alone_taken: bool = False) -> tuple[Way, ...]:
+    """The rows of the card: what is taken, references, then the other methods from the best mean on.
+
+    Differences are from what is taken; with ``alone_taken`` that is training alone.
+    """
+    sign = 1 if shown.kind.larger else -1
+    if alone_taken and shown.alone is not None:
+        rows = [_way(shown.references[shown.alone], "taken", NAN, NONE, "")]
+        rows += [
+            _way(entry, "reference", NAN, NONE, "") for i, entry in enumerate(shown.references) if i != shown.alone
+        ]
+        alone, larger = shown.references[shown.alone].level.difference, shown.kind.larger
+        others = [
+            _way(entry, "method", pair.difference, possible(interval, larger, alone), _verdict(shown, interval, pair))
+            for entry, pair, interval in zip(shown.entries, shown.over_alone, shown.over_alone_intervals, strict=True)
+        ]
+    else:
+        level, larger = shown.levels[shown.best], shown.kind.larger
+        rows = [_way(shown.entries[shown.best], "taken", NAN, NONE, "")]
+        for i, (entry, pair) in enumerate(zip(shown.references, shown.of_references, strict=True)):
+            joint = shown.over_alone_intervals[shown.best] if i == shown.alone else None
+            interval = pair.population() if joint is None else Limits(-joint.high, -joint.low)
+            verdict = _verdict(shown, interval, pair)
+            rows.append(_way(entry, "reference", pair.difference, possible(interval, larger, level), verdict))
+        others = []
+        for i in (i for i in range(len(shown.entries)) if i != shown.best):
+            pair = shown.differences[min(i, shown.best), max(i, shown.best)]
+            value, interval = shown.between(i, shown.best)
+            verdict = "equal" if i in shown.choice.equals else _verdict(shown, interval, pair)
+            others.append(_way(shown.entries[i], "method", value, possible(interval, larger, level), verdict))
+    return (*rows, *sorted(others, key=lambda way: -sign * way.difference))
+
+
+def _way(entry: Entry, role: Role, difference: float, interval: Limits, verdict: str) -> Way:
+    also = tuple(name for name in entry.called if name != entry.name)
+    low, high = (NAN, NAN) if interval == NOTHING else interval
+    said = SAYS_NOTHING if interval == NOTHING else verdict
+    return Way(plain(entry.name), entry.key, role, entry.level.difference, difference, low, high, said, also)
+
+
+def _verdict(shown: Evidence, interval: Limits, pair: Paired) -> str:
+    if not pair.of_training:
+        return "one seed"
+    if not interval.shows:
+        return "no difference"
+    return "better" if (interval.low > 0) == shown.kind.larger else "worse"

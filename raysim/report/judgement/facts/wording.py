@@ -1,0 +1,73 @@
+"""Figures as the card's sentences write them: with a leading zero, an interval, and an ASCII minus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from raysim.report.possible import NOTHING, SAYS_NOTHING
+from raysim.statistics.differences.paired import Limits
+
+SEVERAL = 4
+"""How many names a sentence lists; the others are counted."""
+
+
+def figure(value: float, limits: Limits, digits: int = 3, *, sign: bool = False) -> str:
+    """A figure with its interval, where it has one.
+
+    >>> figure(0.8123, Limits(0.79, 0.8341)), figure(-0.0004, Limits(-0.01, 0.02), sign=True)
+    ('0.812 (0.790 to 0.834)', '0.000 (-0.010 to +0.020)')
+    >>> figure(0.5, Limits(float("nan"), 1.0), 1), figure(0.5, NOTHING)
+    ('0.5', 'says nothing')
+    """
+    if limits == NOTHING:
+        return SAYS_NOTHING
+    text = number(value, digits, sign=sign)
+    if not (math.isfinite(limits.low) and math.isfinite(limits.high)):
+        return text
+    return f"{text} ({number(limits.low, digits, sign=sign)} to {number(limits.high, digits, sign=sign)})"
+
+
+def number(value: float, digits: int, *, sign: bool = False) -> str:
+    """A figure; no sign for what rounds to 0.
+
+    >>> number(0.0312, 2, sign=True), number(-0.001, 2, sign=True), number(float("nan"), 2)
+    ('+0.03', '0.00', 'undefined')
+    """
+    if math.isnan(value):
+        return "undefined"
+    text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+    return text.lstrip("+-") if float(text) == 0 else text
+
+
+def percent(share: float) -> str:
+    """A share in per cent.
+
+    >>> percent(0.2), percent(0.125)
+    ('20 %', '12.5 %')
+    """
+    return f"{100 * share:.3g} %"
+
+
+def some(names: Sequence[str], most: int = SEVERAL) -> str:
+    """The first names, and how many more there are.
+
+    >>> some(["a", "b"]), some(["a", "b", "c"], 2)
+    ('a and b', 'a, b and 1 more')
+    """
+    shown = [*names[:most], *([f"{len(names) - most:,} more"] if len(names) > most else [])]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+
+
+def plain(name: str) -> str:
+    """The name of a reference without its mark.
+
+    >>> plain("Training alone (reference)"), plain("local *")
+    ('Training alone', 'local')
+    """
+    return name.removesuffix(" *").removesuffix(" (reference)")
+
+
+def json_number(value: float) -> float | None:
+    """A figure for JSON, which has neither NaN nor infinity."""
+    return value if math.isfinite(value) else None

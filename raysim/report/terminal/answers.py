@@ -1,0 +1,105 @@
+"""The block of a comparison or a run: its decision card on one screen."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.style import Style
+from rich.text import Text
+
+from raysim.metrics.labels import CLASSIFICATION, TaskKind
+from raysim.report.judgement.card import Card, Line, Way
+from raysim.report.judgement.facts.wording import figure, number
+from raysim.report.terminal.block import ROWS, Block, Warning
+from raysim.statistics.differences.paired import Limits
+
+_NOT_WARNED = ("federate", "which")
+"""Facts that the headline says already."""
+
+
+def block(card: Card, name: str, seconds: float, report: str, next: str, kind: TaskKind = CLASSIFICATION) -> Block:
+    """The block of the experiment called ``name``, which took so many ``seconds``."""
+    rows, more = _rows(card.ways, kind)
+    return Block(
+        what=f"{name}: {card.what}, {_time(seconds)}",
+        headline=card.headline,
+        warnings=_warnings(card),
+        rows=rows,
+        notes=_notes(card),
+        report=report,
+        next=next,
+        more=more,
+    )
+
+
+def next_command(card: Card, command: str, path: Path | None) -> str:
+    """The command that may come next: it mends what is worst, or asks what was not asked."""
+    begun = f"raysim {command}{'' if path is None else f' {shlex.quote(str(path))}'}"
+    training, calibration = card.line("training"), card.line("calibration")
+    if training is not None and training.state == "warn":
+        return f"{begun} --set {training.remedy.split()[-1]}"
+    if calibration is not None and calibration.state == "warn" and command == "compare":
+        return f"{begun} --set recalibrate=both"
+    if command == "run":
+        return f"raysim compare{'' if path is None else f' {shlex.quote(str(path))}'}"
+    return f"{begun} --details"
+
+
+def styled(line: str, block: Block, report: Path) -> Text:
+    """A line of a block with colours, and the report's path as a link."""
+    text = Text(line)
+    if line.startswith(" !!"):
+        text.stylize("bold red")
+    elif line.startswith(" ! "):
+        text.stylize("yellow")
+    elif line.endswith(block.report) and report.is_file():
+        text.stylize(Style(link=report.as_uri()), len(line) - len(block.report))
+    return text
+
+
+def _warnings(card: Card) -> list[Warning]:
+    """Lines that warn, those that forbid a use first; the headline is not repeated."""
+    lines = [line for line in card.lines if line.state == "warn" and line.fact not in _NOT_WARNED]
+    lines.sort(key=lambda line: not line.forbids)
+    return [Warning(_short(line), line.forbids) for line in lines if line.text != card.headline]
+
+
+def _short(line: Line) -> str:
+    """What is wrong, with its remedy."""
+    text = line.short or line.text.rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}" + (f": {line.remedy}" if line.remedy else ".")
+
+
+def _rows(ways: Sequence[Way], kind: TaskKind) -> tuple[list[list[str]], int]:
+    """The rows of the ways, and how many were left out; of one way alone none."""
+    if len(ways) < 2:
+        return [], 0
+    digits = kind.decimals([way.mean for way in ways])
+    shown = ways[:ROWS]
+    return [[_name(way), number(way.mean, digits), _difference(way, digits), way.verdict] for way in shown], len(
+        ways
+    ) - len(shown)
+
+
+def _name(way: Way) -> str:
+    also = f" = {', '.join(way.also)}" if way.also else ""
+    return f"{way.name}{also}{' (reference)' if way.role == 'reference' else ''}"
+
+
+def _difference(way: Way, digits: int) -> str:
+    if way.role == "taken":
+        return "taken"
+    return (
+        "" if way.difference != way.difference else figure(way.difference, Limits(way.low, way.high), digits, sign=True)
+    )
+
+
+def _notes(card: Card) -> list[str]:
+    fairness = card.line("fairness")
+    return [fairness.text] if fairness is not None and fairness.state != "warn" else []
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,131 @@
+"""The block that a command prints: what was run, the answer, and what comes next, on one screen.
+
+It is plain text of at most :data:`MOST` lines, wrapped at words, so that it is whole on the smallest terminal, and in a
+log. Nothing is cut off silently: rows that do not fit are counted.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST = 16
+"""Lines of a block."""
+
+WIDTH = 80
+"""Characters that a block needs; wider ones are used up to :data:`WIDEST`."""
+
+WIDEST = 100
+
+ROWS = 6
+"""Rows of a block's table at most."""
+
+_GAP = "  "
+
+
+@dataclass(frozen=True)
+class Warning:
+    """A fact that limits the answer."""
+
+    text: str
+    """One sentence, with what to do about it."""
+    forbids: bool
+    """Whether it forbids a use."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a block says, from top to bottom; what is empty is left out."""
+
+    what: str
+    """What was run, in one line."""
+    headline: str
+    """The answer."""
+    warnings: Sequence[Warning] = ()
+    """Facts that limit it, those that forbid a use first."""
+    rows: Sequence[Sequence[str]] = ()
+    """The rows of a table, cells of equal number; the first column is aligned left."""
+    notes: Sequence[str] = ()
+    """Further lines."""
+    report: str = ""
+    """Where the report lies."""
+    next: str = ""
+    """A command that may come next."""
+    more: int = 0
+    """How many rows were left out of ``rows``."""
+
+
+def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
+    """The lines of a block, none wider than ``width`` where a word is not.
+
+    At least one row is kept. Where there are too many lines, rows are left out first, then notes and warnings that
+    forbid nothing, each counted in what is said of details.
+    """
+    width = max(20, min(width, WIDEST))
+    rows, notes, warnings = list(block.rows[:ROWS]), list(block.notes), list(block.warnings)
+    hidden = block.more + len(block.rows) - len(rows)
+    left_out = 0
+    while True:
+        made = _made(block, warnings, rows, notes, hidden, left_out, width)
+        if len(made) <= most:
+            return made
+        mild = [warning for warning in warnings if not warning.forbids]
+        if len(rows) > 2:
+            rows.pop()
+            hidden += 1
+        elif mild:
+            warnings.remove(mild[-1])
+            left_out += 1
+        elif notes:
+            notes.pop()
+            left_out += 1
+        elif len(rows) > 1:
+            rows.pop()
+            hidden += 1
+        else:
+            return made
+
+
+def _made(
+    block: Block,
+    warnings: Sequence[Warning],
+    rows: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    hidden: int,
+    left_out: int,
+    width: int,
+) -> list[str]:
+    made = [*_wrapped(block.what, width), *_wrapped(block.headline, width)]
+    for warning in warnings:
+        made += _wrapped(warning.text, width, " !! " if warning.forbids else " !  ")
+    made += _table(rows, width)
+    if hidden or left_out:
+        parts = [f"{hidden} more" if hidden else "", f"{left_out} remarks" if left_out else ""]
+        made += _wrapped(f"and {' and '.join(filter(None, parts))}: --details", width, "    ")
+    for note in notes:
+        made += _wrapped(note, width, "    ")
+    ends = (("Report ", block.report), ("Next   ", block.next))
+    made += [f"{name}{text}" for name, text in ends if text]  # a path or a command that is broken cannot be copied
+    return made
+
+
+def _wrapped(text: str, width: int, first: str = "") -> list[str]:
+    """The lines of a text; all but the first are indented as far as ``first`` is wide."""
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
+
+
+def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Rows in columns; names are shortened where a line would be too wide, as figures cannot be."""
+    if not rows:
+        return []
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    others = sum(widths[1:]) + len(_GAP) * (len(widths) - 1) + 4
+    widths[0] = max(8, min(widths[0], width - others))
+    made = []
+    for row in rows:
+        name = row[0] if len(row[0]) <= widths[0] else f"{row[0][: widths[0] - 1]}\N{HORIZONTAL ELLIPSIS}"
+        cells = [name.ljust(widths[0]), *(cell.ljust(size) for cell, size in zip(row[1:], widths[1:], strict=True))]
+        made.append(f"    {_GAP.join(cells)}".rstrip())
+    return made

@@ -1,0 +1,70 @@
+"""Whether acting on a model is worth it: its net benefit less that of acting on everybody, or on nobody.
+
+The difference is a mean over rows, and over hospitals like these it has the interval that differences of models have
+(:mod:`raysim.statistics.differences.paired`). Source of net benefit: Vickers and Elkin 2006. Definitions:
+``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.statistics.clinical.curves import CURVE, net_benefit_curve, unless_broken
+from raysim.statistics.differences.paired import Limits, paired
+
+Floats = NDArray[np.float64]
+
+
+class Usefulness(NamedTuple):
+    """What acting on a model is worth, the mean over seeds.
+
+    - ``at``: the threshold; ``default``: what acting on the model is compared with, the better of the two there.
+    - ``value`` and ``limits``: net benefit less that of ``default``, in true positives per row.
+    - ``worth``: the ranges of thresholds, in steps of .01, in which the net benefit of all rows together exceeds that
+      of acting on everybody and on nobody; first and last threshold of each.
+    """
+
+    at: float
+    default: Literal["everybody", "nobody"]
+    value: float
+    limits: Limits
+    worth: tuple[tuple[float, float], ...]
+
+
+def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: float) -> Usefulness:
+    """Of a model's counts in each seed, at the same hospitals; ``thresholds`` are those of ``called``.
+
+    Raises ``ValueError`` where ``at`` is none of them.
+    """
+    place, odds = list(thresholds).index(at), at / (1 - at)
+    events, rows = (
+        np.stack([unless_broken(counts, of(counts)) for counts in seeds])
+        for of in (lambda counts: counts.events, lambda counts: counts.rows)
+    )
+    hits, alarms = (np.stack([counts.called[:, place, part] for counts in seeds]).astype(float) for part in (0, 1))
+    everybody = np.nansum(events - odds * (rows - events)) > 0
+    gained, lost = (events - hits, rows - events - alarms) if everybody else (hits, alarms)
+    sign = -1.0 if everybody else 1.0  # what is not called is what acting on everybody would add
+    tested = np.where(rows > 0, rows, np.nan)
+    difference = sign * (gained - odds * lost) / tested
+    variance = np.maximum((gained + odds**2 * lost) / tested - difference**2, 0.0) / tested
+    # Seeds test many of the same patients, and nobody tells which: as if they had tested the same ones.
+    patients = np.square(np.nansum(np.sqrt(variance) * rows, axis=0))
+    pair = paired(difference, np.zeros_like(difference), np.nan_to_num(rows), patients=patients)
+    limits = pair.population() if pair.hospitals > 1 else pair.fixed()
+    return Usefulness(at, "everybody" if everybody else "nobody", pair.difference, limits, _worth(seeds))
+
+
+def _worth(seeds: Sequence[ScoreCounts]) -> tuple[tuple[float, float], ...]:
+    gains = []
+    for counts in seeds:
+        curve = net_benefit_curve(counts.together(), CURVE)
+        gains.append(curve.value[0] - np.maximum(curve.everyone[0], 0.0))
+    worth = np.concatenate([[False], np.mean(gains, axis=0) > 0, [False]])
+    first, last = np.flatnonzero(worth[1:] & ~worth[:-1]), np.flatnonzero(~worth[1:] & worth[:-1]) - 1
+    return tuple((float(CURVE[a]), float(CURVE[b])) for a, b in zip(first, last, strict=True))

@@ -1,0 +1,123 @@
+"""The block that commands print: it fits a small terminal, and nothing vanishes without a word."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysim.report.judgement.card import Card, Line, Way
+from raysim.report.terminal import answers
+from raysim.report.terminal.block import MOST, WIDEST, Block, Warning, lines
+
+ROWS = [[f"Method {i}", "0.886", "+0.005 (-0.006 to +0.015)", "no difference"] for i in range(6)]
+FULL = Block(
+    what="main: death in hospital, 208 hospitals, 38,700 rows with 3,416 events, 8 methods x 5 seeds, 41 s",
+    headline="Take FedAvg, recalibrated at each hospital; not as it is: for ranking, not for risks (too high).",
+    warnings=[Warning("Risks are off: recalibrate it", True), Warning("Not trained to the end: FedAvg", False)],
+    rows=ROWS,
+    notes=["No gap within hospitals demonstrated by age."],
+    report="runs/main/report.html",
+    next="raysim compare main.yaml --set training.rounds=60",
+    more=4,
+)
+
+
+def test_a_block_has_all_its_parts_in_order() -> None:
+    shown = lines(FULL)
+    assert len(shown) <= MOST
+    assert max(map(len, shown)) <= 80
+    text = "\n".join(shown)
+    parts = [
+        "main: death",
+        "Take FedAvg",
+        " !! Risks are off",
+        " !  Not trained",
+        "    Method 0",
+        "and 4 more: --details",
+        "No gap",
+        "Report runs/main/report.html",
+        "Next   raysim compare",
+    ]
+    assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
+    assert not any(line != line.rstrip() for line in shown), "no line ends in blanks"
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    long = dataclasses.replace(FULL, warnings=[Warning("word " * 60, True), *FULL.warnings])
+    shown = lines(long)
+    assert len(shown) == MOST
+    left = sum("Method" in line for line in shown)
+    assert any(f"and {4 + 6 - left} more" in line for line in shown)
+    assert any(line.startswith("Next") for line in shown)
+    names = dataclasses.replace(FULL, rows=[["A name that is longer than there is room for " * 2, *ROWS[0][1:]]])
+    (row,) = [line for line in lines(names) if line.endswith("no difference")]
+    assert len(row) <= 80
+    assert "\N{HORIZONTAL ELLIPSIS}" in row
+
+
+@given(
+    st.integers(20, 200),
+    st.lists(st.text("ab ", max_size=200), max_size=6),
+    st.lists(st.booleans(), min_size=6, max_size=6),
+    st.integers(0, 12),
+)
+def test_a_block_is_never_wider_than_it_may_be(width: int, texts: list[str], flags: list[bool], rows: int) -> None:
+    warnings = [Warning(text, flag) for text, flag in zip(texts, flags, strict=False)]
+    block = Block("what was run", "the answer", warnings, [["a", "1"]] * rows, texts)
+    shown = lines(block, width)
+    longest = max([len(word) for text in texts for word in text.split()] + [0])
+    assert max(map(len, shown)) <= max(min(width, WIDEST), longest + 4)
+    if rows:
+        assert any(line.startswith("    a") for line in shown)
+    counted = sum(line == "    a         1" for line in shown)
+    if counted < rows:
+        assert any(f"and {rows - counted} more" in line for line in shown)
+
+
+LINES = (
+    Line("quality", "warn", "AUROC 0.886.", None, "act between 41 and 74 % only", True, "at 20 % it does more harm"),
+    Line("calibration", "warn", "Risks are off.", None, "recalibrate it", True, "risks 3.1 times too high"),
+    Line("fairness", "ok", "No gap."),
+    Line("training", "warn", "Not trained to the end: FedAvg.", None, "try training.rounds=40", short="not trained"),
+)
+WAYS = (
+    Way("FedAvg", ("fedavg", "global"), "taken", 0.886, also=("FedProx",)),
+    Way("Training alone", ("local", "personal"), "reference", 0.837, -0.049, -0.076, -0.022, "worse"),
+    *(Way(f"M{i}", (f"m{i}", "global"), "method", 0.88, -0.006, -0.01, 0.01, "no difference") for i in range(7)),
+)
+CARD = Card("death", "Take FedAvg.", LINES, WAYS, "ranking", "yes", "fedavg", "FedAvg", "death")
+
+
+def test_the_block_of_a_card() -> None:
+    block = answers.block(CARD, "main", 41.2, "report.html", "raysim ui")
+    assert block.what == "main: death, 41 s"
+    assert block.warnings == [
+        Warning("At 20 % it does more harm: act between 41 and 74 % only", True),
+        Warning("Risks 3.1 times too high: recalibrate it", True),
+        Warning("Not trained: try training.rounds=40", False),
+    ]
+    assert block.rows[0] == ["FedAvg = FedProx", "0.886", "taken", ""]
+    assert block.rows[1] == ["Training alone (reference)", "0.837", "-0.049 (-0.076 to -0.022)", "worse"]
+    assert (len(block.rows), block.more, block.notes) == (6, 3, ["No gap."])
+    alone = dataclasses.replace(CARD, ways=WAYS[:1])
+    assert answers.block(alone, "main", 300.0, "", "").rows == []
+    assert answers.block(alone, "main", 300.0, "", "").what == "main: death, 5 min"
+
+
+@pytest.mark.parametrize(
+    ("fact", "command", "next_one"),
+    [
+        ("training", "compare", "raysim compare 'a b.yaml' --set training.rounds=40"),
+        ("calibration", "compare", "raysim compare 'a b.yaml' --set recalibrate=both"),
+        ("calibration", "run", "raysim compare 'a b.yaml'"),
+        ("", "compare", "raysim compare 'a b.yaml' --details"),
+    ],
+)
+def test_the_next_command_mends_what_is_worst(fact: str, command: str, next_one: str) -> None:
+    from pathlib import Path
+
+    kept = tuple(line for line in LINES if line.fact == fact or (fact == "training" and line.fact == "calibration"))
+    assert answers.next_command(dataclasses.replace(CARD, lines=kept), command, Path("a b.yaml")) == next_one
