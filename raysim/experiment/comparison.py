@@ -55,6 +55,8 @@ def write_comparison(
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     by_chance = (beside or NoiseBeside(config.evaluation.minimum_events)).of(results)
     shown = evidence(frame, hospitals, config.reference, sketched, {result.label for result in results if result.alone})
+    dominated = frozenset() if shown is None else shown.dominated
+    table["dominated"] = [key in dominated for key in zip(table["strategy"], table["model"], strict=True)]
     card = card_of_comparison(config, results, frame, hospitals, shown, by_chance)
     tuned = _tuned(out)
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
