@@ -36,7 +36,8 @@ from raysim.report.panel import Panel, sent
 from raysim.report.tables import read_csv
 from raysim.statistics.clinical.by_hospital import calibration_by_hospital, calibration_over_seeds
 from raysim.statistics.clinical.usefulness import Usefulness, usefulness
-from raysim.statistics.differences.harm import Sent, harm
+from raysim.statistics.differences.harm import harm
+from raysim.statistics.differences.one_hospital import Sent
 from raysim.statistics.differences.paired import Limits, Paired
 from raysim.statistics.over_seeds import over_seeds
 from raysim.storage.clinical_tables import EQUITY
@@ -304,6 +305,7 @@ def _federate(called: Evidence) -> tuple[Federate, Line, str]:
         called.over_alone_intervals[called.best],
         called.over_alone_small,
         called.references[called.alone].level.difference,
+        called.over_alone_two_classes,
     )
     return verdict, line, alone
 
