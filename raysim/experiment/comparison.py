@@ -55,8 +55,10 @@ def write_comparison(
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     by_chance = (beside or NoiseBeside(config.evaluation.minimum_events)).of(results)
     shown = evidence(frame, hospitals, config.reference, sketched, {result.label for result in results if result.alone})
-    card = card_of_comparison(config, results, frame, hospitals, shown, by_chance)
-    tuned = _tuned(out)
+    tried = tables.read_csv(out.folder / tuning.FILE) if tuning.FILE in out else None
+    edge = "" if tried is None else tuning.at_the_edge(tried)
+    card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge)
+    tuned = [] if tried is None else [tuning.sentence(tried)]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
     answer = answer_of(card, results, by_chance, shown, (*tuned, *privacy.sentences(results)))
     if by_chance:
@@ -74,7 +76,7 @@ def write_comparison(
     alone = list(dict.fromkeys(result.label for result in results if result.alone))
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
-        config.name,
+        f"{config.name}: {card.predicts}",
         frame,
         page_provenance(config.frozen(), federations, "raysim compare config.yaml", counted=not config.hides_sizes),
         hospitals=hospitals,
@@ -109,11 +111,6 @@ def write_comparison(
     for figure in page.figures():
         out.text(f"plots/{figure.name.replace('-', '_')}.svg", figure.standalone())
     return table
-
-
-def _tuned(out: Manifest) -> list[str]:
-    """A sentence on the tuning before a comparison; none without tuning."""
-    return [tuning.sentence(tables.read_csv(out.folder / tuning.FILE))] if tuning.FILE in out else []
 
 
 def _patient_group_figures(

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
+from raysim.config import plugins
+from raysim.config.sections.plugin_sections import DataSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
@@ -53,7 +55,7 @@ class Listener:
         run, config = self.run, self.run.entry.config
         self._began = time.perf_counter()
         tags = {"strategy": run.entry.label, "seed": str(run.seed), RUN_TAG: ticket}
-        tags |= data_tags(config.data.source, self._federation)
+        tags |= data_tags(config.data, self._federation)
         if config.privacy is not None:
             tags["privacy"] = f"{config.privacy.unit}, {config.privacy.way}"
         self.services.display.begin(run.name, config.training.rounds)
@@ -140,6 +142,7 @@ def listen(
             listener.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
 
 
-def data_tags(source: str, federation: Federation) -> dict[str, str]:
-    """The tags by which MLflow knows the data of a run."""
-    return dict(zip(DATA_TAGS, (source, federation.fingerprint), strict=True))
+def data_tags(section: DataSection, federation: Federation) -> dict[str, str]:
+    """The tags by which MLflow knows the data of a run, and what is predicted."""
+    known = dict(zip(DATA_TAGS, (section.source, federation.fingerprint), strict=True))
+    return known | {"predicts": plugins.predicted(section)}

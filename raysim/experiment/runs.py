@@ -199,7 +199,7 @@ class Experiment:
             if begin is not None:
                 with resume.writing(self.folder):
                     begin(whole.manifest)
-            tags = {RUN_TAG: whole.ticket.id} | data_tags(self.config.data.source, self._first)
+            tags = {RUN_TAG: whole.ticket.id} | data_tags(self.config.data, self._first)
             with (
                 services.ready(in_process, verbose, load, self._rounds(), self.remarks()),
                 services.recorder.run(self.config.name, frozen, tags, again=whole.again) as parent,
