@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.reading import read_tree
+from raysim.experiment.tuning import is_bound
 from raysim.metrics.labels import TaskKind, reporting
+from raysim.statistics.differences.paired import FEW_HOSPITALS
 from raysim.tune import pareto
 from raysim.tune.journal import Finished, read_trials
 from raysim.tune.search import objectives
-from raysim.tune.settings import Sweep, better, read_sweep
+from raysim.tune.settings import MANY, Sweep, better, read_sweep
 
 Floats = NDArray[np.float64]
 
@@ -109,7 +111,10 @@ def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float
 def reason(choice: Choice) -> list[str]:
     """Sentences on why the knee is recommended and what it gives up."""
     if choice.knee is None or choice.recommended is None:
-        return ["no trial has all objectives defined: nothing to recommend"]
+        judged = [trial.means().get("hospitals", math.inf) for trial in choice.trials]
+        few = [name for name in choice.sweep.names if name in MANY and min(judged, default=math.inf) < FEW_HOSPITALS]
+        why = f" ({', '.join(few)}: from {FEW_HOSPITALS} judged hospitals on)" if few else ""
+        return [f"no trial has all objectives defined{why}: nothing to recommend"]
     knee, sweep = choice.knee, choice.sweep
     on = int(choice.front.sum())
     lines = [
@@ -128,7 +133,22 @@ def reason(choice: Choice) -> list[str]:
             f"{name} {mean:.4f}: gives up {cost.gap:.4f} ({100 * cost.share:.0f} % of the range) "
             f"against trial {best.number}{noise}"
         )
-    return lines
+    return [*lines, *at_the_edge(choice)]
+
+
+def at_the_edge(choice: Choice) -> list[str]:
+    """A caution on values of the recommended trial that are the least or largest tried, where better may lie beyond.
+
+    Of numbers alone, where two or more were tried, and none that its key allows nothing beyond.
+    """
+    edges = []
+    for key, value in choice.recommended.params.items() if choice.recommended is not None else ():
+        tried = {trial.params[key] for trial in choice.trials if key in trial.params}
+        if len(tried) < 2 or any(isinstance(each, bool) or not isinstance(each, int | float) for each in tried):
+            continue
+        if value in (min(tried), max(tried)) and not is_bound(key, value):
+            edges.append(f"{key} {value:.4g}")
+    return [f"caution: at the edge of what was tried: {', '.join(edges)}; try beyond"] if edges else []
 
 
 def pairs(names: Sequence[str]) -> list[tuple[int, int]]:

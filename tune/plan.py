@@ -110,7 +110,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     _check_split(plan, config)
     federations = _federations(plan, config)
     task = next(iter(federations.values())).task
-    sweep = fitted(sweep, task)
+    sweep = fitted(sweep, task, _judged(config, federations.values()))
     if config.system is not None:
         timing.check_target(config.system.target, task)
     plan = SweepPlan(base, sweep, {seed: federation.folder for seed, federation in federations.items()})
@@ -173,6 +173,21 @@ def _check_parts(federations: Iterable[Federation]) -> None:
         for part in ("validation", "test"):
             if not federation.sizes(part).any():
                 raise ConfigError(f"data.split: no hospital has {part} rows; a sweep needs validation and test rows")
+
+
+def _judged(config: Config, federations: Iterable[Federation]) -> int:
+    """How many hospitals can be judged on validation rows, in the seed where fewest can.
+
+    Where hospitals' sizes are hidden, so is who has rows of two classes: all hospitals are counted.
+    """
+    fewest = []
+    for federation in federations:
+        count = len(federation.hospitals)
+        if not config.hides_sizes:
+            rows = [federation.y[federation.rows(h, "validation")] for h in range(count)]
+            count = sum(len(y) > 0 and (not federation.classes or bool((y != y[0]).any())) for y in rows)
+        fewest.append(count)
+    return min(fewest)
 
 
 def draw_seed(config: Config) -> int:

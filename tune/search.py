@@ -14,8 +14,9 @@ from typing import Any, Literal, Protocol
 
 from ray.tune.search import Searcher
 
+from raysim.statistics.differences.paired import FEW_HOSPITALS
 from raysim.tune.journal import Finished
-from raysim.tune.settings import Sweep
+from raysim.tune.settings import MANY, Sweep
 from raysim.tune.spaces import Dimension, Params, Space
 
 STARTUP = 10
@@ -137,11 +138,16 @@ def _distribution(dimension: Dimension) -> Any:
 
 
 def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
-    """A trial's objectives in the sweep's order, NaN where undefined; None for a failed one."""
+    """A trial's objectives in the sweep's order, NaN where undefined; None for a failed one.
+
+    What takes many hospitals is undefined where a trial's model was judged at fewer, as one is that was not trained
+    everywhere.
+    """
     if trial.status == "failed":
         return None
     means = trial.means()
-    return [means.get(name, math.nan) for name in sweep.names]
+    few = means.get("hospitals", math.inf) < FEW_HOSPITALS
+    return [math.nan if few and name in MANY else means.get(name, math.nan) for name in sweep.names]
 
 
 class Proposals(Searcher):  # type: ignore[misc]

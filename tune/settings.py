@@ -16,6 +16,7 @@ from raysim.core.errors import ConfigError, nearest
 from raysim.core.section import Section
 from raysim.engine import timing
 from raysim.metrics.labels import CLASSIFICATION, KINDS, TaskKind
+from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 SEARCHERS = ("random", "grid", "optuna")
 
@@ -177,24 +178,39 @@ def metric_names() -> Sequence[str]:
     return [*dict.fromkeys(name for kind in KINDS.values() for name in kind.reported()), *TRAFFIC]
 
 
-def fitted(sweep: Sweep, kind: TaskKind) -> Sweep:
-    """The sweep with the objectives of this kind of label, where it states none.
+MANY = ("worst_decile", "p10", "p90", "size_bias", "size_bias_abs")
+"""Objectives that take many hospitals: under ten there is no tenth of them, and no slope on their size."""
 
-    Raises ``ConfigError`` for objectives that no run on such a label reports, or whose direction is the worse one.
+
+def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
+    """The sweep with the objectives of this kind of label, where it states none; ``judged`` hospitals have figures.
+
+    Under ten judged hospitals these are without those of :data:`MANY`, as in a comparison. Raises ``ConfigError`` for
+    objectives that no run on such a label reports, whose direction is the worse one, or that so few do not define.
     """
     if "objectives" not in sweep.model_fields_set:
-        return sweep.model_copy(update={"objectives": dict(kind.objectives)})
+        objectives = {k: v for k, v in kind.objectives.items() if judged >= FEW_HOSPITALS or k not in MANY}
+        if sweep.judge in MANY and judged < FEW_HOSPITALS:
+            raise ConfigError(f"sweep.scheduler.objective: {sweep.judge} {_takes_many(judged, kind)}")
+        return sweep.model_copy(update={"objectives": objectives})
     reported = [*kind.reported(), *TRAFFIC]
     for name, direction in sweep.objectives.items():
         if name not in reported:
             hint = nearest(name, reported)
             raise ConfigError(f"sweep.objectives.{name}: no run of a {kind.name} task reports it; {hint}")
+        if name in MANY and judged < FEW_HOSPITALS:
+            raise ConfigError(f"sweep.objectives.{name}: it {_takes_many(judged, kind)}")
         wanted = better(name, kind)
         if wanted is not None and direction != wanted:
             raise ConfigError(
                 f"sweep.objectives.{name}: {direction} looks for the worst in a {kind.name} task; write {wanted}"
             )
     return sweep
+
+
+def _takes_many(judged: int, kind: TaskKind) -> str:
+    can = f"{judged} can be judged on validation rows"
+    return f"takes {FEW_HOSPITALS} hospitals, and {can}; aim at {kind.headline} or gini"
 
 
 def better(name: str, kind: TaskKind) -> Direction | None:

@@ -20,6 +20,7 @@ from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
+from raysim.experiment.notes import observed_over_expected
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
 from raysim.report.terminal.progress import data_warnings, phase, say, size_in_words
@@ -28,6 +29,7 @@ from raysim.storage.results import SPLIT, choose_folder, write_run
 from raysim.storage.resume import held
 from raysim.storage.run_tables import split_table
 from raysim.strategies.shared.importing import standing_here
+from raysim.tracking.names import TOP
 from raysim.tracking.stores import check_reachable
 from raysim.tune import results
 from raysim.tune.choice import Choice, choose, reason
@@ -170,9 +172,14 @@ class SweepRun:
                 figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
                 if tested:
                     figures |= {f"test_{name}": mean for name, (mean, _) in tested.items()}
+                    # As of a run: the table of all runs has these columns.
+                    figures |= {name: mean for name, (mean, _) in tested.items() if name in TOP}
+                    ratios = [observed_over_expected(outcome) for outcome in self._finals]
+                    figures["observed_over_expected"] = sum(ratios) / len(ratios) if ratios else math.nan
                 members = {trial.number: bool(on) for trial, on in zip(choice.trials, choice.front, strict=True)}
                 note = "\n\n".join([*reason(choice), f"Files: `{self._folder.absolute()}`"])
-                tracker.conclude(members, figures, self._out.paths(), note)
+                best = None if choice.recommended is None else choice.recommended.number
+                tracker.conclude(members, best, figures, self._out.paths(), note)
         self._say(choice, tested, tracker)
         if not self._ended:
             return INTERRUPTED

@@ -28,7 +28,7 @@ from raysim.core.atomic import write_json
 from raysim.core.errors import ConfigError
 from raysim.core.package import FOLDER, __version__
 from raysim.engine.job import Round
-from raysim.tracking.charts import runs_page, view_of
+from raysim.tracking.charts import VERDICT_TAG, runs_page, view_of
 from raysim.tracking.client import LOGGERS, NOTE_TAG, Status, Tracker, parameter_name
 from raysim.tracking.recording import CLOSING_SECONDS, KILLED_SECONDS, SETTINGS, WAITS, joined
 from raysim.tracking.stores import NOWHERE, check_reachable
@@ -45,6 +45,9 @@ SENT = "mlflow.json"
 
 LOGARITHM = "log10 "
 """The prefix of parameters that are the decimal logarithm of a key's value."""
+
+RECOMMENDED = "recommended"
+"""The verdict on the trial to take, in its tag and name."""
 
 COMPARED = 50
 """How many trials the sweep's description compares."""
@@ -117,11 +120,17 @@ class SweepTracker:
                 self._queue.put(trial)
 
     def conclude(
-        self, members: Mapping[int, bool], figures: Mapping[str, float], files: Mapping[str, Path], note: str
+        self,
+        members: Mapping[int, bool],
+        recommended: int | None,
+        figures: Mapping[str, float],
+        files: Mapping[str, Path],
+        note: str,
     ) -> None:
-        """Send the results of the sweep: members of the Pareto set, figures, files by name, a note."""
+        """Send the results of the sweep: members of the Pareto set, the trial recommended, figures, files by name, a
+        note."""
         self._concluded = True
-        self._queue.put((dict(members), dict(figures), dict(files), note))
+        self._queue.put((dict(members), recommended, dict(figures), dict(files), note))
 
     def _work(self) -> None:
         import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
@@ -179,6 +188,7 @@ class SweepTracker:
         if self._run is None:
             params = self._config.frozen() | {"sweep": self._plan.sweep.frozen()}
             tags = self._tags | {"level": "sweep", "strategy": label(self._config.strategy)}
+            tags["seed"] = ", ".join(map(str, self._plan.seeds))
             self._run = self._tracker.start(self._config.name, params, tags)
             self._end_all()
             self._write()
@@ -220,13 +230,20 @@ class SweepTracker:
         self._write()
 
     def _conclude(
-        self, members: Mapping[int, bool], figures: Mapping[str, float], files: Mapping[str, Path], note: str
+        self,
+        members: Mapping[int, bool],
+        recommended: int | None,
+        figures: Mapping[str, float],
+        files: Mapping[str, Path],
+        note: str,
     ) -> None:
         tracker = self._store()
         assert self._run is not None
+        self._mark(tracker, recommended)
         for number, member in members.items():
             if number in self._sent:
-                tracker.tag(self._sent[number], {"pareto": str(member).lower()})
+                verdict = RECOMMENDED if number == recommended else "not dominated" if member else "dominated"
+                tracker.tag(self._sent[number], {"pareto": str(member).lower(), VERDICT_TAG: verdict})
         tracker.metrics(self._run, [(name, value, 0) for name, value in figures.items()])
         # The Pareto set first: MLflow compares no more runs than an address holds.
         trials = sorted(self._sent, key=lambda number: not members.get(number, False))
@@ -234,8 +251,22 @@ class SweepTracker:
         charts = tracker.show(self._run, view_of(self._run, *drawn(self._plan.space), self._plan.sweep.objectives))
         links = f"[Draw what was searched]({charts}) · [Compare the trials]({together})"
         tracker.tag(self._run, {NOTE_TAG: f"{note}\n\n{links}" if trials else note})
+        if recommended is not None:
+            taken = f"trial {recommended} is {RECOMMENDED}"
+            tracker.tag(self._run, {VERDICT_TAG: taken})
+            tracker.rename(self._run, f"{self._config.name}: {taken}")
         tracker.keep(self._run, files)
         tracker.end(self._run, "FINISHED")
+
+    def _mark(self, tracker: Tracker, recommended: int | None) -> None:
+        """Name the recommended trial so; one that an earlier conclusion recommended is called a trial again."""
+        assert self._run is not None
+        numbers = {run: number for number, run in self._sent.items()}
+        for run in tracker.nested(self._run, {VERDICT_TAG: RECOMMENDED}):
+            if run in numbers:
+                tracker.rename(run, f"trial {numbers[run]}")
+        if recommended in self._sent:
+            tracker.rename(self._sent[recommended], f"trial {recommended}, {RECOMMENDED}")
 
     def _write(self) -> None:
         write_json(self._path, {"sweep": self._run, "trials": self._sent})

@@ -14,7 +14,7 @@ from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.job import Result, Round
-from raysim.experiment.notes import note
+from raysim.experiment.notes import note, observed_over_expected, title, verdict
 from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Begun, Failed, RunActors, Spared
 from raysim.experiment.services import RunServices
@@ -90,8 +90,12 @@ class Listener:
         timed = timing.figures(outcome, config.system, kind)
         setup = {"bytes_setup_down": outcome.setup.down, "bytes_setup_up": outcome.setup.up}
         figures = {**headline, **timed, **setup, **privacy.figures(outcome.privacy)}
+        figures["observed_over_expected"] = observed_over_expected(outcome)
         if self._record is not None:
-            self._record.done(figures, manifest.paths(), note(manifest, "run"))
+            tags = verdict(manifest) | {"strategy": self.run.entry.label}
+            # Below a comparison, which has the answer in its name, a run is found by its own.
+            named = "" if self._parent is not None else title(self.run.name, tags)
+            self._record.done(figures, manifest.paths(), note(manifest, "run"), named, tags)
         mean = headline[kind.headline]
         digits = kind.decimals(mean) + 1
         last = "worst decile" if headline["hospitals"] >= FEW_HOSPITALS else f"{kind.worst} hospital"

@@ -28,7 +28,7 @@ from raysim.engine.reception.noisy_statistics import left_out
 from raysim.experiment import tuning
 from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.listener import Listener, data_tags, listen
-from raysim.experiment.notes import headlines, note
+from raysim.experiment.notes import headlines, note, taken, title, verdict
 from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Spared
 from raysim.experiment.run_placement import Load
@@ -199,7 +199,8 @@ class Experiment:
             if begin is not None:
                 with resume.writing(self.folder):
                     begin(whole.manifest)
-            tags = {RUN_TAG: whole.ticket.id} | data_tags(self.config.data, self._first)
+            tags = {RUN_TAG: whole.ticket.id, "seed": ", ".join(map(str, self.seeds))}
+            tags |= data_tags(self.config.data, self._first)
             with (
                 services.ready(in_process, verbose, load, self._rounds(), self.remarks()),
                 services.recorder.run(self.config.name, frozen, tags, again=whole.again) as parent,
@@ -216,7 +217,10 @@ class Experiment:
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
-                parent.done(headlines(results), whole.manifest.paths(), note(whole.manifest, kind))
+                manifest, ended = whole.manifest, verdict(whole.manifest)
+                figures = headlines(results) | taken(manifest, results)
+                named = title(self.config.name, ended)
+                parent.done(figures, manifest.paths(), note(manifest, kind), named, ended)
             whole.finish()
             for folder in (*tried, *(result.folder for result in results)):
                 (folder / FINISHED).unlink(missing_ok=True)

@@ -181,7 +181,7 @@ def at_the_edge(tried: pd.DataFrame) -> str:
         values = tried[name]
         if values.dtype.kind not in "iuf" or values.nunique() < 2:
             continue
-        ends = [end for end in (values.min(), values.max()) if not _is_bound(name.removeprefix("training."), end)]
+        ends = [end for end in (values.min(), values.max()) if not is_bound(name, end)]
         taken = tried.loc[tried["chosen"], name]
         there = int(taken.isin(ends).sum())
         if there:
@@ -189,10 +189,16 @@ def at_the_edge(tried: pd.DataFrame) -> str:
     return f"{'; '.join(parts)}: try beyond" if parts else ""
 
 
-def _is_bound(key: str, value: float) -> bool:
-    """Whether ``training.<key>`` allows nothing beyond ``value`` on one side."""
-    limits = TrainingSection.model_fields[key].metadata if key in TrainingSection.model_fields else []
-    return any(getattr(limit, name, None) == value for limit in limits for name in ("ge", "le"))
+def is_bound(name: str, value: float) -> bool:
+    """Whether the key of this dotted ``name`` allows nothing beyond ``value`` on one side; 0 is taken for such a bound.
+
+    >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
+    (True, False, True)
+    """
+    section, _, key = name.partition(".")
+    fields = TrainingSection.model_fields if section == "training" else {}
+    limits = fields[key].metadata if key in fields else []
+    return value == 0 or any(getattr(limit, end, None) == value for limit in limits for end in ("ge", "le"))
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Charts that MLflow opens by an address: what was searched against what came of it, without a click.
+"""Views that MLflow opens by an address, without a click: the figures of runs as a table, and what was searched
+against what came of it as charts.
 
 MLflow keeps a view of an experiment's runs (which runs, which charts) in a tag of the experiment, and its page shows
 the view that an address names. It is what its own button "Share" writes; the layout is that of MLflow 3.
@@ -25,6 +26,29 @@ MOST = 100
 LONGEST = 20_000
 """The most characters of an experiment's tag in MLflow."""
 
+VERDICT_TAG = "verdict"
+"""The tag that holds what a run came to, in words."""
+
+PREDICTS_TAG = "predicts"
+"""The tag that holds what is predicted."""
+
+TABLE = "raysim"
+"""The key of the view that is a table of runs."""
+
+WIDTHS = {
+    "attributes.`Run Name`": 340,
+    "runDateAndNestInfo": 130,  # when it began
+    "metrics.`auroc`": 90,
+    "metrics.`mae`": 90,
+    "metrics.`worst_decile`": 100,
+    "metrics.`observed_over_expected`": 170,
+    "tags.`strategy`": 110,
+    "tags.`seed`": 110,
+    f"tags.`{VERDICT_TAG}`": 240,
+    f"tags.`{PREDICTS_TAG}`": 140,
+}
+"""The columns of that table in order, as MLflow calls them, and their pixels. It leaves out those that no run has."""
+
 WORKFLOW = "workflowType=machine_learning"
 """Opens the runs of an experiment as runs of machine learning."""
 
@@ -37,6 +61,20 @@ def runs_page(experiment: str) -> str:
 def charts_page(experiment: str, key: str) -> str:
     """The page of an experiment's runs that opens the view ``key``, as an address within MLflow's site."""
     return f"{runs_page(experiment)}&{urlencode({'compareRunsMode': 'CHART', 'viewStateShareKey': key})}"
+
+
+def table_page(experiment: str) -> str:
+    """The page of an experiment's runs that opens the view :data:`TABLE`, as an address within MLflow's site."""
+    return f"{runs_page(experiment)}&{urlencode({'viewStateShareKey': TABLE})}"
+
+
+def table() -> str:
+    """The view of all runs of an experiment as a table with the columns :data:`WIDTHS`, as the tag's value.
+
+    Runs stand in MLflow's own order, the newest first; those of a comparison are folded below it.
+    """
+    columns = list(WIDTHS)
+    return _packed({"selectedColumns": columns, "columnOrder": columns, "columnWidths": WIDTHS})
 
 
 def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectives: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from raysim.engine.job import Round
-from raysim.tracking.charts import VIEW_TAG, charts_page
+from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, table
 from raysim.tracking.names import metric_name, named
 from raysim.tracking.sqlite_metrics import SqliteMetrics
 from raysim.tracking.stores import SQLITE, sqlite_path
@@ -78,6 +78,7 @@ class Tracker:
         self._closed: set[str] = set()
         existing = self._client.get_experiment_by_name(experiment)
         self._experiment = existing.experiment_id if existing else self._create(uri, experiment)
+        self._prepare({} if existing is None else existing.tags)
 
     @property
     def experiment(self) -> str:
@@ -130,9 +131,11 @@ class Tracker:
         error: str | None = None,
         note: str = "",
         rounds: Sequence[Round] = (),
+        title: str = "",
+        tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """:meth:`complete` a run, and :meth:`end` it."""
-        self.complete(run_id, summary, files, error, note, rounds)
+        self.complete(run_id, summary, files, error, note, rounds, title, tags)
         self.end(run_id, status)
 
     def complete(
@@ -143,16 +146,20 @@ class Tracker:
         error: str | None = None,
         note: str = "",
         rounds: Sequence[Round] = (),
+        title: str = "",
+        tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Record the last ``rounds``, final figures and a ``note``, :meth:`keep` files, and record the ``error`` of a
-        run that failed."""
+        """Record the last ``rounds``, final figures, a ``note`` and ``tags``, :meth:`keep` files, and record the
+        ``error`` of a run that failed. It is called ``title`` from then on; empty: as before."""
         from mlflow.entities import Metric
 
         if run_id in self._closed:
             return
         now = int(time.time() * 1000)
         figures = [Metric(k, v, now, 0) for k, v in named(summary).items() if math.isfinite(v)]
-        self._log(run_id, [*_of_rounds(rounds), *figures], {NOTE_TAG: note} if note else {})
+        self._log(run_id, [*_of_rounds(rounds), *figures], ({NOTE_TAG: note} if note else {}) | dict(tags))
+        if title:
+            self.rename(run_id, title)
         self.keep(run_id, files)
         if error is not None:
             self._client.set_tag(run_id, "error", error[:5000])
@@ -186,6 +193,10 @@ class Tracker:
         if run_id not in self._closed:
             self._client.set_terminated(run_id, status)
 
+    def rename(self, run_id: str, name: str) -> None:
+        """Call a run ``name``."""
+        self._client.update_run(run_id, name=name)
+
     def reopen(self, run_id: str) -> None:
         """Mark a run that had ended as running again."""
         self._client.update_run(run_id, status="RUNNING")
@@ -204,9 +215,10 @@ class Tracker:
         self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{run_id}", view)
         return charts_page(self._experiment, run_id)
 
-    def nested(self, run_id: str) -> list[str]:
-        """The runs nested in a run."""
-        return self._search(f"tags.`mlflow.parentRunId` = '{run_id}'")
+    def nested(self, run_id: str, tags: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+        """The runs nested in a run, of these those that have all ``tags``."""
+        asked = {"mlflow.parentRunId": run_id} | dict(tags)
+        return self._search(" and ".join(f"tags.`{name}` = '{value}'" for name, value in asked.items()))
 
     def discard(self, run_id: str) -> None:
         """Delete a run and those nested in it."""
@@ -244,6 +256,11 @@ class Tracker:
         for first in range(0, max(len(values), len(last)), BATCH):
             self._client.log_batch(run_id, metrics=values[first : first + BATCH], tags=last)
             last = []
+
+    def _prepare(self, tags: Mapping[str, str]) -> None:
+        """Keep the experiment's view as a table where its ``tags`` lack it."""
+        if tags.get(f"{VIEW_TAG}{TABLE}") != (view := table()):
+            self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{TABLE}", view)
 
     def _create(self, uri: str, experiment: str) -> str:
         # Artifacts beside the database, not wherever the command happened to run.

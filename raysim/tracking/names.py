@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-TOP = ("auroc", "mae", "worst_decile", "hypervolume")
-"""Metrics on top: accuracy, the worst-served hospitals, and the hypervolume of a sweep."""
+TOP = ("auroc", "mae", "worst_decile", "observed_over_expected", "hypervolume")
+"""Metrics on top: accuracy, the worst-served hospitals, calibration in the large, and the hypervolume of a sweep."""
 
 GROUPS = {
     "seconds": "time",

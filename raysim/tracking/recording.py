@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from raysim.config.schema import TrackingSection
@@ -199,7 +199,16 @@ class Recorder:
         status = record.status  # before the rounds: once a run has ended there are no more of them
         rounds = record.rounds[record.sent :]
         if status is not None:
-            tracker.complete(record.run_id, record.summary, record.files, record.error, record.note, rounds)
+            tracker.complete(
+                record.run_id,
+                record.summary,
+                record.files,
+                record.error,
+                record.note,
+                rounds,
+                record.title,
+                record.verdict,
+            )
             with self._ending:
                 tracker.end(record.run_id, status)
                 record.over = True
@@ -251,6 +260,8 @@ class Record:
     summary: Mapping[str, float] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     note: str = ""
+    title: str = ""
+    verdict: Mapping[str, str] = field(default_factory=dict)
     status: Status | None = None
     error: str | None = None
     run_id: str | None = None
@@ -275,16 +286,23 @@ class Record:
             self.flushed = time.monotonic()
             self.recorder.tell(self)
 
-    def done(self, summary: Mapping[str, float], files: Mapping[str, Path], note: str = "") -> None:
-        """The run has ended: its final figures, its files by name, and a note in Markdown."""
-        self.summary, self.files, self.note = summary, files, note
+    def done(
+        self,
+        summary: Mapping[str, float],
+        files: Mapping[str, Path],
+        note: str = "",
+        title: str = "",
+        verdict: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """The run has ended: its final figures, its files by name, a note in Markdown, what it is called from now on
+        (empty: as before), and the tags that say what it came to."""
+        self.summary, self.files, self.note, self.title, self.verdict = summary, files, note, title, verdict
 
     def unsent(self) -> Unsent:
         """All of it, in plain values."""
         parent = self.parent.tags[RUN_TAG] if self.parent is not None else None
-        return Unsent(
-            self.name, self.params, self.tags, parent, tuple(self.rounds), self.summary, self.files, self.note
-        )
+        name, tags = self.title or self.name, {**self.tags, **self.verdict}
+        return Unsent(name, self.params, tags, parent, tuple(self.rounds), self.summary, self.files, self.note)
 
 
 def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
@@ -298,4 +316,6 @@ def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
             for run in unsent:
                 above = tracker.run_of(run.parent) if run.parent is not None else None
                 run_id = tracker.go_on(run.name, run.params, run.tags, above)
-                tracker.finish(run_id, run.summary, run.files, "FINISHED", note=run.note, rounds=run.rounds)
+                tracker.finish(
+                    run_id, run.summary, run.files, "FINISHED", None, run.note, run.rounds, run.name, run.tags
+                )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raysim.core.errors import ConfigError, ResourceError
-from raysim.tracking.charts import VIEW_TAG, charts_page, runs_page
+from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, runs_page, table_page
 
 START_SECONDS = 120.0
 """How long the server may take to answer."""
@@ -89,13 +89,20 @@ def _answers(server: TrackingServer, until: float) -> bool:
 
 
 def newest_runs(uri: str) -> str:
-    """The page of the experiment that has the newest run of a store, within MLflow's site; empty where it has none."""
+    """The page of the experiment that has the newest run of a store, within MLflow's site; empty where it has none.
+
+    It shows the runs as a table of their figures where the experiment keeps that view.
+    """
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(experiments, order_by=["attributes.start_time DESC"], max_results=1)
-    return runs_page(runs[0].info.experiment_id) if runs else ""
+    if not runs:
+        return ""
+    newest = client.get_experiment(runs[0].info.experiment_id)
+    page = table_page if f"{VIEW_TAG}{TABLE}" in newest.tags else runs_page
+    return page(newest.experiment_id)
 
 
 def charts_of(uri: str, run_id: str) -> str:

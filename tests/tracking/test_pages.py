@@ -26,8 +26,9 @@ from raysim.cli import main as cli
 from raysim.cli.commands import compare_all
 from raysim.config import reading
 from raysim.engine.job import Round
+from raysim.experiment.notes import TITLE
 from raysim.tracking import server as servers
-from raysim.tracking.charts import LONGEST, charts_page, view_of
+from raysim.tracking.charts import LONGEST, charts_page, table_page, view_of
 from raysim.tracking.client import Tracker
 from raysim.tracking.server import TrackingServer
 from tests.browser import CHROMIUM, Page, browser
@@ -68,38 +69,51 @@ def test_two_trials_compared_in_mlflow_show_their_own_parameters(served):
         tracker.rounds(run, [Round(t, 0.1, 5, 10, 20, {"global": {"auroc": auroc - 0.1 / t}}) for t in (1, 2, 3)])
         tracker.finish(run, {"auroc": auroc}, {}, None)
         runs.append(run)
-    assert f"/#/experiments/{served.experiment}/runs?workflowType=machine_learning" in served.line
+    assert f"/{table_page(served.experiment)}" in served.line
     ids = quote(json.dumps([served.experiment]))
     address = f"{served.address}/#/compare-runs?runs={quote(json.dumps(runs))}&experiments={ids}"
     texts = ("Comparing 2 Runs", "trial 1", "trial 2", "strategy.lam", "0.123", "4.567", "global/auroc")
     shown(served.page, address, *texts)
 
 
-def test_the_page_that_ui_names_lists_runs_with_data_and_the_answer_is_a_run_s_description(
+def test_the_page_that_ui_names_is_a_table_of_figures_in_which_runs_are_named_by_their_answers(
     served, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     settings = ["data={source: synthetic, hospitals: 6, rows: 400}", "training.rounds=2"]
-    settings += [f"tracking.uri={served.store}", "strategies=[fedavg, local]", "name=compared"]
+    settings += [f"tracking.uri={served.store}", "strategies=[fedavg, ditto, local]", "name=compared", "seeds=[42]"]
     config = reading.resolve(None, settings, reads=())
     compare_all(config, Console(quiet=True), tmp_path / "out", in_process=True, verbose=False)
     client = MlflowClient(served.store)
     by_name = {run.info.run_name: run for run in client.search_runs([served.experiment])}
-    whole, run = by_name["compared"], by_name["fedavg, seed 42"]
+    run = by_name["fedavg, seed 42"]
+    (whole,) = [each for name, each in by_name.items() if name.startswith("compared")]
     assert {"auroc/fedavg", "auroc/local", "worst_decile/fedavg"} <= set(whole.data.metrics)
     assert {"auroc", "worst_decile", "hospitals/gini", "global/auroc", "traffic/bytes_up", "time/seconds"} <= set(
         run.data.metrics
     )
-    (answer, *_) = json.loads((tmp_path / "out" / "answer.json").read_text())["reasons"]
+    answered = json.loads((tmp_path / "out" / "answer.json").read_text())
+    (answer, *_) = answered["reasons"]
+    verdict = whole.data.tags["verdict"]
+    assert verdict == answered.get("headline", answer)
+    assert whole.info.run_name.startswith(f"compared: {verdict[:40]}")
+    assert len(whole.info.run_name) <= TITLE
+    assert (whole.data.tags["strategy"], whole.data.tags["seed"]) == (answered["recommended"], "42")
+    taken = by_name[f"{answered['recommended']}, seed 42"]
+    for name in ("auroc", "worst_decile", "observed_over_expected"):
+        assert whole.data.metrics[name] == taken.data.metrics[name] > 0
     note = whole.data.tags["mlflow.note.content"]
     assert answer in note
     assert str(tmp_path / "out" / "report.html") in note
     (data,) = run.inputs.dataset_inputs
     assert (data.dataset.name, data.dataset.digest) == ("synthetic", run.data.tags["data"])
     # Whose runs are folded below "compared".
-    page = shown(served.page, served.line.split()[1], "matching runs", "synthetic", "compared")
+    page = shown(served.page, served.line.split()[1], "matching runs", "compared: ")
     assert "GenAI apps" not in page.partition("compared")[2]
+    columns = ["metrics.`auroc`", "metrics.`worst_decile`", "metrics.`observed_over_expected`", "tags.`strategy`"]
+    seen = "[...new Set([...document.querySelectorAll('[col-id]')].map((e) => e.getAttribute('col-id')))]"
+    served.page.until(f"{json.dumps(columns)}.every((name) => {seen}.includes(name))")
     shown(served.page, f"{served.address}/#/experiments/{served.experiment}/runs/{whole.info.run_id}", "report.html")
 
 

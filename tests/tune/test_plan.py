@@ -10,7 +10,7 @@ from raysim.cli import main as cli
 from raysim.core.errors import ConfigError
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.tune.plan import make_plan
-from raysim.tune.settings import OBJECTIVES, Sweep, fitted
+from raysim.tune.settings import Sweep, better, fitted
 from tests.tune.conftest import small_tree
 
 ASHA = {"name": "asha", "objective": "auroc"}
@@ -91,8 +91,9 @@ def test_a_plan_knows_its_trials_seeds_and_objectives():
     plan, config = make_plan(small_tree(seeds=[1, 2]))
     assert plan.trials() == 4
     assert plan.seeds == (1, 2)
-    assert plan.sweep.objectives == OBJECTIVES
-    assert plan.sweep.larger == (True, True, False, False)
+    # Three hospitals have no tenth, and no slope on their size.
+    assert plan.sweep.objectives == {"auroc": "max", "gini": "min"}
+    assert plan.sweep.larger == (True, False)
     assert config.training.rounds == 3
     grid, _ = make_plan(small_tree(sweep={"searcher": "grid", "space": {"strategy.lam": {"grid": [0, 1, 2]}}}))
     assert grid.trials() == 3
@@ -130,16 +131,46 @@ def test_an_objective_that_looks_for_what_is_worse_is_refused(kind, name, wanted
     def aiming(direction: str) -> Sweep:
         return Sweep.model_validate({"space": {"a": {"choice": [1]}}, "trials": 1, "objectives": {name: direction}})
 
-    assert fitted(aiming(wanted), kind).objectives == {name: wanted}
+    assert fitted(aiming(wanted), kind, 10).objectives == {name: wanted}
     wrong = "min" if wanted == "max" else "max"
     with pytest.raises(ConfigError, match=f"sweep.objectives.{name}: {wrong} looks for the worst .* write {wanted}"):
-        fitted(aiming(wrong), kind)
+        fitted(aiming(wrong), kind, 10)
 
 
 @pytest.mark.parametrize("direction", ["min", "max"])
 def test_an_objective_with_no_better_side_may_go_either_way(direction):
     tree = {"space": {"a": {"choice": [1]}}, "trials": 1, "objectives": {"size_bias": direction}}
-    assert fitted(Sweep.model_validate(tree), CLASSIFICATION).larger == (direction == "max",)
+    assert fitted(Sweep.model_validate(tree), CLASSIFICATION, 10).larger == (direction == "max",)
+
+
+@pytest.mark.parametrize("kind", [CLASSIFICATION, REGRESSION])
+@pytest.mark.parametrize("name", ["worst_decile", "size_bias_abs", "size_bias", "p10"])
+def test_what_takes_ten_hospitals_is_refused_under_ten(kind, name):
+    if kind is REGRESSION and name == "p10":
+        name = "p90"
+    direction = kind.objectives.get(name, "min")
+    tree = {"space": {"a": {"choice": [1]}}, "trials": 1}
+    stated = Sweep.model_validate(tree | {"objectives": {name: direction}})
+    message = (
+        f"sweep.objectives.{name}: it takes 10 hospitals, and 9 can be judged on validation rows; "
+        f"aim at {kind.headline} or gini"
+    )
+    if better(name, kind) in (None, direction):
+        assert fitted(stated, kind, 10).objectives == {name: direction}
+    with pytest.raises(ConfigError) as error:
+        fitted(stated, kind, 9)
+    assert str(error.value) == message
+    assert fitted(Sweep.model_validate(tree), kind, 10).objectives == kind.objectives
+    assert set(fitted(Sweep.model_validate(tree), kind, 9).objectives) == {kind.headline, "gini"}
+    judged = Sweep.model_validate(tree | {"scheduler": {"name": "asha", "objective": "worst_decile"}})
+    if kind is CLASSIFICATION:
+        with pytest.raises(ConfigError, match=r"sweep.scheduler.objective: worst_decile takes 10 hospitals, and 9 "):
+            fitted(judged, kind, 9)
+
+
+def test_a_sweep_on_few_hospitals_is_refused_before_it_starts():
+    with pytest.raises(ConfigError, match=r"sweep.objectives.worst_decile: it takes 10 hospitals"):
+        make_plan(small_tree(sweep__objectives={"worst_decile": "max"}))
 
 
 def test_trials_are_judged_on_validation_rows_and_the_recommended_one_on_test_rows():

@@ -14,10 +14,11 @@ from raysim.core.errors import ConfigError, DataError
 from raysim.engine.job import Round
 from raysim.storage.manifest import Manifest
 from raysim.tune import plots, results
-from raysim.tune.choice import choose, reason
+from raysim.tune.choice import at_the_edge, choose, reason
 from raysim.tune.drawn import pictures
 from raysim.tune.journal import Finished, Journal, working
 from raysim.tune.plan import make_plan
+from raysim.tune.search import objectives
 from raysim.tune.settings import Sweep
 from tests.tune.conftest import small_tree
 
@@ -217,3 +218,29 @@ def test_a_first_line_of_the_journal_that_cannot_be_read(line, tmp_path):
         working(tmp_path)
     with pytest.raises(ConfigError, match=r"journal.jsonl line 1"):
         Journal(tmp_path, HEADER)
+
+
+def test_a_recommended_value_at_the_edge_of_what_was_tried_is_said():
+    choice = choose(TRIALS, SWEEP)
+    assert choice.recommended.params == {"strategy.lam": 0.2}
+    assert at_the_edge(choice) == []
+    only = choose({number: TRIALS[number] for number in (2, 3)}, SWEEP)
+    value = only.recommended.params["strategy.lam"]
+    assert at_the_edge(only) == [f"caution: at the edge of what was tried: strategy.lam {value:g}; try beyond"]
+    assert reason(only)[-1] == at_the_edge(only)[0]
+    assert at_the_edge(choose({2: TRIALS[2]}, SWEEP)) == [], "one value has no edge"
+    zero = {1: trial(1, 0.9, 0.1, **{"strategy.mu": 0.0}), 2: trial(2, 0.8, 0.2, **{"strategy.mu": 1.0})}
+    assert at_the_edge(choose(zero, SWEEP)) == [], "nothing lies below 0"
+
+
+def test_what_takes_many_hospitals_is_undefined_where_few_were_judged():
+    few = trial(1, 0.9, 0.3)
+    for metrics in few.finals.values():
+        metrics["personal"]["hospitals"] = 9.0
+    values = objectives(few, SWEEP)
+    assert values[0] == pytest.approx(0.9)
+    assert math.isnan(values[1])
+    (line,) = reason(choose({1: few}, SWEEP))
+    assert line == (
+        "no trial has all objectives defined (size_bias_abs: from 10 judged hospitals on): nothing to recommend"
+    )

@@ -43,7 +43,7 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
         for each in (ONE, TWO, BAD):
             tracker.finished(each)
         tracker.conclude(
-            {1: True, 2: False}, {"hypervolume": 0.25}, {"plots/a.png": tmp_path / "plots" / "a.png"}, "said"
+            {1: True, 2: False}, 1, {"hypervolume": 0.25}, {"plots/a.png": tmp_path / "plots" / "a.png"}, "said"
         )
     assert (tracker.unsent, tracker.error) == (0, "")
 
@@ -53,11 +53,17 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
     experiment = client.get_experiment_by_name("raysim").experiment_id
     runs = {run.info.run_name: run for run in client.search_runs([experiment])}
     assert len(runs) == 1 + 3 + 4
-    whole, first, second = runs["small"], runs["trial 1"], runs["trial 2"]
+    whole, first, second = runs["small: trial 1 is recommended"], runs["trial 1, recommended"], runs["trial 2"]
     assert first.data.tags["mlflow.parentRunId"] == whole.info.run_id
     assert runs["trial 1, seed 2"].data.tags["mlflow.parentRunId"] == first.info.run_id
     assert (first.data.params["strategy.lam"], second.data.params["strategy.lam"]) == ("0.25", "0.75")
     assert (first.data.tags["pareto"], second.data.tags["pareto"]) == ("true", "false")
+    assert [run.data.tags["verdict"] for run in (whole, first, second)] == [
+        "trial 1 is recommended",
+        "recommended",
+        "dominated",
+    ]
+    assert whole.data.tags["seed"] == "1, 2"
     assert first.data.tags["strategy"] == "chip"
     assert first.data.tags["data"] == "fingerprint"
     assert first.data.tags["code"].startswith("0.")
@@ -77,7 +83,7 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
     assert view == view_of(whole.info.run_id, ["log10 strategy.lam", "strategy.alpha"], [], objectives)
     compared = re.findall(r"[0-9a-f]{32}", unquote(link))
     assert compared[0] == first.info.run_id, "the Pareto set comes first"
-    assert set(compared) == {runs[f"trial {k}"].info.run_id for k in (1, 2, 3)}
+    assert set(compared) == {runs[k].info.run_id for k in ("trial 1, recommended", "trial 2", "trial 3")}
     assert f"experiments={quote(json.dumps([experiment]))}" in link
     searched = {"strategy.lam", "log10 strategy.lam", "strategy.alpha"}
     assert first.data.params.keys() == searched, "what all trials share is the sweep's"
@@ -89,10 +95,14 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
     with sweep() as again:
         again.catch_up([ONE, TWO, BAD])
         again.finished(trial(3, 0.7, 0.1, **{"strategy.lam": 0.5}))
+        again.conclude({1: True, 2: True, 3: True}, 2, {}, {}, "said")
     runs = {run.info.run_name: run for run in client.search_runs([experiment])}
     assert len(runs) == 1 + 3 + 6
     assert runs["trial 3"].info.status == "FINISHED"
     assert runs["trial 1"].info.run_id == first.info.run_id
+    assert runs["trial 1"].data.tags["verdict"] == "not dominated"
+    assert runs["trial 2, recommended"].info.run_id == second.info.run_id
+    assert runs["small: trial 2 is recommended"].info.run_id == whole.info.run_id
 
 
 class Away:
@@ -189,5 +199,5 @@ def test_a_sweep_that_is_stopped_is_not_running_until_it_goes_on(sweep, tmp_path
         stopped(OSError("no room"), "trial 2", TWO)
     assert (status()["small"], status()["trial 2"]) == ("FAILED", "FINISHED")
     with sweep() as tracker:
-        tracker.conclude({1: True, 2: False}, {}, {}, "said")
+        tracker.conclude({1: True, 2: False}, None, {}, {}, "said")
     assert status()["small"] == "FINISHED"

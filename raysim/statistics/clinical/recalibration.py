@@ -127,22 +127,23 @@ def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
         return of.sums(-of.events * np.logaddexp(0, -eta) - (of.rows - of.events) * np.logaddexp(0, eta))
 
 
-def mode(of: Rows, prior: Prior | None, slope_variance: float | None) -> tuple[Floats, Floats]:
+def mode(
+    of: Rows, prior: Prior | None, slope_variance: float | None, start: Floats | None = None
+) -> tuple[Floats, Floats]:
     """Each hospital's most probable ``a [H]`` and ``b [H]``; NaN where there is no finite one.
 
     ``prior`` is that of ``a``, None: none. ``slope_variance`` is that of ``b`` around 1: 0 keeps it there, None is no
-    prior at all. A hospital without rows is at the prior's mean.
+    prior at all. A hospital without rows is at the prior's mean. ``start [H]`` is where the search of ``a`` begins.
     """
     mean = 0.0 if prior is None else prior.mean
-    a, b = np.full(of.hospitals, mean), np.ones(of.hospitals)
-    if prior is not None and prior.variance == 0 and slope_variance == 0:
-        return a, b
-    held_a = 0.0 if prior is None else 1 / prior.variance if prior.variance else np.inf
-    held_b = 0.0 if slope_variance is None else 1 / slope_variance if slope_variance else np.inf
+    a, b = np.full(of.hospitals, mean) if start is None else start, np.ones(of.hospitals)
+    if slope_variance == 0:
+        return (np.full(of.hospitals, mean) if prior is not None and prior.variance == 0 else _shift(of, prior, a)), b
+    held_a = 0.0 if prior is None else 1 / prior.variance
+    held_b = 0.0 if slope_variance is None else 1 / slope_variance
 
     def value(at: Floats, by: Floats) -> Floats:
-        penalty = _penalty(at - mean, held_a) + _penalty(by - 1, held_b)
-        return log_likelihood(of, at, by) - penalty
+        return log_likelihood(of, at, by) - (held_a * np.square(at - mean) + held_b * np.square(by - 1)) / 2
 
     settled = np.zeros(of.hospitals, dtype=bool)
     for _ in range(STEPS):
@@ -155,32 +156,46 @@ def mode(of: Rows, prior: Prior | None, slope_variance: float | None) -> tuple[F
     return np.where(lost, np.nan, a), np.where(lost, np.nan, b)
 
 
-def _penalty(away: Floats, held: float) -> Floats | float:
-    return 0.0 if held in (0.0, np.inf) else held * np.square(away) / 2
+def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
+    """The most probable ``a [H]`` with ``b`` at 1, NaN where there is no finite one.
+
+    The slope of the likelihood falls in ``a``, so that its sign says on which side the mode is: a Newton step that
+    would go beyond what is known of it is replaced by half the way.
+    """
+    mean, held = (0.0, 0.0) if prior is None else (prior.mean, 1 / prior.variance)
+    a, low, high = start.copy(), np.full(of.hospitals, -np.inf), np.full(of.hospitals, np.inf)
+    settled = np.zeros(of.hospitals, dtype=bool)
+    for _ in range(STEPS):
+        p = expit(a[of.hospital] + of.margin)
+        expected = of.rows * p
+        slope = of.sums(of.events - expected) - held * (a - mean)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = np.clip(slope / (of.sums(expected * (1 - p)) + held), -LONGEST, LONGEST)
+        low, high = np.where(slope > 0, a, low), np.where(slope < 0, a, high)
+        settled |= np.abs(step) < SETTLED
+        beyond = (a + step < low) | (a + step > high)
+        with np.errstate(invalid="ignore"):
+            a = np.where(beyond, (low + high) / 2, a + step)
+        if settled.all():
+            break
+    return np.where(settled & (np.abs(a) <= STEEPEST), a, np.nan)
 
 
 def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: float) -> tuple[Floats, Floats]:
     """The next step of each hospital in ``a`` and ``b``, ``[H]`` each, none longer than ``LONGEST``.
 
-    It is not a number where the rows say nothing of the coefficients, and 0 of one that is held.
+    It is not a number where the rows say nothing of the coefficients.
     """
     p = expit(a[of.hospital] + b[of.hospital] * of.margin)
     residual, weight = of.events - of.rows * p, of.rows * p * (1 - p)
-    free_a, free_b = held_a != np.inf, held_b != np.inf
-    g_a = of.sums(residual) - (held_a * (a - mean) if free_a else 0.0)
-    h_aa = of.sums(weight) + (held_a if free_a else 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if not free_b:
-            return np.clip(g_a / h_aa, -LONGEST, LONGEST), np.zeros_like(b)
-        g_b = of.sums(residual * of.margin) - held_b * (b - 1)
-        h_bb = of.sums(weight * np.square(of.margin)) + held_b
-        if not free_a:
-            return np.zeros_like(a), np.clip(g_b / h_bb, -LONGEST, LONGEST)
-        h_ab = of.sums(weight * of.margin)
-        determinant = h_aa * h_bb - np.square(h_ab)
-        # Rows of one margin leave a determinant of rounding alone.
-        determinant = np.where(determinant > 1e-12 * h_aa * h_bb, determinant, np.nan)
-        step_a, step_b = (h_bb * g_a - h_ab * g_b) / determinant, (h_aa * g_b - h_ab * g_a) / determinant
+    g_a, h_aa = of.sums(residual) - held_a * (a - mean), of.sums(weight) + held_a
+    g_b, h_bb = of.sums(residual * of.margin) - held_b * (b - 1), of.sums(weight * np.square(of.margin)) + held_b
+    h_ab = of.sums(weight * of.margin)
+    determinant = h_aa * h_bb - np.square(h_ab)
+    # Rows of one margin leave a determinant of rounding alone.
+    determinant = np.where(determinant > 1e-12 * h_aa * h_bb, determinant, np.nan)
+    step_a, step_b = (h_bb * g_a - h_ab * g_b) / determinant, (h_aa * g_b - h_ab * g_a) / determinant
+    with np.errstate(divide="ignore"):
         shrink = np.minimum(1.0, LONGEST / np.maximum(np.abs(step_a), np.abs(step_b)))
     return step_a * shrink, step_b * shrink
 
@@ -215,22 +230,22 @@ def estimated_prior(of: Rows) -> Prior:
     common = float(mode(together, None, 0.0)[0][0])
     if np.isnan(common):
         return Prior(0.0, 0.0)
-    best, chosen = -np.inf, Prior(common, 0.0)
+    best, chosen, a = -np.inf, Prior(common, 0.0), np.full(of.hospitals, common)
     for tau in TAUS:
         prior = Prior(common, tau**2)
         for _ in range(PASSES if tau else 0):
-            a = mode(of, prior, 0.0)[0]
+            a = mode(of, prior, 0.0, a)[0]
             prior = Prior(float(a[present].mean()), tau**2)
-        marginal = _marginal(of, prior, present)
+        a = mode(of, prior, 0.0, a)[0]
+        marginal = _marginal(of, a, prior, present)
         if marginal > best:
             best, chosen = marginal, prior
     return chosen
 
 
-def _marginal(of: Rows, prior: Prior, present: NDArray[np.bool_]) -> float:
-    """The log marginal likelihood of all rows under a ``prior``, by Laplace's approximation at each hospital's mode."""
-    a, b = mode(of, prior, 0.0)
-    likelihood = log_likelihood(of, a, b)
+def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> float:
+    """The log marginal likelihood of all rows under a ``prior``, by Laplace's approximation at the modes ``a [H]``."""
+    likelihood = log_likelihood(of, a, np.ones(of.hospitals))
     if prior.variance:
         p = expit(a[of.hospital] + of.margin)
         information = of.sums(of.rows * p * (1 - p))

@@ -67,15 +67,14 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
 
     Patients' and seeds' parts are squared and added, each with its own t quantile. Patients who are tested in several
     seeds count once: the common variance shrinks by as much as the own one does when seeds are averaged. Limits are cut
-    to what the difference can be, given the mean of ``against``. They are NaN where a class has one row and no hospital
-    has more.
+    to -1 and 1, not to what the observed AUROC of ``against`` leaves room for: that of few events is often 1, and the
+    true one is not. They are NaN where a class has one row and no hospital has more.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])
     defined = np.isfinite(each)
     count = defined.sum(axis=0)
     mean = _mean(each, count)
-    base = _mean(np.where(defined, [u_statistics(other.pairs).auroc for other in against], np.nan), count)
     together = _mean(np.stack([seed.sums for seed in seeds]), count[:, None])
     own, of_seeds = np.square(together).mean(axis=1), _mean(np.stack([seed.own for seed in seeds]), count)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -87,7 +86,7 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     squares = np.square(np.where(defined, each - mean, 0.0)).sum(axis=0) / degrees / (degrees + 1)
     trained = np.where(count > 1, np.square(stdtrit(degrees, ALPHA / 2)) * squares, 0.0)
     reach = np.sqrt(float(stdtrit(SUMS, ALPHA / 2)) ** 2 * variance + trained)
-    return OverSeeds(mean, np.maximum(mean - reach, -base), np.minimum(mean + reach, 1 - base), count)
+    return OverSeeds(mean, np.maximum(mean - reach, -1.0), np.minimum(mean + reach, 1.0), count)
 
 
 def _mean(values: Floats, count: NDArray[np.int64]) -> Floats:

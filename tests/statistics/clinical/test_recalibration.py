@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from raysim.metrics.score_counts import score_counts
@@ -148,3 +150,16 @@ def test_the_rule_of_use():
     margins, y, offsets = federation(0.0, 9, hospitals=2, rows=10)
     counts = score_counts(margins, y, offsets)
     assert list(rarer_class(counts)) == [min(part.sum(), 10 - part.sum()) for part in (y[:10], y[10:])]
+
+
+@given(
+    st.lists(st.tuples(st.floats(-6, 6), st.booleans()), max_size=30),
+    st.floats(-3, 3),
+    st.sampled_from([0.0025, 0.25, 1.69]),
+)
+def test_a_shrunken_intercept_is_stationary_and_lies_towards_the_mean(rows, mean, variance):
+    margins, y = np.array([z for z, _ in rows]), np.array([event for _, event in rows], dtype=float)
+    a = fit(rows_of(margins, y, [0, len(rows)]), "eb", Prior(mean, variance)).intercept[0]
+    assert (y - expit(a + margins)).sum() - (a - mean) / variance == pytest.approx(0, abs=1e-6)
+    # It lies where the rows pull from the mean, and never beyond the intercept that the rows alone have.
+    assert np.sign(a - mean) * np.sign((y - expit(mean + margins)).sum()) >= 0
