@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 
 from raysim.config.checking import validated
-from raysim.config.plugins import label
+from raysim.config.plugins import label, predicted
 from raysim.config.schema import Config
 from raysim.core import bounded, host
 from raysim.core.atomic import write_json
 from raysim.core.errors import ConfigError
 from raysim.core.package import FOLDER, __version__
 from raysim.engine.job import Round
-from raysim.tracking.charts import VERDICT_TAG, runs_page, view_of
+from raysim.tracking.charts import PREDICTS_TAG, VERDICT_TAG, runs_page, view_of
 from raysim.tracking.client import LOGGERS, NOTE_TAG, Status, Tracker, parameter_name
 from raysim.tracking.recording import CLOSING_SECONDS, KILLED_SECONDS, SETTINGS, WAITS, joined
 from raysim.tracking.stores import NOWHERE, check_reachable
@@ -63,6 +63,7 @@ class SweepTracker:
         self._plan = plan
         self._config = config
         self._tags = {"source": config.data.source, "data": fingerprint, "sweep": str(folder), "code": code_version()}
+        self._tags[PREDICTS_TAG] = predicted(config.data)
         self._path = folder / SENT
         self._run, self._sent = recorded(folder)
         self._halves: list[str] | None = None if self._run else []

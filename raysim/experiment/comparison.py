@@ -55,12 +55,16 @@ def write_comparison(
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     by_chance = (beside or NoiseBeside(config.evaluation.minimum_events)).of(results)
     shown = evidence(frame, hospitals, config.reference, sketched, {result.label for result in results if result.alone})
+    dominated = frozenset() if shown is None else shown.dominated
+    table["dominated"] = [key in dominated for key in zip(table["strategy"], table["model"], strict=True)]
     tried = tables.read_csv(out.folder / tuning.FILE) if tuning.FILE in out else None
     edge = "" if tried is None else tuning.at_the_edge(tried)
     card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge)
     tuned = [] if tried is None else [tuning.sentence(tried)]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
-    answer = answer_of(card, results, by_chance, shown, (*tuned, *privacy.sentences(results)))
+    answer = answer_of(
+        card, results, by_chance, shown, (*tuned, *training.sentences(results), *privacy.sentences(results))
+    )
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -85,7 +89,7 @@ def write_comparison(
         differences=differences,
         shown=shown,
         card=card,
-        before=(*tuned, *privacy.sentences(called), *attacks.sentences(called)),
+        before=(*tuned, *training.sentences(called), *privacy.sentences(called), *attacks.sentences(called)),
         results=results,
         first=first,
         beside=Beside(

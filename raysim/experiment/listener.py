@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from raysim.config import plugins
-from raysim.config.sections.plugin_sections import DataSection
+from raysim.config.schema import DataSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
@@ -22,6 +22,7 @@ from raysim.report.sections import privacy
 from raysim.report.terminal.progress import figure
 from raysim.storage.finished import load_finished
 from raysim.storage.manifest import Manifest
+from raysim.tracking.charts import PREDICTS_TAG
 from raysim.tracking.client import DATA_TAGS, RUN_TAG
 from raysim.tracking.recording import Record
 
@@ -148,5 +149,5 @@ def listen(
 
 def data_tags(section: DataSection, federation: Federation) -> dict[str, str]:
     """The tags by which MLflow knows the data of a run, and what is predicted."""
-    known = dict(zip(DATA_TAGS, (section.source, federation.fingerprint), strict=True))
-    return known | {"predicts": plugins.predicted(section)}
+    tags = dict(zip(DATA_TAGS, (section.source, federation.fingerprint), strict=True))
+    return tags | {PREDICTS_TAG: plugins.predicted(section)}

@@ -41,6 +41,18 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
     }
 
 
+def of_strategy(name: str) -> str:
+    """The part of a name, as :func:`names` gives it, that is the strategy's.
+
+    >>> of_strategy("Ditto, lam 0.1, hospitals' own models"), of_strategy("Training alone (reference)")
+    ('Ditto, lam 0.1', 'Training alone')
+    """
+    name = name.removesuffix(" (reference)")
+    for model in MODELS.values():
+        name = name.removesuffix(f", {model}")
+    return name
+
+
 def number(value: float, digits: int, *, sign: bool = False) -> str:
     r"""A figure with a true minus; "undefined" for what is not finite.
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from raysim.core import csv_files
 from raysim.core.streams import stream
-from raysim.metrics.equity import paired_difference, pareto_front
+from raysim.metrics.equity import paired_difference
 from raysim.metrics.labels import CLASSIFICATION, reporting
 from raysim.report.panel import MANY_HOSPITALS, Panel, Sent
 from raysim.statistics.differences.paired import FEW_HOSPITALS
@@ -189,13 +189,6 @@ def labels(table: pd.DataFrame) -> list[str]:
 def yardsticks(table: pd.DataFrame) -> NDArray[np.bool_]:
     """Which rows are yardsticks, ``[n]``; none where the table does not say."""
     return table["yardstick"].to_numpy(bool) if "yardstick" in table else np.zeros(len(table), dtype=bool)
-
-
-def front_among_candidates(values: NDArray[np.float64], aside: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which rows of ``values [n, d]`` (larger is better) no other dominates, rows ``aside [n]`` taking no part."""
-    front = np.zeros(len(values), dtype=bool)
-    front[~aside] = pareto_front(values[~aside])
-    return front
 
 
 def hospital_means(hospitals: pd.DataFrame) -> pd.DataFrame:

@@ -294,6 +294,16 @@ def test_the_non_dominated_set_is_of_intervals_and_not_of_means():
     worse = answered(*frames({"fedavg": 0.80, "chip": 0.8002, "clustered": 0.7}, noise=0.02), "fedavg")
     assert worse.not_dominated == ("fedavg", "chip")
     assert "No other method dominates on mean AUROC and worst decile: fedavg and chip." in worse.reasons
+    # Figures and comparison.csv take the same set, and members of an entry of equals share its place.
+    per_seed, hospitals = frames({"fedavg": 0.80, "chip": 0.8002, "clustered": 0.7}, noise=0.02)
+    again = [table.assign(strategy=table["strategy"].replace("clustered", "copy")) for table in (per_seed, hospitals)]
+    twice = [
+        pd.concat([table, copy[copy["strategy"] == "copy"]], ignore_index=True)
+        for table, copy in zip((per_seed, hospitals), again, strict=True)
+    ]
+    shown = evidence(*twice, "fedavg")
+    assert shown is not None
+    assert shown.dominated == {("clustered", "global"), ("copy", "global")}
 
 
 def test_who_serves_the_worst_better_is_not_dominated_by_a_better_mean():

@@ -121,3 +121,11 @@ def test_the_next_command_mends_what_is_worst(fact: str, command: str, next_one:
 
     kept = tuple(line for line in LINES if line.fact == fact or (fact == "training" and line.fact == "calibration"))
     assert answers.next_command(dataclasses.replace(CARD, lines=kept), command, Path("a b.yaml")) == next_one
+
+
+def test_what_is_recalibrated_already_is_not_asked_for_again() -> None:
+    from pathlib import Path
+
+    done = dataclasses.replace(LINES[1], remedy="more labelled rows")
+    card = dataclasses.replace(CARD, lines=(done,))
+    assert answers.next_command(card, "compare", Path("a.yaml")) == "raysim compare a.yaml --details"

@@ -188,3 +188,43 @@ def test_means_are_where_they_belong():
     heights = [float(point.split()[1]) for point in line.split("L")]
     assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2)
     assert heights[0] > heights[2]
+
+
+def test_a_decision_curve_says_where_a_model_is_worth_using():
+    at = np.arange(1, 100) / 100
+    everyone = 0.09 - (1 - 0.09) * at / (1 - at)
+    value = np.where(at < 0.09, np.minimum(everyone, 0.08), np.where(at < 0.405, -0.04, 0.005))
+    value[at > 0.715] = 0.0
+    curve = pd.DataFrame({"threshold": at, "value": value, "of_all": everyone})
+    said = clinical.worth_using(curve)
+    assert said == "worth using between 41 % and 71 %; below 0 between 9 % and 40 %"
+    nothing = curve.assign(value=np.minimum(everyone, 0.0))
+    assert clinical.worth_using(nothing).startswith("worth using at no threshold; below 0 between 10 % and 99 %")
+    assert clinical.worth_using(curve.assign(value=everyone)[:3]) == "worth using at no threshold"
+
+
+def test_the_decision_curve_labels_its_lines_and_leaves_few_patients_out_for_others(run: Path):
+    served = clinical_rows.of_run("ditto", run)
+    decisions = clinical.drawn(served)[0]
+    assert ">act on nobody</text>" in str(decisions.markup)
+    assert ">act on all</text>" in str(decisions.markup)
+    for each in served:
+        assert f"{each.name}: worth using" in decisions.charts[0].description
+    assert "worth using" in decisions.caption
+    few = served[0].without_few(5)
+    assert few is not None
+    assert (few.calibration["events"] >= 5).all()
+    assert (few.calibration["n"] - few.calibration["events"] >= 5).all()
+    assert few.net_benefit["threshold"].max() <= few.calibration["from"].max() + 1e-9
+    assert len(few.calibration) < len(served[0].calibration)
+    assert served[0].without_few(10_000) is None
+    assert clinical.shared(served)
+
+
+def test_alerts_are_those_at_or_above_a_threshold(run: Path):
+    (first, _) = clinical_rows.of_run("ditto", run)
+    written = pd.read_csv(run / "clinical.csv")
+    row = written[(written["figure"] == "ppv") & written["hospital"].isna() & (written["model"] == "global")].iloc[0]
+    assert first.alerts(0.3) == row["of"] / row["n"]
+    assert np.isnan(first.alerts(0.7)), "no such threshold"
+    assert f"<td>{100 * row['of'] / row['n']:.1f}</td>" in str(clinical.drawn([first])[-1].markup)

@@ -73,6 +73,17 @@ def test_a_far_outlier_is_named_and_does_not_squeeze_the_others() -> None:
     assert figure.axes[0].get_xlim()[1] < 0.1
 
 
+def test_the_frontier_calls_those_dominated_whom_the_answer_does() -> None:
+    """Means alone make no one dominated: here every strategy but one has a mean that another beats."""
+    table = tables.comparison(frames()[0])
+    for draw in (frontier.worst_decile_vs_size_bias, frontier.frontier_3d):
+        for dominated in ([], ["chip"]):
+            marked = table.assign(dominated=table["strategy"].isin(dominated))
+            ax = draw(marked).axes[0]
+            squares = [line for line in ax.lines if line.get_marker() == "s"]
+            assert len(squares) == len(dominated) * int((table["strategy"] == "chip").sum())
+
+
 @pytest.mark.parametrize("case", ["whole", "one strategy", "one seed", "one hospital", "undefined", "empty", "markup"])
 def test_no_picture_fails(case: str, tmp_path: Path) -> None:
     per_seed, hospitals, rounds = frames(seeds=1 if case == "one seed" else 2, hospitals=12)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from raysim.engine.job import Result
-from raysim.report.judgement.recalibrating import Effect, effect, proposal
+from raysim.report.judgement.card import Line
+from raysim.report.judgement.facts.headline import Verdict, headline
+from raysim.report.judgement.recalibrating import Effect, beside, effect, proposal
 from raysim.statistics.clinical.recalibration_benefit import benefit
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Recalibration
@@ -44,7 +48,8 @@ def test_without_the_rows_it_says_what_it_would_cost(validation, federate: MakeF
     share = min(counts.events.sum(), (counts.rows - counts.events).sum()) / counts.rows.sum()
     assert found is not None
     assert not found.worth
-    assert f"about {np.ceil(3 / share):.0f} labelled rows at each hospital" in found.text
+    assert f"are about {np.ceil(3 / share):.0f} labelled rows" in found.text
+    assert ("would" in found.text) == (validation is not None)
 
 
 def test_what_it_did_is_measured_on_test_rows(federate: MakeFederation, tmp_path) -> None:
@@ -65,3 +70,35 @@ def test_the_estimate_is_the_same_each_time(federate: MakeFederation, tmp_path) 
     assert one == two
     rng = np.random.default_rng(0)
     assert np.isfinite(benefit(run.outcome.validation_scores["global"], "eb", rng).log_loss)
+
+
+def test_the_line_on_calibration_says_it_and_the_remedy_fits(federate: MakeFederation, tmp_path) -> None:
+    federation = federate(TRAIN, TEST, validation=VALIDATION)
+    off = Line("calibration", "warn", "Risks are off.", None, "recalibrate it", True, "risks off")
+    plain, done = result(federation, tmp_path), result(federation, tmp_path, LAST)
+    proposed = proposal([plain], ("fedavg", "global"), 0.01)
+    assert proposed is not None
+    key = ("fedavg", "global")
+    assert beside(off, [plain], key, 0.01) == replace(off, text=f"Risks are off. {proposed.text}")
+    right = replace(off, state="ok", text="Risks are right.", remedy="", forbids=False)
+    assert beside(right, [plain], key, 0.01) == right
+    did = effect([done], ("fedavg", RECALIBRATED))
+    assert did is not None
+    told = beside(off, [done], ("fedavg", RECALIBRATED), 0.01)
+    assert told.text == f"Risks are off. {did.text}"
+    assert told.remedy == ("take it without recalibration" if did.harms else "more labelled rows")
+    assert beside(right, [done], ("fedavg", RECALIBRATED), 0.01).remedy == ""
+
+
+def test_a_headline_does_not_ask_twice() -> None:
+    good = Line("quality", "ok", "It ranks well.", {"auroc": 0.8, "low": 0.75})
+    off = Line("calibration", "warn", "Risks are off.", None, "", True, "risks 3.1 times too high")
+    lines = [good, off, Line("limits", "open", "Few hospitals.")]
+    once = Verdict("FedAvg, recalibrated", True, "yes", False, False, "20 %", recalibrated=True)
+    assert headline(once, "ranking", lines) == (
+        "Take FedAvg, recalibrated, for ranking, not for risks (risks 3.1 times too high)."
+    )
+    assert "recalibrated at each hospital" in headline(replace(once, recalibrated=False), "ranking", lines)
+    alone = replace(once, compared=False)
+    assert "recalibrate it" not in headline(alone, "ranking", lines)
+    assert "recalibrate it at each hospital" in headline(replace(alone, recalibrated=False), "ranking", lines)

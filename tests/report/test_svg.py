@@ -219,3 +219,30 @@ def test_a_value_of_a_training_that_diverges_does_not_take_the_axis_from_the_oth
     assert (axis.low, axis.high) == (0.0, 1.0)
     assert axis.places([0.5, 1e200]).tolist()[0] == 0.5
     assert np.isnan(axis.place(1e200))
+
+
+def test_names_below_a_chart_are_turned_where_they_would_touch() -> None:
+    def ticks(entries: list[str]) -> list[dict[str, str]]:
+        chart = svg.Chart(svg.names("", entries), svg.linear("y", [0, 1]), name="n", width=svg.PANEL)
+        return [tick for tick in marks(chart, "{http://www.w3.org/2000/svg}text", "tick") if "x" not in tick] or [
+            tick for tick in marks(chart, "text", "tick") if "transform" in tick
+        ]
+
+    assert ticks(["a", "b"]) == []
+    long = ["size, prevalence, missingness", "mean, std", "prevalence, missingness"]
+    assert len(ticks(long)) == 3
+    text = str(svg.Chart(svg.names("", long), svg.linear("y", [0, 1]), name="n", width=svg.PANEL).markup())
+    assert "size, prevalence,…" in text, "and cut, so that there is room for the chart"
+
+
+def test_figures_in_one_row_can_be_scrolled_by_keyboard() -> None:
+    chart = svg.Chart(svg.linear("x", [0, 1]), svg.linear("y", [0, 1]), name="n", width=svg.PANEL)
+    text = str(svg.figure("slices", "By key", [chart, chart], "", row=True).markup)
+    assert re.match(r'<div class="panels row" tabindex="0" role="region" aria-label="By key">', text)
+
+
+def test_a_strategy_keeps_its_colour_along_a_curve() -> None:
+    labels = [f"ditto, lam {value:g}" for value in (0.1, 1, 10)]
+    looks = svg.styles([(label, "global") for label in labels])
+    assert {look.colour for look in looks.values()} == {svg.style("ditto").colour}
+    assert len({look.shape for look in looks.values()}) == 3

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from raysim.statistics.differences.harm import Harm, Sent, harm, one_sided
+from raysim.statistics.differences.harm import Harm, harm, one_sided
+from raysim.statistics.differences.one_hospital import Sent
 from raysim.statistics.discrimination.auroc import PairSums, delong, pair_sums, placements
 from raysim.statistics.discrimination.sketches import sketches
 from raysim.statistics.several import Bound

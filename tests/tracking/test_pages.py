@@ -100,6 +100,7 @@ def test_the_page_that_ui_names_is_a_table_of_figures_in_which_runs_are_named_by
     assert whole.info.run_name.startswith(f"compared: {verdict[:40]}")
     assert len(whole.info.run_name) <= TITLE
     assert (whole.data.tags["strategy"], whole.data.tags["seed"]) == (answered["recommended"], "42")
+    assert whole.data.tags["predicts"] == run.data.tags["predicts"] == answered["predicts"]
     taken = by_name[f"{answered['recommended']}, seed 42"]
     for name in ("auroc", "worst_decile", "observed_over_expected"):
         assert whole.data.metrics[name] == taken.data.metrics[name] > 0

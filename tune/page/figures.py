@@ -98,14 +98,14 @@ def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
         for k, key in enumerate(keys):
             x, places = scale(choice, key, space)
             description = f"{title(choice, j)} of each trial against {key}."
-            chart = Chart(
-                x, axis(choice, j), name=f"slice-{j}-{k}", description=description, width=PANEL * 1.25, height=300
-            )
+            chart = Chart(x, axis(choice, j), name=f"slice-{j}-{k}", description=description, width=PANEL, height=260)
             _dots(chart, choice, places, choice.values[:, j])
             charts.append(chart)
         if charts:
             caption = "Each point is a trial, whatever its other keys are: a trend here is not yet a cause."
-            drawn.append(svg.figure(f"slices-{name}", f"{title(choice, j)} by key", charts, caption, _legend(choice)))
+            drawn.append(
+                svg.figure(f"slices-{name}", f"{title(choice, j)} by key", charts, caption, _legend(choice), row=True)
+            )
     return drawn
 
 

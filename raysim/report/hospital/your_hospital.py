@@ -19,7 +19,7 @@ from raysim.report import possible
 from raysim.report.hospital import beside
 from raysim.report.hospital.clinical_rows import over_runs, read_rows
 from raysim.report.hospital.gains import Gains, HospitalFigures, between, compared_with, served
-from raysim.report.naming import Key, with_interval
+from raysim.report.naming import Key, of_strategy, with_interval
 from raysim.statistics.differences.paired import Limits
 
 MORE_OFTEN = 2
@@ -219,9 +219,7 @@ def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, 
     """The title of each strategy by its label. On a run's page ``names`` are those of its models."""
     if len(first) == 1:
         return {first[0].label: first[0].title or first[0].label}
-    return {
-        result.label: next(names[key] for key in names if key[0] == result.label).partition(",")[0] for result in first
-    }
+    return {result.label: of_strategy(next(names[key] for key in names if key[0] == result.label)) for result in first}
 
 
 def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] | None:

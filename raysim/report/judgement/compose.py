@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.report import possible
+from raysim.report.judgement import recalibrating
 from raysim.report.judgement.card import FACTS, Card, Federate, Line, Way
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts import calibration as calibrating
@@ -35,10 +36,12 @@ from raysim.report.panel import Panel, sent
 from raysim.report.tables import read_csv
 from raysim.statistics.clinical.by_hospital import calibration_by_hospital, calibration_over_seeds
 from raysim.statistics.clinical.usefulness import Usefulness, usefulness
-from raysim.statistics.differences.harm import Sent, harm
+from raysim.statistics.differences.harm import harm
+from raysim.statistics.differences.one_hospital import Sent
 from raysim.statistics.differences.paired import Limits, Paired
 from raysim.statistics.over_seeds import over_seeds
 from raysim.storage.clinical_tables import EQUITY
+from raysim.strategies.shared.personalization import RECALIBRATED
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ def comparison_card(
         between=(federate_line, which(called)),
         harm=(harm_numbers, harm_line),
         own=own,
+        runs=(results, taken.key),
         others=[] if other is None else [(alone if not to_alone else plain(names[against]), other)],
         groups=_fairness(noise, taken.key),
         limits=limiting.limits(data, pair, _visible(shown)),
@@ -166,6 +170,7 @@ def run_card(
         between=(federating.NOT_TESTED,),
         harm=(None, None),
         own=_calibration([result], key),
+        runs=([result], key),
         others=[],
         groups=NOT_TESTED if noise is None else _fairness(noise, key),
         limits=limiting.limits(data, None),
@@ -191,6 +196,7 @@ def _composed(
     between: Sequence[Line],
     harm: tuple[dict[str, Any] | None, Line | None],
     own: Calibration | None,
+    runs: tuple[Sequence[Result], Key],
     others: Sequence[tuple[str, Calibration]],
     groups: Line,
     limits: Line,
@@ -203,6 +209,7 @@ def _composed(
     numbers, calibration_line = None, calibrating.NOT_MEASURED
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, own_names, others)
+        calibration_line = recalibrating.beside(calibration_line, *runs, own.p)
     interval = level.population() if level.hospitals > 1 else level.fixed()
     quality_line = quality(kind, level.difference, possible.level(interval, kind.larger), level.hospitals, useful)
     lines = [
@@ -212,7 +219,7 @@ def _composed(
         *([] if harm[1] is None else [harm[1]]),
         calibration_line,
         groups,
-        *([] if remarks.training is None else [remarks.training]),
+        *([] if remarks.training is None else [_trained(remarks.training, name)]),
         limiting.UNSEEN,
         limits,
         *remarks.leaks,
@@ -229,6 +236,7 @@ def _composed(
         alone_taken=alone_taken,
         act_at="" if useful is None else percent(useful.at),
         cautions=remarks.cautions,
+        recalibrated=runs[1][1] == RECALIBRATED,
     )
     return Card(
         what,
@@ -374,6 +382,12 @@ def _harm(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple
     if key == against or not sides[0] or len(sides[0]) != len(sides[1]):
         return None, None
     return harmed(harm(*sides), results[0].federation.hospitals, name)
+
+
+def _trained(line: Line, name: str) -> Line:
+    """The line on training, which forbids use where it is the model taken that diverged."""
+    diverged = () if line.figure is None else line.figure["diverged"]
+    return replace(line, forbids=True, short=f"training of {name} diverged") if name in diverged else line
 
 
 def _too_good(kind: TaskKind, level: Paired) -> list[Line]:

@@ -109,6 +109,11 @@ class Evidence:
         return tuple(entry.level.difference for entry in self.entries)
 
     @property
+    def dominated(self) -> frozenset[Key]:
+        """The strategies and models that another dominates, in answer, ``comparison.csv`` and figures alike."""
+        return frozenset(key for k in np.flatnonzero(~self.front) for key in self.entries[k].members)
+
+    @property
     def unbeaten(self) -> list[int]:
         """The entries that no other is shown to be better than."""
         return _unbeaten(self.better)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from raysim.core.streams import stream
 from raysim.engine.job import Result
 from raysim.metrics.score_counts import ScoreCounts
+from raysim.report.judgement.card import Line
 from raysim.report.panel import Key
 from raysim.report.tables import made_of
 from raysim.statistics.clinical.recalibration_benefit import ENOUGH_ROWS, benefit, rarer_class, recommended
+from raysim.statistics.levels import ALPHA
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,18 @@ class Effect:
         return f"Recalibration lowers log loss on test rows {change}."
 
 
+def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
+    """The ``line`` on the calibration of the model ``key``, with what recalibration did to it or would do."""
+    done = effect(results, key)
+    if done is not None:
+        remedy = line.remedy and ("take it without recalibration" if done.harms else "more labelled rows")
+        return replace(line, text=f"{line.text} {done.text}", remedy=remedy)
+    proposed = proposal(results, key, spread) if line.state == "warn" else None
+    if proposed is None:
+        return line
+    return replace(line, text=f"{line.text} {proposed.text}")
+
+
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:
     """Whether to recalibrate the model ``key`` of these runs; None where scores were not counted.
 
@@ -69,28 +83,32 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     if not tested:
         return None
     held = [outcome.validation_scores[model] for outcome in outcomes if model in outcome.validation_scores]
-    rarer = np.mean([rarer_class(counts) for counts in held], axis=0) if held else np.zeros(0)
-    if not held or np.median(rarer) < ENOUGH_ROWS:
-        has = f"has {np.median(rarer):.0f}" if held else "has none"
+    needed = _needed(tested)
+    if not held:
         text = (
-            f"Recalibration needs validation rows, {ENOUGH_ROWS} of the rarer class at the median hospital, which "
-            f"{has}: about {_needed(tested):,} labelled rows at each hospital that train nothing."
+            f"Recalibration needs validation rows, and there are none: {ENOUGH_ROWS} of the rarer class at each "
+            f"hospital are about {needed:,} labelled rows that train nothing."
         )
-        return Proposal(False, text, math.nan, _needed(tested))
+        return Proposal(False, text, math.nan, needed)
     estimates = [benefit(counts, "eb", stream(0, "recalibration benefit")) for counts in held]
     change, off, after = (
         float(np.mean([getattr(each, name) for each in estimates])) for name in ("log_loss", "off", "off_after")
     )
+    rarer = np.mean([rarer_class(counts) for counts in held], axis=0)
     labelled = float(np.median(np.mean([counts.rows for counts in held], axis=0)))
-    verb = "lower" if change < 0 else "raise"
     text = (
-        f"Shrunken recalibration on {labelled:,.0f} labelled rows at the median hospital would {verb} log loss by "
-        f"{abs(change):.4f} and bring mean |ln O/E| from {off:.3f} to {after:.3f}."
+        f"Shrunken recalibration on {labelled:,.0f} labelled rows at the median hospital would "
+        f"{'lower' if change < 0 else 'raise'} log loss by {abs(change):.4f} and bring mean |ln O/E| from {off:.3f} to "
+        f"{after:.3f}."
     )
-    worth = recommended(spread, rarer) and change < 0
-    if not worth and spread > 0.05:
+    if np.median(rarer) < ENOUGH_ROWS:
+        text += (
+            f" {ENOUGH_ROWS} validation rows of the rarer class at the median hospital, which has "
+            f"{np.median(rarer):.3g}, are about {needed:,} labelled rows there."
+        )
+    elif not spread <= ALPHA:
         text = f"Hospitals do not demonstrably differ in calibration. {text}"
-    return Proposal(worth, text, change, labelled)
+    return Proposal(recommended(spread, rarer) and change < 0, text, change, labelled)
 
 
 def effect(results: Sequence[Result], key: Key) -> Effect | None:

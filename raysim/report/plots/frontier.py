@@ -16,19 +16,23 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from raysim.metrics.equity import pareto_front
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.plots.canvas import GREY, INK, MUTED, PALETTE, pixels, plain, write_note
 from raysim.report.plots.labels import label_points
-from raysim.report.tables import front_among_candidates, labels, yardsticks
+from raysim.report.tables import labels, yardsticks
+
+NOT_DOMINATED = "not dominated"
+DOMINATED = "dominated: another is better on the mean or the worst decile, by intervals, and worse on neither"
 
 
 def worst_decile_vs_size_bias(comparison: pd.DataFrame) -> Figure:
     """Worst decile against |size bias|, one point a strategy and model, error bars one deviation over seeds.
 
     ``comparison`` has ``strategy, model, worst_decile, size_bias`` and optionally ``size_bias_abs`` and each ``_std``;
-    with a column ``mae``, the worst decile is one of errors, and the vertical axis is turned. The line joins the points
-    that no other beats on both (upper left is better). A point so far out that it would squeeze the others into a
-    corner is named below the axes instead.
+    with a column ``mae``, the worst decile is one of errors, and the vertical axis is turned. ``dominated`` says which
+    another dominates, as the answer does; without it none is. The line joins the others (upper left is better). A point
+    so far out that it would squeeze the others into a corner is named below the axes instead.
     """
     table, kind = _with_bias(comparison), reporting(comparison)
     names = labels(table)
@@ -45,8 +49,8 @@ def worst_decile_vs_size_bias(comparison: pd.DataFrame) -> Figure:
     x, y = (table[c].to_numpy(float)[shown] for c in ("size_bias_abs", "worst_decile"))
     dx, dy = (_deviation(table, c)[shown] for c in ("size_bias_abs", "worst_decile"))
     aside = yardsticks(table)[shown]
-    front = front_among_candidates(np.column_stack([-x, kind.upwards(y)]), aside)
-    kept = _core(np.column_stack([x, y]), front)
+    front = _front(table)[shown]
+    kept = _core(np.column_stack([x, y]), pareto_front(np.column_stack([-x, kind.upwards(y)])) & ~aside)
     digits = kind.decimals(y)
     far = [f"{names[i]} ({x[i]:.{digits}f}, {y[i]:.{digits}f})" for i in np.flatnonzero(~kept)]
     lines = write_note(
@@ -67,7 +71,7 @@ def worst_decile_vs_size_bias(comparison: pd.DataFrame) -> Figure:
         Line2D([], [], ls="", **_mark(False, False)),
         Line2D([], [], ls="", **_mark(False, True)),
     ]
-    legend = ["means not dominated", "dominated: another has means as good, and one better", "* reference"]
+    legend = [NOT_DOMINATED, DOMINATED, "* reference"]
     ax.legend(marks, legend, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=9)
     points = pixels(ax, x[kept], y[kept])
     arms = [*zip(pixels(ax, (x - dx)[kept], y[kept]), pixels(ax, (x + dx)[kept], y[kept]), strict=True)]
@@ -101,8 +105,8 @@ def frontier_3d(comparison: pd.DataFrame) -> Figure:
     names = [n for n, s in zip(names, shown, strict=True) if s]
     points = table[figures].to_numpy(float)[shown]
     aside = yardsticks(table)[shown]
-    front = front_among_candidates(np.column_stack([kind.upwards(points[:, :2]), -points[:, 2]]), aside)
-    kept = _core(points, front)
+    front = _front(table)[shown]
+    kept = _core(points, pareto_front(np.column_stack([kind.upwards(points[:, :2]), -points[:, 2]])) & ~aside)
     digits = kind.decimals(points[:, 0])
     far = [f"{names[i]} ({', '.join(f'{v:.{digits}f}' for v in points[i])})" for i in np.flatnonzero(~kept)]
     write_note(figure, "; ".join([*([f"Beyond the axes: {', '.join(far)}"] if far else []), *([note] if note else [])]))
@@ -124,7 +128,7 @@ def frontier_3d(comparison: pd.DataFrame) -> Figure:
         Line2D([], [], ls="", **_mark(False, False)),
         Line2D([], [], ls="", **_mark(False, True)),
     ]
-    legend = ["means on the frontier", "dominated: another has means as good, and one better", "* reference"]
+    legend = [NOT_DOMINATED, DOMINATED, "* reference"]
     figure.legend(marks, legend, loc="upper left", ncols=3, frameon=False, fontsize=9)
     feet = points.copy()
     feet[:, 2] = floor
@@ -157,6 +161,12 @@ def _with_bias(comparison: pd.DataFrame) -> pd.DataFrame:
         if "size_bias_std" in table:
             table = table.assign(size_bias_abs_std=table["size_bias_std"])
     return table
+
+
+def _front(table: pd.DataFrame) -> NDArray[np.bool_]:
+    """The strategies and models that no other dominates, ``[n]``, by the answer's intervals; references are none."""
+    dominated = table["dominated"].to_numpy(bool) if "dominated" in table else np.zeros(len(table), dtype=np.bool_)
+    return ~(dominated | yardsticks(table))
 
 
 def _mark(front: bool, aside: bool) -> dict[str, Any]:
@@ -193,18 +203,18 @@ def _limits(values: NDArray[np.float64], floor: float = -np.inf, ceiling: float 
     return max(low - room, floor), min(high + room, max(ceiling, high))
 
 
-def _core(points: NDArray[np.float64], front: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _core(points: NDArray[np.float64], best: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The points ``[n, d]`` that the axes should span, ``[n]``.
 
     A point far out (beyond three interquartile ranges, Tukey's far fence) would squeeze all others into a corner; it
-    is named in a note instead. Points on the front always stay, and so do all where there are few.
+    is named in a note instead. The ``best`` always stay, and so do all where there are few.
     """
     if len(points) < 5:
         return np.ones(len(points), dtype=bool)
     low, high = np.quantile(points, [0.25, 0.75], axis=0)
     fence = 3 * (high - low) + 1e-9
     near: NDArray[np.bool_] = np.logical_and.reduce((points >= low - fence) & (points <= high + fence), axis=1)
-    return near | front
+    return near | best
 
 
 def _projected(figure: Figure, ax: Any, points: NDArray[np.float64]) -> list[tuple[float, float]]:

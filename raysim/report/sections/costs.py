@@ -11,7 +11,7 @@ from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
 from raysim.report import svg
 from raysim.report.figures.models import Looks, Names
-from raysim.report.naming import Key, number, size
+from raysim.report.naming import Key, number, of_strategy, size
 from raysim.report.tables import KEYS
 
 COSTS = (
@@ -33,7 +33,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
     )
     table = means.groupby("strategy", sort=False)[[column for column, *_ in COSTS]].mean()
     keys: list[Key] = [next(key for key in names if key[0] == label) for label in table.index]
-    words = [names[key].partition(",")[0].replace(" (reference)", "") for key in keys]
+    words = [of_strategy(names[key]) for key in keys]
     charts = []
     for column, heading, unit, word in COSTS:
         values = table[column].to_numpy(float) / unit

@@ -12,7 +12,7 @@ from raysim.engine.job import Result
 from raysim.report import svg
 from raysim.report.figures.models import Names
 from raysim.report.judgement.answer import listed
-from raysim.report.naming import number
+from raysim.report.naming import number, of_strategy
 from raysim.report.tables import read_csv
 from raysim.strategies.base import HospitalRows
 from raysim.strategies.shared.signatures import Signature, fill_with_column_means, label_scalars, standardise
@@ -35,7 +35,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
     for alike in _alike([each for each in results if each.seed == results[0].seed]):
         result, rows = alike[0], np.asarray(alike[0].outcome.cluster)
         present = np.unique(rows[rows > 0])
-        of = [next(names[key] for key in names if key[0] == each.label).partition(",")[0] for each in alike]
+        of = [of_strategy(next(names[key] for key in names if key[0] == each.label)) for each in alike]
         title = listed(of)
         columns = [f"{k} ({int((rows == k).sum())})" for k in present]
         shown, shares = _shares(result.federation, rows, present)

@@ -36,6 +36,12 @@ MARKED = 6
 LINE = 15.0
 """The height of a line of text."""
 
+SLOPE = (38, 0.62)
+"""By how many degrees names below a chart are turned where they would overprint each other, and the sine of it."""
+
+CUT = 18
+"""The most characters of a name that is turned."""
+
 
 class Chart:
     """Marks are drawn in the order in which they are added; hospitals' marks know ``of``, their number on the page.
@@ -69,9 +75,16 @@ class Chart:
         self._left = min(longest * self._letter, most * width) + 12 + (LINE if y.title and y.kind != "names" else 0)
         headed = LINE * len(self._heading) + 4 if title else 0
         self._top = 10 + headed + (LINE if y.title and y.kind == "names" else 0)
-        self._right, self._bottom = width - right, height - (LINE + 8) - (LINE + 2 if x.title else 0)
+        self._slanted = self._overprint(width - right - self._left)
+        below = SLOPE[1] * self._letter * min(max(map(len, x.texts), default=0), CUT) if self._slanted else 0.0
+        self._right, self._bottom = width - right, height - (LINE + 8) - (LINE + 2 if x.title else 0) - below
         self._gridlines = gridlines
         self._marks: list[Markup] = []
+
+    def _overprint(self, room: float) -> bool:
+        """Whether names below the chart would touch if they stood upright in so much ``room``."""
+        texts = self.x.texts
+        return self.x.kind == "names" and max(map(len, texts), default=0) * self._letter > room / max(len(texts), 1)
 
     def across(self, values: ArrayLike) -> np.ndarray:
         """Where values of the horizontal axis stand, in units of the chart."""
@@ -278,6 +291,11 @@ class Chart:
             at = float(self.across([tick])[0])
             if "x" in self._gridlines and self.x.kind != "names":
                 lines.append(f"M{at:.1f} {self._top:.1f}V{self._bottom:.1f}")
+            if self._slanted:
+                turn = f"translate({at + 3:.1f} {self._bottom + LINE - 3:.1f}) rotate(-{SLOPE[0]})"
+                cut = text if len(text) <= CUT else f"{text[: CUT - 1]}…"
+                parts.append(element("text", cut, class_="tick", text_anchor="end", transform=turn))
+                continue
             parts.append(element("text", text, x=at, y=self._bottom + LINE, class_="tick", text_anchor="middle"))
         for tick, text in zip(self.y.ticks, self.y.texts, strict=True):
             at = float(self.up([tick])[0])

@@ -98,12 +98,21 @@ class Legend(Markup):
         return element("g", *parts, class_="chart")
 
 
-def figure(name: str, title: str, charts: Sequence[Chart], caption: str, legend: Markup | None = None) -> Figure:
-    """A figure of charts, beside each other where there is room, with a ``legend`` above them."""
+def figure(
+    name: str, title: str, charts: Sequence[Chart], caption: str, legend: Markup | None = None, *, row: bool = False
+) -> Figure:
+    """A figure of charts, beside each other where there is room, with a ``legend`` above them.
+
+    ``row``: all in one row, which is scrolled where it is wider than the page.
+    """
     drawn = joined(chart.markup() for chart in charts)
     beside = len(charts) > 1 and all(chart.width <= 1.5 * PANEL for chart in charts)
     wide = any(chart.width > 1.2 * PANEL for chart in charts)
-    inside = element("div", drawn, class_=("panels two" if wide else "panels") if beside else "panel")
+    class_ = ("panels two" if wide else "panels") if beside else "panel"
+    if row:
+        inside = element("div", drawn, class_="panels row", tabindex="0", role="region", aria_label=title)
+    else:
+        inside = element("div", drawn, class_=class_)
     as_legend = legend if isinstance(legend, Legend) else None
     return Figure(name, title, joined([legend or Markup(""), inside]), caption, tuple(charts), as_legend)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -55,13 +56,19 @@ class Style:
         return element("path", d=_outline(self.shape, x, y, size), **attributes)
 
 
+CURVED = re.compile(r", \w+ [-+.\de]+$")
+"""What the label of a point of a curve ends with: the key and its value."""
+
 PLAIN = Style(-1, "circle")
 """The style of marks that are of no strategy: the colour of text."""
 
 
 def style(label: str, model: str = "global") -> Style:
-    """The style of a strategy's label (as configured), with the ``model`` that it serves."""
-    number = int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8).digest(), "big")
+    """The style of a strategy's label (as configured), with the ``model`` that it serves.
+
+    Labels of a curve, which differ in their last number alone, are of one strategy, and have one colour.
+    """
+    number = int.from_bytes(hashlib.blake2b(CURVED.sub("", label).encode(), digest_size=8).digest(), "big")
     colour, shape = _hashed(number, _COLOUR) % COLOURS, _hashed(number, _SHAPE) % len(SHAPES)
     return Style(colour, SHAPES[shape], FORMS.get(model, "filled"))
 

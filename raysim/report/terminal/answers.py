@@ -40,7 +40,7 @@ def next_command(card: Card, command: str, path: Path | None) -> str:
     training, calibration = card.line("training"), card.line("calibration")
     if training is not None and training.state == "warn":
         return f"{begun} --set {training.remedy.split()[-1]}"
-    if calibration is not None and calibration.state == "warn" and command == "compare":
+    if calibration is not None and calibration.remedy.startswith("recalibrate") and command == "compare":
         return f"{begun} --set recalibrate=both"
     if command == "run":
         return f"raysim compare{'' if path is None else f' {shlex.quote(str(path))}'}"

@@ -2,8 +2,8 @@
 
 A hospital's events are tested exactly against the risks that were predicted for its rows: their number is
 Poisson-binomial, the sum of independent events of unequal chances (Hong 2013). Names and counts are corrected for being
-many (:mod:`raysim.statistics.several`): of 208 hospitals with perfect risks about nine have an interval of observed
-over expected events that excludes 1. Definitions: ``docs/statistics.md``.
+many (:mod:`raysim.statistics.several`): among many hospitals with perfect risks, some have an interval of observed over
+expected events that excludes 1. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from raysim.core.words import chance
 from raysim.report.judgement.card import Line, State
 from raysim.report.judgement.facts.wording import figure, json_number, number, some
 from raysim.statistics.clinical.by_hospital import TOLERATED, HospitalCalibration
@@ -102,7 +103,7 @@ def _pooled(own: Calibration) -> str:
 
 
 def _hospitals(own: Calibration, named: Sequence[str]) -> str:
-    bound, between = own.by_hospital.bound, "" if np.isnan(own.p) else f"p {_p(own.p)}"
+    bound, between = own.by_hospital.bound, "" if np.isnan(own.p) else chance(own.p)
     if bound.at_least:
         ratios = own.by_hospital.ratio[list(bound.named)]
         reach = ""
@@ -122,7 +123,3 @@ def _other(name: str, other: Calibration) -> str:
     bound = other.by_hospital.bound
     count = f"at least {bound.at_least:,}" if bound.at_least else "none"
     return f"{name}: {figure(other.estimate, other.limits, 2)}, off at {count} of {bound.of:,}"
-
-
-def _p(p: float) -> str:
-    return "< 0.01" if p < 0.01 else f"= {p:.2f}"

@@ -26,6 +26,8 @@ class Verdict:
     """The threshold of acting, such as ``20 %``."""
     cautions: tuple[str, ...] = ()
     """Clauses that limit the headline without forbidding a use."""
+    recalibrated: bool = False
+    """Whether the model has been recalibrated already."""
 
 
 def use_of(quality: Line, calibration: Line, recommends: bool) -> Use:
@@ -62,11 +64,12 @@ def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
     """What to take, and what for; ``off`` says how its risks are off and is empty where they are not."""
     name = verdict.taken
     only = f"for ranking, not for risks ({off})" if off else "for ranking, not for risks"
-    tail = [f"F{only[1:]}, until it is recalibrated."] if off else [f"F{only[1:]}."] if use == "ranking" else []
+    mends = bool(off) and not verdict.recalibrated
+    tail = [f"F{only[1:]}{', until it is recalibrated' * mends}."] if use == "ranking" or off else []
     untested = "Whether federating helps was not tested."
     if not verdict.compared:
         if use == "ranking":
-            return [f"{name} is {only}: recalibrate it at each hospital." if off else f"{name} is {only}.", untested]
+            return [f"{name} is {only}{': recalibrate it at each hospital' * mends}.", untested]
         return [f"Nothing found forbids the use of {name} at these hospitals.", untested]
     if verdict.alone_taken and verdict.federate == "no":
         return ["Train alone: federating ranks worse.", *tail]
@@ -79,6 +82,6 @@ def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
     if verdict.federate == "not shown":
         return [f"No method demonstrably beats training alone; {name} is the reference.", *tail]
     after = [untested] if verdict.federate == "not tested" else []
-    if off:
+    if mends:
         return [f"Take {name}, recalibrated at each hospital; not as it is: {only}.", *after]
-    return [f"Take {name} {only}." if use == "ranking" else f"Take {name}.", *after]
+    return [f"Take {name}{',' * verdict.recalibrated} {only}." if use == "ranking" or off else f"Take {name}.", *after]
