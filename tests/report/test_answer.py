@@ -320,3 +320,34 @@ def test_who_serves_the_worst_better_is_not_dominated_by_a_better_mean():
     assert [entry.name for entry in weighed.entries] == ["fedavg", "chip"]
     assert weighed.better[chip, fedavg]
     assert weighed.front.all(), "each is shown better on one of the two figures"
+
+
+def test_training_on_one_class_is_counted_with_and_without():
+    """A hospital that trained alone on one class is in the difference, which is given without it, too."""
+    per_seed, hospitals = frames({"fedavg": 0.80, "local": 0.78}, hospitals=12, noise=0.01)
+    per_seed = per_seed.assign(yardstick=per_seed["strategy"] == "local")
+    odd = (hospitals["hospital"] == "h3") & (hospitals["strategy"] == "local")
+    marked = hospitals.assign(trained=np.where(odd, "one class", "yes"))
+    shown = evidence(per_seed, marked, "fedavg", alone={"local"})
+    assert shown is not None
+    assert shown.over_alone_two_classes is not None
+    count, others = shown.over_alone_two_classes
+    assert (count, others.hospitals) == (1, 11)
+    assert shown.over_alone[0].hospitals == 12
+    both = evidence(per_seed, marked.assign(trained="yes"), "fedavg", alone={"local"})
+    assert both is not None
+    assert both.over_alone_two_classes is None
+
+
+def test_models_that_are_not_defined_alike_are_two():
+    """Equal figures at shared hospitals make no one entry where one of the two was never trained at another."""
+    per_seed, hospitals = frames({"fedavg": 0.80, "fedper": 0.80}, hospitals=12, noise=0.0)
+    alike = evidence(per_seed, hospitals, "fedavg")
+    assert alike is not None
+    assert len(alike.entries) == 1
+    lost = hospitals.assign(
+        auroc=hospitals["auroc"].where((hospitals["strategy"] != "fedper") | (hospitals["hospital"] != "h0"))
+    )
+    apart = evidence(per_seed, lost, "fedavg")
+    assert apart is not None
+    assert len(apart.entries) == 2

@@ -86,7 +86,7 @@ def test_a_hospital_that_is_typed_fills_its_card_and_is_marked_in_every_figure(w
             one,
             alike: JSON.stringify(names) === JSON.stringify(offered),
             hidden: document.getElementById("chooser").hidden,
-            card: card.innerText || card.textContent,
+            card: (card.parentNode.closest("section").innerText || card.closest("section").textContent),
             fills: [...new Set(chosen.map(fill))],
             figures: [...new Set(chosen.map((d) => d.closest("figure").id))],
             other: fill(other),

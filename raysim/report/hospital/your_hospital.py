@@ -19,6 +19,7 @@ from raysim.report import possible
 from raysim.report.hospital import beside
 from raysim.report.hospital.clinical_rows import over_runs, read_rows
 from raysim.report.hospital.gains import Gains, HospitalFigures, between, compared_with, served
+from raysim.report.judgement.answer import listed
 from raysim.report.naming import Key, of_strategy, with_interval
 from raysim.statistics.differences.paired import Limits
 
@@ -26,6 +27,9 @@ MORE_OFTEN = 2
 """The most attributes named that a cluster's hospitals have more often than others."""
 
 PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
+
+ALONE = "training alone"
+"""What gains call hospitals that train alone."""
 
 FLOOR = "calibration_error_floor"
 """The figure of clinical.csv for the error that perfectly calibrated predictions have by chance."""
@@ -85,7 +89,10 @@ def cards(
         if trained > 1:
             facts.append([f"{kind.title} defined", f"in {judged[h]} of {trained} training seeds"])
         facts += [[a.capitalize(), values[h] or "unknown"] for a, values in federation.attributes.items()]
-        facts += [[f"Cluster of {name}", text] for name, texts in filter(None, shared) if (text := texts[h])]
+        alike: dict[str, list[str]] = {}
+        for name, texts in filter(None, shared):
+            alike.setdefault(texts[h], []).append(name)
+        facts += [[f"Cluster of {listed(of)}", text] for text, of in alike.items() if text]
         facts += clinical.get(hospital, [])
         rows = [
             [*_row(names[key], figures[key], gains, key, h, kind), *measured.calibration(key, hospital)] for key in keys
@@ -137,9 +144,9 @@ def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: in
     better = gains.better if up[h] else gains.against
     alike = int((up if up[h] else down).sum())
     return [
-        f"It does better with {better}: {both}.",
-        f"It is one of {alike} of {judged} judged hospitals of which that is shown by their own interval; "
-        f"up to {chance} would be by chance.",
+        f"It does better {'alone' if better == ALONE else f'with {better}'}: {both}.",
+        f"Its own interval says so; of {judged} judged hospitals {alike} {'does' if alike == 1 else 'do'} better this "
+        f"way by theirs, and up to {chance} would by chance.",
     ]
 
 

@@ -305,6 +305,7 @@ def _federate(called: Evidence) -> tuple[Federate, Line, str]:
         called.over_alone_intervals[called.best],
         called.over_alone_small,
         called.references[called.alone].level.difference,
+        called.over_alone_two_classes,
     )
     return verdict, line, alone
 

@@ -86,6 +86,9 @@ class Evidence:
     over_alone_small: Paired | None
     """The difference of the entry that is taken from training alone at the hospitals with fewer training rows than the
     median; None where :data:`FEWEST_SMALL` of them do not define both."""
+    over_alone_two_classes: tuple[int, Paired] | None
+    """At how many hospitals the taken method or training alone was trained on one class, and their difference at the
+    others; None where that is nowhere."""
     made_of: Mapping[Key, Key] = field(default_factory=dict)
     """The model that each recalibrated one was made of. The two rank alike, so that one way of federating stands for
     both, under the key of the recalibrated one, and no difference between them is tested."""
@@ -217,8 +220,26 @@ def evidence(
         over_alone_small=None
         if by_itself is None
         else _at_small(hospitals, sent, entries[choice.index].key, references[by_itself].key),
+        over_alone_two_classes=None
+        if by_itself is None
+        else _at_two_classes(hospitals, sent, entries[choice.index].key, references[by_itself].key),
         made_of=recalibrated,
     )
+
+
+def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, first: Key, second: Key) -> tuple[int, Paired] | None:
+    """At how many hospitals one of two models was trained on one class alone, and ``first - second`` at the others;
+    None where that is nowhere.
+    """
+    if "trained" not in hospitals:
+        return None
+    compared = hospitals[
+        [key in (first, second) for key in zip(hospitals["strategy"], hospitals["model"], strict=True)]
+    ]
+    marked = compared.loc[compared["trained"] == "one class", "hospital"].unique()
+    if not len(marked):
+        return None
+    return len(marked), Panel.of(compared[~compared["hospital"].isin(marked)], sent).difference(first, second)
 
 
 def _at_small(hospitals: pd.DataFrame, sent: Sent | None, first: Key, second: Key) -> Paired | None:
@@ -259,7 +280,7 @@ def _entries(panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict
     for key in keys:
         if not panel.difference(key, key).hospitals:
             continue
-        same = next((group for group in groups if panel.difference(group[0], key).equal), None)
+        same = next((group for group in groups if _same(panel, group[0], key)), None)
         if same is None:
             groups.append([key])
         else:
@@ -269,6 +290,13 @@ def _entries(panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict
         Entry(names[key], key, traffic[key], tuple(group), _called(group), panel.level(key))
         for key, group in zip(cheapest, groups, strict=True)
     ]
+
+
+def _same(panel: Panel, first: Key, second: Key) -> bool:
+    """Whether two models are equal everywhere: also in where they are defined, for one may be untrained somewhere."""
+    pair = panel.difference(first, second)
+    alone = [panel.difference(key, key).hospitals for key in (first, second)]
+    return pair.equal and alone == [pair.hospitals] * 2
 
 
 def _called(keys: Sequence[Key]) -> tuple[str, ...]:

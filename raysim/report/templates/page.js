@@ -22,6 +22,7 @@
 
   const input = document.getElementById("hospital");
   const card = document.getElementById("card");
+  const tables = document.getElementById("tables");
   const chosenNote = document.getElementById("chosen");
   const mark = document.head.appendChild(document.createElement("style"));
   const element = (name, text, parent) => {
@@ -56,6 +57,7 @@
   const show = (number) => {
     const chosen = data.hospitals[number];
     card.replaceChildren();
+    tables.replaceChildren();
     mark.textContent = "";
     chosenNote.textContent = "";
     if (!chosen) return;
@@ -73,7 +75,7 @@
       element("dd", text, line);
     });
     data.tables.forEach((heading, k) => {
-      if (chosen.tables[k].length) card.append(table({ ...heading, rows: chosen.tables[k] }));
+      if (chosen.tables[k].length) tables.append(table({ ...heading, rows: chosen.tables[k] }));
     });
     const own = `[data-h="${Number(number)}"]`;
     mark.textContent = `.chart ${own} { opacity: 1; fill-opacity: 1; }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from raysim.core.words import counted
 from raysim.metrics.labels import TaskKind
 from raysim.report.judgement.card import Federate, Line
 from raysim.report.judgement.facts.wording import figure, json_number
@@ -21,13 +22,21 @@ NOT_TESTED = Line(
 
 
 def federate(
-    kind: TaskKind, name: str, alone: str, pair: Paired, limits: Limits, small: Paired | None, level: float = math.nan
+    kind: TaskKind,
+    name: str,
+    alone: str,
+    pair: Paired,
+    limits: Limits,
+    small: Paired | None,
+    level: float = math.nan,
+    two_classes: tuple[int, Paired] | None = None,
 ) -> tuple[Federate, Line]:
     """Whether federating helps, and the line on it.
 
     ``pair`` is the method ``name`` less training ``alone``, with ``limits`` that hold jointly over the methods that
     were chosen among; ``small`` the same at the hospitals with fewest training rows, where enough define both.
-    ``level`` is the headline figure of training alone, which bounds a difference from it.
+    ``level`` is the headline figure of training alone, which bounds a difference from it. ``two_classes``: at how many
+    hospitals a model was trained on one class alone, and the difference at the others.
     """
     verdict = _verdict(kind, pair, limits)
     digits = kind.decimals([pair.difference])
@@ -47,6 +56,10 @@ def federate(
         text += "; of these trained models, as one seed cannot compare methods"
     if small is not None:
         text += f"; small hospitals: {_small(kind, small, digits)}"
+    if two_classes is not None:
+        marked, others = two_classes
+        beside = _small(kind, others, digits) if others.hospitals else "undefined"
+        text += f"; without {counted(marked, 'hospital')} that trained on one class: {beside}"
     state = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}[verdict]
     remedy = {
         "yes": "",
