@@ -33,8 +33,12 @@ def card_of_comparison(
     hospitals: pd.DataFrame,
     shown: Evidence | None,
     noise: Mapping[Key, Noise],
+    edge: str = "",
 ) -> Card:
-    """The card of a comparison; ``frame`` has a row a strategy, model and seed, the others as for its page."""
+    """The card of a comparison; ``frame`` has a row a strategy, model and seed, the others as for its page.
+
+    ``edge`` is a clause on values that tuning has chosen at the edge of what it tried; may be empty.
+    """
     titles = {result.label: result.title for result in results if result.title}
     return comparison_card(
         shown,
@@ -43,7 +47,7 @@ def card_of_comparison(
         _asked(config),
         names=names(tables.comparison(frame), titles),
         noise=noise,
-        remarks=_remarks(config, results),
+        remarks=_remarks(config, results, (edge,) if edge else ()),
     )
 
 
@@ -85,8 +89,8 @@ def _asked(config: Config) -> Asked:
     return Asked(plugins.predicted(config.data), evaluation.part, evaluation.clinical, not config.hides_sizes)
 
 
-def _remarks(config: Config, results: Sequence[Result]) -> Remarks:
-    return Remarks(_training(config, results), () if config.privacy is not None else _leaks(results))
+def _remarks(config: Config, results: Sequence[Result], cautions: tuple[str, ...] = ()) -> Remarks:
+    return Remarks(_training(config, results), () if config.privacy is not None else _leaks(results), cautions)
 
 
 def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:

@@ -57,10 +57,14 @@ def write_comparison(
     shown = evidence(frame, hospitals, config.reference, sketched, {result.label for result in results if result.alone})
     dominated = frozenset() if shown is None else shown.dominated
     table["dominated"] = [key in dominated for key in zip(table["strategy"], table["model"], strict=True)]
-    card = card_of_comparison(config, results, frame, hospitals, shown, by_chance)
-    tuned = _tuned(out)
+    tried = tables.read_csv(out.folder / tuning.FILE) if tuning.FILE in out else None
+    edge = "" if tried is None else tuning.at_the_edge(tried)
+    card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge)
+    tuned = [] if tried is None else [tuning.sentence(tried)]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
-    answer = answer_of(card, results, by_chance, shown, (*tuned, *privacy.sentences(results)))
+    answer = answer_of(
+        card, results, by_chance, shown, (*tuned, *training.sentences(results), *privacy.sentences(results))
+    )
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -76,7 +80,7 @@ def write_comparison(
     alone = list(dict.fromkeys(result.label for result in results if result.alone))
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
-        config.name,
+        f"{config.name}: {card.predicts}",
         frame,
         page_provenance(config.frozen(), federations, "raysim compare config.yaml", counted=not config.hides_sizes),
         hospitals=hospitals,
@@ -85,7 +89,7 @@ def write_comparison(
         differences=differences,
         shown=shown,
         card=card,
-        before=(*tuned, *privacy.sentences(called), *attacks.sentences(called)),
+        before=(*tuned, *training.sentences(called), *privacy.sentences(called), *attacks.sentences(called)),
         results=results,
         first=first,
         beside=Beside(
@@ -111,11 +115,6 @@ def write_comparison(
     for figure in page.figures():
         out.text(f"plots/{figure.name.replace('-', '_')}.svg", figure.standalone())
     return table
-
-
-def _tuned(out: Manifest) -> list[str]:
-    """A sentence on the tuning before a comparison; none without tuning."""
-    return [tuning.sentence(tables.read_csv(out.folder / tuning.FILE))] if tuning.FILE in out else []
 
 
 def _patient_group_figures(

@@ -45,7 +45,7 @@ def write_run_page(
     out.json(FILE, answer_of(card, [result], by_chance or {}, before=[text for text in told if text]).as_json())
     served = clinical_rows.of_run(result.label, result.folder)
     page = run_page(
-        f"{result.title or result.label}, seed {result.seed}",
+        f"{result.title or result.label}, seed {result.seed}: {card.predicts}",
         per_seed([result]),
         page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
         hospitals=hospitals,

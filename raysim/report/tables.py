@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from raysim.core import csv_files
 from raysim.core.streams import stream
-from raysim.metrics.equity import paired_difference
+from raysim.metrics.equity import over_hospitals, paired_difference
 from raysim.metrics.labels import CLASSIFICATION, reporting
 from raysim.report.panel import MANY_HOSPITALS, Panel, Sent
 from raysim.statistics.differences.paired import FEW_HOSPITALS
@@ -112,10 +112,15 @@ def differences(
             continue
         key = str(strategy), str(model)
         difference = None if panel is None else panel.difference(key, against)
-        by_seed = group.set_index("seed")
-        seeds = by_seed.index.intersection(base.index)
+        by_seed, other = group.set_index("seed"), base
+        shared = None if hospitals is None else _where_both_are_defined(hospitals, key, against)
+        if shared is not None:
+            by_seed, other = (
+                of.drop(columns=table.columns).join(table) for table, of in zip(shared, (by_seed, other), strict=True)
+            )
+        seeds = by_seed.index.intersection(other.index)
         for figure in figures_in(per_seed):
-            of_seeds = paired_difference(by_seed.loc[seeds, figure], base.loc[seeds, figure])
+            of_seeds = paired_difference(by_seed.loc[seeds, figure], other.loc[seeds, figure])
             mean, low, high = of_seeds.mean, float("nan"), float("nan")
             if panel is not None and difference is not None and figure in kind.intervals:
                 if figure == kind.headline and difference.hospitals:
@@ -126,6 +131,36 @@ def differences(
                     low, high = worst_decile_difference(*panel.sides(key, against), rng, larger=kind.larger)
             rows.append((strategy, model, figure, mean, of_seeds.std, of_seeds.pairs, low, high))
     return pd.DataFrame(rows, columns=names)
+
+
+def _where_both_are_defined(
+    hospitals: pd.DataFrame, first: tuple[str, str], second: tuple[str, str]
+) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """The figures of equity of two models by seed, over the hospitals where both are defined.
+
+    None where they are defined at the same hospitals, so that their own figures are of these.
+    """
+    kind = reporting(hospitals)
+    table = hospitals if "stays" in hospitals else hospitals.assign(stays=0)
+    for column, otherwise in (("seed", 0), ("model", "global")):
+        table = table if column in table else table.assign(**{column: otherwise})
+    columns, keyed = [kind.headline, "n_test", "stays"], ["seed", "hospital"]
+    sides = [_of(table, *key).set_index(keyed)[columns].astype(float) for key in (first, second)]
+    joined = sides[0].add_suffix("_first").join(sides[1].add_suffix("_second"), how="inner")
+    defined = [np.isfinite(joined[f"{kind.headline}_{side}"].to_numpy()) for side in ("first", "second")]
+    if np.array_equal(*defined):
+        return None
+    both = joined[defined[0] & defined[1]]
+    of_sides = []
+    for side in ("first", "second"):
+        rows = {
+            seed: over_hospitals(
+                kind.headline, *(of[f"{name}_{side}"].to_numpy() for name in columns), larger=kind.larger
+            )
+            for seed, of in both.groupby("seed")
+        }
+        of_sides.append(pd.DataFrame.from_dict(rows, orient="index")[[kind.headline, *EQUITY]] if rows else None)
+    return None if of_sides[0] is None or of_sides[1] is None else (of_sides[0], of_sides[1])
 
 
 def complete(per_seed: pd.DataFrame) -> pd.DataFrame:

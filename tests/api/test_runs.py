@@ -106,9 +106,12 @@ def test_a_run_holds_what_is_in_its_files(tmp_path: Path):
     assert list(result.figures) == ["auroc_by_size", "curves"]
     assert len(result.figures["curves"].axes) == 1
     assert result.training in result._repr_html_()
-    assert f"mean AUROC of {result.metrics['auroc']:.3f}" in result.answer
-    assert f"{result.metrics['worst_decile']:.3f} at the " in result.answer
-    assert result.training in result.answer.splitlines()
+    quality = result.answer.card.line("quality")
+    assert quality is not None
+    assert f"AUROC {result.metrics['auroc']:.3f} (" in quality.text
+    assert result.training in str(result.answer).splitlines()
+    assert result.answer.recommended is None
+    assert (result.answer["federate"], result.answer["predicts"]) == ("not tested", "death in hospital")
     loaded = raysim.load(str(tmp_path / "run"))
     assert isinstance(loaded, RunResult)
     pd.testing.assert_series_equal(loaded.metrics, result.metrics)
@@ -432,10 +435,22 @@ def test_a_warning_is_logged_where_nothing_is_shown(caplog: pytest.LogCaptureFix
 def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     shown = Console(file=io.StringIO(), width=160)
-    compare_all(reading.resolve(SMALL, reads=()), shown, None, in_process=True, verbose=False)
+    aside = Console(file=io.StringIO(), width=160)
+    asked, manner = reading.resolve(SMALL, reads=()), {"in_process": True, "verbose": False}
+    compare_all(asked, shown, None, **manner, details=True, progress=aside)
     (folder,) = Path("runs/small").iterdir()
     text = shown.file.getvalue()  # type: ignore[attr-defined]
-    assert text.endswith(f"files: {folder}\nreport: {folder / 'report.html'}\n")
     loaded = raysim.load(folder)
     assert isinstance(loaded, ComparisonResult)
-    assert all(sentence.split(":")[0] in text for sentence in loaded.answer["reasons"])
+    block, tables = text.split("\n\n", 1)
+    assert len(block.splitlines()) <= 16
+    assert max(map(len, block.splitlines())) <= 80
+    assert f"\nReport {folder / 'report.html'}\nNext   raysim compare" in block
+    first, *_ = block.splitlines()
+    assert first.startswith(f"small: {loaded.answer['what']}"[:60])
+    assert " ".join(block.split()).find(loaded.answer["headline"]) > 0
+    assert all(sentence.split(":")[0] in tables for sentence in loaded.answer["reasons"])
+    assert text.rstrip().endswith(loaded.answer["headline"]), "the answer stands first and last"
+    progress = aside.file.getvalue()  # type: ignore[attr-defined]
+    assert "reading data" in progress
+    assert "reading data" not in text

@@ -85,7 +85,7 @@ def test_a_comparison_leaves_the_protocol(tmp_path: Path, monkeypatch):
     ]
     console = Console(width=160, record=True, file=io.StringIO())
     out = tmp_path / "found"
-    commands.compare_all(reading.resolve(None, settings), console, out, in_process=True, verbose=False)
+    commands.compare_all(reading.resolve(None, settings), console, out, in_process=True, verbose=False, details=True)
     protocol = pd.read_csv(out / "protocol.csv").set_index("strategy")
     per_run = pd.read_csv(out / "runs" / "fedgmc" / "seed-1" / "patient_clusters.csv")
     assert per_run.groupby("cluster").size().tolist() == [4, 4, 4]

@@ -36,7 +36,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def said(command: Any, *overrides: str) -> str:
     """What a command prints, whose folder is ``out``."""
     console = Console(width=200, record=True, file=io.StringIO())
-    command(reading.resolve(None, [*SMALL, *overrides]), console, Path("out"), in_process=True, verbose=False)
+    command(
+        reading.resolve(None, [*SMALL, *overrides]), console, Path("out"), in_process=True, verbose=False, details=True
+    )
     return console.export_text()
 
 
@@ -60,6 +62,7 @@ def test_a_comparison_of_what_diverges_says_so() -> None:
     assert ": fedavg (training loss " in diverged
     assert " and local (training loss " in diverged
     assert diverged in printed
+    assert "Training of FedAvg diverged." in reasons[0]
     page = html.unescape(Path("out/report.html").read_text())
     assert diverged.replace("fedavg", "FedAvg").replace(" local ", " Training alone ") in page
     for label in ("fedavg", "local"):
@@ -75,8 +78,8 @@ def test_one_step_on_all_rows_makes_fedprox_federated_averaging_and_one_entry_of
     for name, tensor in models[0].items():
         np.testing.assert_allclose(models[1][name], tensor, atol=1e-6)
     reasons = json.loads(Path("out/answer.json").read_text())["reasons"]
-    assert "fedavg and fedprox have the same figure at every hospital and count as one." in reasons
-    assert "fedavg and fedprox have the same figure at every hospital and count as one." in printed
+    assert "fedavg and fedprox ended with equal models and count as one." in reasons
+    assert "fedavg and fedprox ended with equal models and count as one." in printed
 
 
 def test_two_steps_keep_them_apart() -> None:
@@ -86,4 +89,4 @@ def test_two_steps_keep_them_apart() -> None:
         "training.rounds=6",
         "training.batch_size=16",
     )
-    assert "the same figure at every hospital" not in Path("out/answer.json").read_text()
+    assert "ended with equal models" not in Path("out/answer.json").read_text()

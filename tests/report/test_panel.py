@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
+from raysim.metrics.equity import equity
+from raysim.report import tables
 from raysim.report.panel import Panel, Sketched
 
 
@@ -84,3 +86,21 @@ def test_without_what_one_seed_sent_the_variance_of_patients_is_unknown():
     sent["b", "global", 1] = sent["a", "global", 1]
     assert np.isnan(Panel.of(table(), sent).difference(("a", "global"), ("b", "global")).patient_variance)
     assert np.isnan(Panel.of(table()).difference(("a", "global"), ("b", "global")).patient_variance)
+
+
+def test_both_sides_of_a_difference_drop_a_hospital_that_one_does_not_define():
+    """Also in figures of equity: the means, deciles and slopes of two models are compared over the same hospitals."""
+    names, rows = [f"h{i}" for i in range(12)], np.arange(20, 32)
+    auroc = np.linspace(0.6, 0.9, 12)
+    alone = np.where(np.arange(12) == 0, np.nan, auroc - 0.01)  # the worst hospital has no model of its own
+    frames, per_seed = [], []
+    for seed in (1, 2):
+        for strategy, values in (("fedavg", auroc), ("local", alone)):
+            key = {"strategy": strategy, "model": "global", "seed": seed}
+            per_seed.append({**key, **equity(values, rows, rows * 3)})
+            frames.append(pd.DataFrame({**key, "hospital": names, "n_test": rows, "auroc": values, "stays": rows * 3}))
+    found = tables.differences(pd.DataFrame(per_seed), "fedavg", pd.concat(frames)).set_index("figure")["mean"]
+    assert found["auroc"] == pytest.approx(-0.01)
+    assert found["worst_decile"] == pytest.approx(-0.01), "not the gain of leaving out the worst"
+    assert found["std"] == pytest.approx(0, abs=1e-12)
+    assert found["size_bias"] == pytest.approx(0, abs=1e-12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -219,7 +219,7 @@ def _composed(
         *([] if harm[1] is None else [harm[1]]),
         calibration_line,
         groups,
-        *([] if remarks.training is None else [remarks.training]),
+        *([] if remarks.training is None else [_trained(remarks.training, name)]),
         limiting.UNSEEN,
         limits,
         *remarks.leaks,
@@ -383,6 +383,12 @@ def _harm(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple
     if key == against or not sides[0] or len(sides[0]) != len(sides[1]):
         return None, None
     return harmed(harm(*sides), results[0].federation.hospitals, name)
+
+
+def _trained(line: Line, name: str) -> Line:
+    """The line on training, which forbids use where it is the model taken that diverged."""
+    diverged = () if line.figure is None else line.figure["diverged"]
+    return replace(line, forbids=True, short=f"training of {name} diverged") if name in diverged else line
 
 
 def _too_good(kind: TaskKind, level: Paired) -> list[Line]:

@@ -51,9 +51,12 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
     if limits.forbids:
         return limits.text
     if by_rank(quality):
-        return f"Do not use {verdict.taken}: it is not demonstrated to rank better than chance ({quality.short})."
-    sentences = [f"Do not act on it at {verdict.act_at}."] if quality.state == "warn" else []
-    sentences += _take(verdict, use, calibration.short)
+        sentences = [
+            f"Do not use {verdict.taken}: it is not demonstrated to rank better than chance ({quality.short})."
+        ]
+    else:
+        sentences = [f"Do not act on it at {verdict.act_at}."] if quality.state == "warn" else []
+        sentences += _take(verdict, use, calibration.short)
     others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration")]
     for clause in (*(line.short for line in others), *verdict.cautions):
         sentences.append(f"{clause[:1].upper()}{clause[1:]}.")
