@@ -42,9 +42,10 @@ def write_comparison(
     results: Sequence[Result],
     first: Sequence[svg.Figure] = (),
     beside: NoiseBeside | None = None,
+    found: str = "",
 ) -> pd.DataFrame:
     """Write a comparison's files; returns its table. ``first``: figures that its page begins with. ``beside``: the
-    noise that may have been computed while runs were still being played.
+    noise that may have been computed while runs were still being played. ``found``: what its headline begins with.
     """
     frame, rounds = _with_virtual_time(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
@@ -60,6 +61,8 @@ def write_comparison(
     tried = tables.read_csv(out.folder / tuning.FILE) if tuning.FILE in out else None
     edge = "" if tried is None else tuning.at_the_edge(tried)
     card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge)
+    if found:
+        card = dataclasses.replace(card, headline=f"{found} {card.headline}")
     tuned = [] if tried is None else [tuning.sentence(tried)]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
     answer = answer_of(card, by_chance, shown, (*tuned, *training.sentences(results), *privacy.sentences(results)))

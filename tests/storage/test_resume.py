@@ -335,7 +335,8 @@ def test_a_stop_between_two_files_leaves_none_that_is_not_listed(here: Path, mon
     manifest = Manifest.read(Path("out"))
     clinical = ("clinical.csv", "calibration.csv", "net_benefit.csv", "clinical_equity.csv")
     before = ("config.yaml", "rounds.csv", "hospitals.csv", "egress.csv", "patients.csv")
-    assert set(manifest.files) == {*before, *clinical}
+    groups = ("fairness.csv", "risks_by_group.csv")
+    assert set(manifest.files) == {*before, *clinical, *groups}
     made = {path.name for path in Path("out").iterdir() if path.is_file()}
     assert made == {*manifest.files, "manifest.json", "resume.json"}
     start(tree | {"training": {"rounds": 0}}, "out")

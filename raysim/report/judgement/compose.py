@@ -210,7 +210,7 @@ def _composed(
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, own_names, others)
         calibration_line = recalibrating.beside(calibration_line, *runs, own.p)
-    interval = level.population() if level.hospitals > 1 else level.fixed()
+    interval = level.population() if level.hospitals > 1 and level.variance > 0 else level.fixed()
     quality_line = quality(kind, level.difference, possible.level(interval, kind.larger), level.hospitals, useful)
     lines = [
         limiting.predicts(data),
