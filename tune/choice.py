@@ -161,8 +161,8 @@ def at_the_edge(choice: Choice) -> list[str]:
     """
     edges = []
     for key, value in choice.recommended.params.items() if choice.recommended is not None else ():
-        tried = {trial.params[key] for trial in choice.trials if key in trial.params}
-        if len(tried) < 2 or any(isinstance(each, bool) or not isinstance(each, int | float) for each in tried):
+        tried = [trial.params[key] for trial in choice.trials if key in trial.params]
+        if any(isinstance(each, bool) or not isinstance(each, int | float) for each in tried) or len(set(tried)) < 2:
             continue
         if value in (min(tried), max(tried)) and not is_bound(key, value):
             edges.append(f"{key} {value:.4g}")

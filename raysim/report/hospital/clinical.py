@@ -15,6 +15,7 @@ from raysim.report import svg
 from raysim.report.hospital.clinical_rows import ClinicalRows
 from raysim.report.naming import interval, number
 from raysim.report.svg import PANEL, PLAIN, Chart, Figure, element, joined
+from raysim.report.terms import explained
 
 OVERALL = (
     ("calibration_slope", "calibration slope (1 is right)", 2),
@@ -105,7 +106,9 @@ def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Co
         cells = [element("th", each.name, scope="row")]
         cells += [_cell(each, figure, at, digits) for figure, at, _, digits in columns]
         body.append(element("tr", *cells))
-    head = element("tr", element("th", "Strategy", scope="col"), *(element("th", h, scope="col") for h in headings))
+    head = element(
+        "tr", element("th", "Strategy", scope="col"), *(element("th", explained(h), scope="col") for h in headings)
+    )
     table = element(
         "table",
         element("caption", caption),
