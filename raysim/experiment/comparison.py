@@ -65,9 +65,7 @@ def write_comparison(
         card = dataclasses.replace(card, headline=f"{found} {card.headline}")
     tuned = [] if tried is None else [tuning.sentence(tried)]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
-    answer = answer_of(
-        card, results, by_chance, shown, (*tuned, *training.sentences(results), *privacy.sentences(results))
-    )
+    answer = answer_of(card, by_chance, shown, (*tuned, *training.sentences(results), *privacy.sentences(results)))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation

@@ -42,7 +42,7 @@ def write_run_page(
     by_chance = None if whole else noise.noise([result], config.evaluation.minimum_events)
     card = card_of_run(config, result, hospitals, by_chance)
     told = (training.of_run(result), privacy.of_run(result), attacks.of_run(result))
-    out.json(FILE, answer_of(card, [result], by_chance or {}, before=[text for text in told if text]).as_json())
+    out.json(FILE, answer_of(card, by_chance or {}, before=[text for text in told if text]).as_json())
     served = clinical_rows.of_run(result.label, result.folder)
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}: {card.predicts}",
