@@ -280,3 +280,10 @@ def test_what_takes_many_hospitals_is_undefined_where_few_were_judged():
     assert line == (
         "no trial has all objectives defined (size_bias_abs: from 10 judged hospitals on): nothing to recommend"
     )
+
+
+def test_a_list_is_no_number_at_an_edge():
+    trials = {k: trial(k, 0.8, 0.1, **{"model.hidden": hidden}) for k, hidden in enumerate(([8], [16, 8]))}
+    choice = choose(trials, SWEEP)
+    assert choice.recommended is not None
+    assert at_the_edge(choice) == []
