@@ -55,7 +55,7 @@ def styled(line: str, block: Block, report: Path) -> Text:
     elif line.startswith(" ! "):
         text.stylize("yellow")
     elif line.endswith(block.report) and report.is_file():
-        text.stylize(Style(link=report.as_uri()), len(line) - len(block.report))
+        text.stylize(Style(link=report.absolute().as_uri()), len(line) - len(block.report))
     return text
 
 
