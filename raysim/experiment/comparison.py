@@ -29,7 +29,8 @@ from raysim.report import svg, tables
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.evidence import evidence
-from raysim.report.pages.page import Beside, comparison_page
+from raysim.report.pages.beside import Beside
+from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
 from raysim.storage.manifest import Manifest

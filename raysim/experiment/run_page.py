@@ -20,7 +20,8 @@ from raysim.experiment.answering import FILE, answer_of, card_of_run
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
-from raysim.report.pages.page import Beside, run_page
+from raysim.report.pages.beside import Beside
+from raysim.report.pages.page import run_page
 from raysim.report.pages.rendering import Page, Provenance
 from raysim.report.sections import attacks, privacy, protection, training
 from raysim.storage.manifest import Manifest
