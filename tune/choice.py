@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.reading import read_tree
+from raysim.core.words import counted
 from raysim.experiment.tuning import is_bound
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
@@ -108,6 +109,24 @@ def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float
     return tuple(point)
 
 
+def title(choice: Choice, j: int) -> str:
+    """The name of an objective for readers."""
+    name = choice.sweep.names[j]
+    return f"worst decile {choice.kind.title}" if name == "worst_decile" else LABELS.get(name, name)
+
+
+def headline(choice: Choice) -> str:
+    """Which trial is recommended, in a sentence."""
+    if choice.recommended is None:
+        return "No completed trial has all objectives defined: there is nothing to recommend."
+    on, number = int(choice.front.sum()), choice.recommended.number
+    if len(choice.sweep.names) == 1:
+        return f"Trial {number}: the best {title(choice, 0)} of {counted(len(choice.trials), 'completed trial')}."
+    if on == 1:
+        return f"Trial {number}: no other trial is better on any goal."
+    return f"Trial {number}: the best compromise of the {on} trials that no other beats on all goals."
+
+
 def reason(choice: Choice) -> list[str]:
     """Sentences on why the knee is recommended and what it gives up."""
     if choice.knee is None or choice.recommended is None:
@@ -116,10 +135,9 @@ def reason(choice: Choice) -> list[str]:
         why = f" ({', '.join(few)}: from {FEW_HOSPITALS} judged hospitals on)" if few else ""
         return [f"no trial has all objectives defined{why}: nothing to recommend"]
     knee, sweep = choice.knee, choice.sweep
-    on = int(choice.front.sum())
     lines = [
-        f"recommended: trial {choice.recommended.number}, of the {on} not dominated the nearest to the best of every "
-        f"objective at once (distance {knee.distance:.2f}; 0 is best in all, each in its range over the Pareto set)"
+        f"recommended: {headline(choice)[0].lower()}{headline(choice)[1:]} Its distance from the best of every goal at "
+        f"once is {knee.distance:.2f}: 0 is best in all, each in its range over these trials."
     ]
     spreads = choice.recommended.figures
     for name, cost in zip(sweep.names, knee.costs, strict=True):
@@ -143,8 +161,8 @@ def at_the_edge(choice: Choice) -> list[str]:
     """
     edges = []
     for key, value in choice.recommended.params.items() if choice.recommended is not None else ():
-        tried = {trial.params[key] for trial in choice.trials if key in trial.params}
-        if len(tried) < 2 or any(isinstance(each, bool) or not isinstance(each, int | float) for each in tried):
+        tried = [trial.params[key] for trial in choice.trials if key in trial.params]
+        if any(isinstance(each, bool) or not isinstance(each, int | float) for each in tried) or len(set(tried)) < 2:
             continue
         if value in (min(tried), max(tried)) and not is_bound(key, value):
             edges.append(f"{key} {value:.4g}")

@@ -7,11 +7,8 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from raysim.config import plugins
 from raysim.config.reading import Source, read_tree
@@ -180,7 +177,7 @@ class SweepRun:
                 note = "\n\n".join([*reason(choice), f"Files: `{self._folder.absolute()}`"])
                 best = None if choice.recommended is None else choice.recommended.number
                 tracker.conclude(members, best, figures, self._out.paths(), note)
-        self._say(choice, tested, tracker)
+        self._say(tracker)
         if not self._ended:
             return INTERRUPTED
         return FAILED if any(trial.status == "failed" for trial in journal.trials.values()) else DONE
@@ -251,23 +248,13 @@ class SweepRun:
             rounds[seed] = outcome.rounds
         return figures(finals, rounds)
 
-    def _say(self, choice: Choice, tested: Mapping[str, tuple[float, float]] | None, tracker: SweepTracker) -> None:
+    def _say(self, tracker: SweepTracker) -> None:
         if not self._ended:
             left = f"raysim resume {self._folder} goes on"
             self._line(f"stopped after {len(self._journal.trials)} of {self._total} trials; {left}")
-        failed = [trial for trial in self._journal.trials.values() if trial.status == "failed"]
+        failed = sum(trial.status == "failed" for trial in self._journal.trials.values())
         if failed:
-            self._line(f"{len(failed)} of {self._total} trials failed; each with its error in trials.csv")
-        stated = ", ".join(f"{n} {v:g}" for n, v in zip(choice.sweep.names, choice.reference, strict=True))
-        on = int(choice.front.sum())
-        say(
-            self._console, f"{counted(on, 'trial')} not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})"
-        )
-        self._warn()
-        for line in reason(choice):
-            say(self._console, line)
-        if tested:
-            self._console.print(_table(choice, tested))
+            self._line(f"{failed} of {self._total} trials failed; each with its error in trials.csv")
         if tracker.unsent:
             self._line(
                 f"warning: MLflow ({self._config.tracking.uri}) did not take {tracker.unsent} records: "
@@ -276,28 +263,3 @@ class SweepRun:
 
     def _line(self, text: str) -> None:
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
-
-
-def _table(choice: Choice, tested: Mapping[str, tuple[float, float]]) -> Table:
-    """The recommended configuration: its values, and its objectives on validation and on test rows."""
-    assert choice.recommended is not None
-    table = Table()
-    table.add_column(f"trial {choice.recommended.number}")
-    table.add_column("validation rows", justify="right")
-    table.add_column("test rows", justify="right")
-    for name, direction in choice.sweep.objectives.items():
-        table.add_row(f"{name} ({direction})", _number(*choice.recommended.figures[name]), _number(*tested[name]))
-    table.add_section()
-    for key, value in choice.recommended.params.items():
-        table.add_row(escape(key), escape(_short(value)))
-    return table
-
-
-def _number(value: float, spread: float) -> str:
-    if not math.isfinite(value):
-        return "undefined"
-    return f"{value:.4f}" + (f" ±{spread:.4f}" if math.isfinite(spread) else "")
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

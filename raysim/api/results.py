@@ -32,6 +32,7 @@ from raysim.storage.manifest import Manifest
 
 if TYPE_CHECKING:
     from raysim.api.figures import Figures
+    from raysim.experiment.curve_found import Found
     from raysim.serving.predictor import Predictor
 
 Predictions = pd.DataFrame | pd.Series
@@ -320,6 +321,13 @@ class CurveResult(ComparisonResult):
     def curve(self) -> pd.DataFrame:
         """One row per line, value and seed: mean and variance over hospitals of the figure that is drawn."""
         return self.table("curve.csv")
+
+    @cached_property
+    def found(self) -> Found:
+        """Which value is best for each strategy, whether intervals demonstrate it, and whether it is at an edge."""
+        from raysim.experiment.curve_found import Found
+
+        return Found.read(json.loads((self.folder / "curve_answer.json").read_text()))
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:

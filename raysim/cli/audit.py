@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raysim.cli.blocks import show_block
 from raysim.cli.options import (
+    Details,
     InProcess,
     Json,
     Open,
@@ -16,11 +19,17 @@ from raysim.cli.options import (
     Verbose,
     console_of,
     greet,
+    open_report,
+    place,
     places_of,
     print_json,
+    progress_of,
     show_end,
 )
 from raysim.cli.usage import NUMBER, whole_number
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PAGE = "audit.html"
 """The page that an audit leaves."""
@@ -49,6 +58,7 @@ def audit(
     shadows: Shadows = 16,
     canaries: Canaries = None,
     in_process: InProcess = False,
+    details: Details = False,
     json: Json = False,
     open_: Open = False,
     verbose: Verbose = False,
@@ -58,52 +68,48 @@ def audit(
     Who was trained on, how much epsilon is at least, what an update shows.
     """
     greet()
+    import shlex
+    import time
     from functools import partial
 
     from raysim.config import reading
     from raysim.core import bounded
     from raysim.experiment.audits.audit import audit as play
+    from raysim.report.judgement import audited
+    from raysim.report.terminal.answers import in_time
     from raysim.report.terminal.progress import say, waiting
 
-    console = console_of(json)
-    with waiting(console, "playing the run and attacking it"):
+    began, console, beside = time.perf_counter(), console_of(json), progress_of()
+    asked = reading.resolve(config, set_ or [])
+    with waiting(beside, "playing the run and attacking it") as far:
         folder = play(
-            reading.resolve(config, set_ or []),
+            asked,
             out,
             shadows=shadows,
             canaries=canaries,
             in_process=in_process,
             verbose=verbose,
-            say=partial(say, console),
+            say=partial(say, beside),
+            progress=far,
         )
     summary = bounded.read_json(folder / "audit.json")
     if json:
         print_json(places_of(folder, PAGE) | summary)
-    else:
-        for attack in ("loss_threshold", "lira"):
-            if attack in summary:
-                say(console, _membership(attack, summary[attack]))
-        if "one_run" in summary:
-            say(console, _bound(summary["one_run"]))
-    show_end(folder, console, out, open_, PAGE)
+        show_end(folder, console, out, open_, PAGE)
+        return
+    command, seconds = f"raysim audit {shlex.quote(str(config))}", in_time(time.perf_counter() - began)
+    more = f"{command} --details" if shadows else f"{command} --shadows 16"
+    shown = audited.block(summary, asked.name, seconds, str(place(folder, out) / PAGE), more)
+    below = partial(_show, summary, console) if details else None
+    show_block(shown, console, folder / PAGE, below)
+    if open_:
+        open_report(folder / PAGE, console)
 
 
-def _membership(attack: str, figures: dict[str, float]) -> str:
-    text = (
-        f"{attack.replace('_', ' ')}: members are told from others with AUROC {figures['auroc']:.3f} "
-        f"({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
-    )
-    if figures["smaller_leak_more"]:
-        return f"{text}; smaller hospitals leak more"
-    if figures["larger_leak_more"]:
-        return f"{text}; larger hospitals leak more"
-    return f"{text}; no difference by size of hospital is shown"
+def _show(summary: Mapping[str, Any], console: Console) -> None:
+    """Print a sentence on each attack, as on the page."""
+    from raysim.report.pages.audit import lead
+    from raysim.report.terminal.progress import say
 
-
-def _bound(figures: dict[str, float]) -> str:
-    return (
-        f"epsilon is at least {figures['epsilon_at_least']:.2f} (95 %, delta {figures['delta']:g}): "
-        f"{figures['right']} of {figures['guesses']} guesses on {figures['canaries']} canaries were right; "
-        f"so many canaries can show {figures['ceiling']:.2f} at most"
-        + ("" if figures["epsilon_claimed"] is None else f"; the run claims {figures['epsilon_claimed']:.3g}")
-    )
+    for sentence in lead(summary)[1:]:
+        say(console, sentence)

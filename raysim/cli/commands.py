@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from raysim.cli.blocks import show_block
 from raysim.cli.options import REPORT, open_report, place, places_of, print_json, show_end
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
@@ -89,7 +90,9 @@ def resume_run(
     if ticket.finished:
         return
     if isinstance(result, CurveResult):
-        show_end(result.folder, console, folder, open_=False)
+        from raysim.cli.curve import show_curve
+
+        show_curve(result, console, folder, time.perf_counter() - began, folder / "config.yaml")
     else:
         show_answer(result, console, folder, time.perf_counter() - began, folder / "config.yaml")
 
@@ -112,7 +115,6 @@ def show_answer(
     """Print the block of a run or comparison, which took so many ``seconds``; with ``details`` tables, too."""
     from raysim.api.results import RunResult
     from raysim.report.terminal import answers
-    from raysim.report.terminal.block import WIDTH, lines
 
     card, report = result.answer.card, result.folder / REPORT
     alone = isinstance(result, RunResult)
@@ -123,18 +125,19 @@ def show_answer(
         str(place(result.folder, out) / REPORT),
         answers.next_command(card, "run" if alone else "compare", path),
     )
-    for line in lines(shown, console.width if console.is_terminal or "COLUMNS" in os.environ else WIDTH):
-        console.print(answers.styled(line, shown, report), soft_wrap=True, highlight=False)
-    if details:
-        console.print()
-        if isinstance(result, RunResult):
-            _show_run(result, console)
-        else:
-            _show_comparison(result, console)
-        console.print()
-        say(console, card.headline)
+    show_block(shown, console, report, partial(show_details, result, console) if details else None)
     if open_:
         open_report(report, console)
+
+
+def show_details(result: RunResult | ComparisonResult, console: Console) -> None:
+    """Print the tables of a run or comparison, and all that its data show."""
+    from raysim.api.results import RunResult
+
+    if isinstance(result, RunResult):
+        _show_run(result, console)
+    else:
+        _show_comparison(result, console)
 
 
 def _show_run(result: RunResult, console: Console) -> None:

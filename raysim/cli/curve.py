@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raysim.cli.blocks import show_block
 from raysim.cli.options import (
+    REPORT,
     Dashboard,
+    Details,
     InProcess,
     Json,
     Open,
@@ -17,12 +20,20 @@ from raysim.cli.options import (
     Verbose,
     console_of,
     greet,
+    open_report,
+    place,
     places_of,
     print_json,
+    progress_of,
     show_end,
     with_dashboard,
     workers_begun,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from raysim.api.results import CurveResult
 
 CurvePath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a comparison with a section 'curve'.")]
 Of = Annotated[Path | None, typer.Option(help="Only draw, from the finished comparison in this folder.")]
@@ -34,6 +45,7 @@ def curve(
     out: Out = None,
     of: Of = None,
     in_process: InProcess = False,
+    details: Details = False,
     json: Json = False,
     open_: Open = False,
     dashboard: Dashboard = False,
@@ -44,7 +56,11 @@ def curve(
     Mean and variance over hospitals at each value are drawn.
     """
     greet()
+    import time
+
     from raysim.cluster.forked import OF_RUNS
+
+    began = time.perf_counter()
 
     with workers_begun(OF_RUNS, in_process or of is not None):
         from raysim.api import running
@@ -53,11 +69,51 @@ def curve(
         console = console_of(json)
         settings = with_dashboard(set_, dashboard, in_process)
         result = running.curve(
-            config, overrides=settings, of=of, out=out, in_process=in_process, verbose=verbose, console=console
+            config, overrides=settings, of=of, out=out, in_process=in_process, verbose=verbose, console=progress_of()
         )
     if json:
-        print_json(places_of(result.folder) | {"rows": result.curve.to_dict("records")})
-    if of is None:
-        show_end(result.folder, console, out, open_)
-    else:
-        console.print(f"files: {of / FILE}, {of / PICTURE}", soft_wrap=True, highlight=False, markup=False)
+        print_json(
+            places_of(result.folder) | {"found": result.found.as_json(), "rows": result.curve.to_dict("records")}
+        )
+        if of is None:
+            show_end(result.folder, console, out, open_)
+        return
+    files = "" if of is None else f"Drawn: {of / FILE}, {of / PICTURE}"
+    show_curve(result, console, out or of, time.perf_counter() - began, config, details=details, files=files)
+    if open_:
+        open_report(result.folder / REPORT, console)
+
+
+def show_curve(
+    result: CurveResult,
+    console: Console,
+    out: Path | None,
+    seconds: float,
+    path: Path,
+    *,
+    details: bool = False,
+    files: str = "",
+) -> None:
+    """Print the block of a curve, which took so many ``seconds``; with ``details`` tables of its comparison, too.
+
+    ``files``: a line on what was written, where there is no more than that.
+    """
+    from dataclasses import replace
+    from functools import partial
+
+    from raysim.cli.commands import show_details
+    from raysim.report.terminal import answers
+
+    card, report = result.answer.card, result.folder / REPORT
+    whole = answers.block(
+        card,
+        result.config.name,
+        seconds,
+        str(place(result.folder, out) / REPORT),
+        answers.next_command(card, "curve", path),
+    )
+    rows = result.found.rows()
+    shown = replace(
+        whole, headline=result.found.headline, rows=rows, more=0, notes=[*filter(None, [files]), *whole.notes]
+    )
+    show_block(shown, console, report, partial(show_details, result, console) if details else None)

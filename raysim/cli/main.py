@@ -138,9 +138,18 @@ def run(
         from raysim.cli.commands import run_one
 
         settings = with_dashboard(set_, dashboard, in_process)
-        asked, how = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
-        told = {"details": details, "progress": progress_of(), "path": config}
-        run_one(asked, console_of(json), out, **how, **told, json=json, open_=open_)
+        run_one(
+            _configuration(config, settings, seed),
+            console_of(json),
+            out,
+            in_process=in_process,
+            verbose=verbose,
+            json=json,
+            open_=open_,
+            details=details,
+            progress=progress_of(),
+            path=config,
+        )
 
 
 @app.command()
@@ -164,9 +173,18 @@ def compare(
         from raysim.cli.commands import compare_all
 
         settings = with_dashboard(set_, dashboard, in_process)
-        asked, how = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
-        told = {"details": details, "progress": progress_of(), "path": config}
-        compare_all(asked, console_of(json), out, **how, **told, json=json, open_=open_)
+        compare_all(
+            _configuration(config, settings, seed),
+            console_of(json),
+            out,
+            in_process=in_process,
+            verbose=verbose,
+            json=json,
+            open_=open_,
+            details=details,
+            progress=progress_of(),
+            path=config,
+        )
 
 
 @app.command()

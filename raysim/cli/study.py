@@ -7,7 +7,24 @@ from typing import Annotated
 
 import typer
 
-from raysim.cli.options import Json, Open, Out, Set, Verbose, console_of, greet, places_of, print_json, show_end
+from raysim.cli.blocks import show_block
+from raysim.cli.options import (
+    REPORT,
+    Details,
+    Json,
+    Open,
+    Out,
+    Set,
+    Verbose,
+    console_of,
+    greet,
+    open_report,
+    place,
+    places_of,
+    print_json,
+    progress_of,
+    show_end,
+)
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="YAML: a data section and a section 'study'.")]
 
@@ -16,6 +33,7 @@ def study(
     config: StudyPath,
     set_: Set = None,
     out: Out = None,
+    details: Details = False,
     json: Json = False,
     open_: Open = False,
     verbose: Verbose = False,
@@ -25,13 +43,32 @@ def study(
     A data set is divided over a grid, and every measure is taken of each division.
     """
     greet()
+    import shlex
+    import time
+    from functools import partial
+
+    import pandas as pd
+
+    from raysim.report.terminal.answers import in_time
+    from raysim.study.answer import block, ranking_table
     from raysim.study.run import begin
 
-    console = console_of(json)
-    folder = begin(config, set_ or [], out, console)
+    began, console = time.perf_counter(), console_of(json)
+    folder = begin(config, set_ or [], out, progress_of())
+    shares = pd.read_csv(folder / "importances.csv")
     if json:
-        import pandas as pd
-
-        rows = pd.read_csv(folder / "importances.csv").to_dict("records")
-        print_json(places_of(folder) | {"rows": rows})
-    show_end(folder, console, out, open_)
+        print_json(places_of(folder) | {"rows": shares.to_dict("records")})
+        show_end(folder, console, out, open_)
+        return
+    report = str(place(folder, out) / REPORT)
+    shown = block(
+        folder,
+        shares,
+        in_time(time.perf_counter() - began),
+        report,
+        f"raysim study {shlex.quote(str(config))} --details",
+    )
+    more = partial(console.print, ranking_table(shares)) if details else None
+    show_block(shown, console, folder / REPORT, more)
+    if open_:
+        open_report(folder / REPORT, console)

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raysim.cli.blocks import show_block
 from raysim.cli.options import (
+    REPORT,
     Dashboard,
+    Details,
     InProcess,
     Json,
     Open,
@@ -20,6 +23,8 @@ from raysim.cli.options import (
     Verbose,
     console_of,
     greet,
+    open_report,
+    place,
     places_of,
     print_json,
     progress_of,
@@ -30,6 +35,8 @@ from raysim.cli.options import (
 from raysim.cli.usage import NUMBER, whole_number
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from raysim.api.sweep_result import SweepResult
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
@@ -50,6 +57,7 @@ def sweep(
     config: SweepPath,
     set_: Set = None,
     out: Out = None,
+    details: Details = False,
     json: Json = False,
     open_: Open = False,
     dashboard: Dashboard = False,
@@ -60,30 +68,40 @@ def sweep(
     Many trials, a Pareto set, one recommendation.
     """
     greet()
+    import time
+
     from raysim.cluster.forked import OF_TRIALS
+
+    began = time.perf_counter()
 
     with workers_begun(OF_TRIALS):
         from raysim.api import running
 
         console, settings = console_of(json), with_dashboard(set_, dashboard)
-        result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=console)
+        result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=progress_of())
     if json:
         print_json(places_of(result.folder) | dict(result.summary))
-    show_end(result.folder, console, out, open_)
+        show_end(result.folder, console, out, open_)
+    else:
+        _show(result, console, out, time.perf_counter() - began, details=details)
+        if open_:
+            open_report(result.folder / REPORT, console)
     raise typer.Exit(_code(result))
 
 
 def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False, verbose: Verbose = False) -> None:
     """Go on with what was stopped; nothing is repeated."""
     greet()
+    import time
+
     from raysim.tune.sweep import is_sweep
 
-    console = console_of()
+    console, began = console_of(), time.perf_counter()
     if is_sweep(folder):
         from raysim.api.running import resume_sweep
 
-        result = resume_sweep(folder, failed=failed, verbose=verbose, console=console)
-        show_end(result.folder, console, folder, open_=False)
+        result = resume_sweep(folder, failed=failed, verbose=verbose, console=progress_of())
+        _show(result, console, folder, time.perf_counter() - began)
         raise typer.Exit(_code(result))
     from raysim.cli.commands import resume_run
 
@@ -131,6 +149,22 @@ def ui(
         if open_ and sys.stdout.isatty():
             webbrowser.open(page)
         raise typer.Exit(server.process.wait())
+
+
+def _show(result: SweepResult, console: Console, out: Path | None, seconds: float, *, details: bool = False) -> None:
+    """Print the block of a sweep, which took so many ``seconds``; with ``details`` its tables, too."""
+    from functools import partial
+
+    from raysim.config.reading import read_tree
+    from raysim.report.terminal.answers import in_time
+    from raysim.tune import answer
+    from raysim.tune.choice import choice_in
+
+    choice, at = choice_in(result.folder), place(result.folder, out)
+    name = str(read_tree(result.folder / "sweep.yaml").get("name", ""))
+    shown = answer.block(choice, result.summary, name, in_time(seconds), str(at), str(at / REPORT), ended=result.ended)
+    more = partial(answer.details, choice, result.summary, console) if details else None
+    show_block(shown, console, result.folder / REPORT, more)
 
 
 def _code(result: SweepResult) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -19,7 +18,6 @@ from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts.training import training
 from raysim.report.judgement.facts.wording import some
 from raysim.report.judgement.noise import Noise
-from raysim.report.judgement.recalibrating import effect, proposal
 from raysim.report.naming import Key, names
 from raysim.report.sections.training import untrained
 
@@ -57,31 +55,10 @@ def card_of_run(config: Config, result: Result, hospitals: pd.DataFrame, noise: 
 
 
 def answer_of(
-    card: Card,
-    results: Sequence[Result],
-    noise: Mapping[Key, Noise],
-    shown: Evidence | None = None,
-    before: Sequence[str] = (),
+    card: Card, noise: Mapping[Key, Noise], shown: Evidence | None = None, before: Sequence[str] = ()
 ) -> Answer:
-    """The answer with a card, as :func:`raysim.report.judgement.answer.answer_from` makes it.
-
-    Of a comparison, with the evidence ``shown``, it says what recalibration would change, or did.
-    """
-    key = card.ways[0].key if card.ways else None
-    changed = [] if shown is None or key is None else _recalibration(card, results, key)
-    return answer_from(card, shown, None if key is None else noise.get(key), (*before, *changed))
-
-
-def _recalibration(card: Card, results: Sequence[Result], key: Key) -> list[str]:
-    """What recalibration did to the model that is taken, or would do where its risks are off."""
-    if (done := effect(results, key)) is not None:
-        return [done.text]
-    line = card.line("calibration")
-    if line is None or line.state != "warn" or line.figure is None:
-        return []
-    p = line.figure["p"]
-    proposed = proposal(results, key, math.nan if p is None else p)
-    return [] if proposed is None else [proposed.text]
+    """The answer with a card, as :func:`raysim.report.judgement.answer.answer_from` makes it."""
+    return answer_from(card, shown, noise.get(card.ways[0].key) if card.ways else None, before)
 
 
 def _asked(config: Config) -> Asked:

@@ -29,7 +29,8 @@ from raysim.report import svg, tables
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.evidence import evidence
-from raysim.report.pages.page import Beside, comparison_page
+from raysim.report.pages.beside import Beside
+from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
 from raysim.storage.manifest import Manifest
@@ -42,9 +43,10 @@ def write_comparison(
     results: Sequence[Result],
     first: Sequence[svg.Figure] = (),
     beside: NoiseBeside | None = None,
+    found: str = "",
 ) -> pd.DataFrame:
     """Write a comparison's files; returns its table. ``first``: figures that its page begins with. ``beside``: the
-    noise that may have been computed while runs were still being played.
+    noise that may have been computed while runs were still being played. ``found``: what its headline begins with.
     """
     frame, rounds = _with_virtual_time(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
@@ -60,11 +62,11 @@ def write_comparison(
     tried = tables.read_csv(out.folder / tuning.FILE) if tuning.FILE in out else None
     edge = "" if tried is None else tuning.at_the_edge(tried)
     card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge)
+    if found:
+        card = dataclasses.replace(card, headline=f"{found} {card.headline}")
     tuned = [] if tried is None else [tuning.sentence(tried)]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
-    answer = answer_of(
-        card, results, by_chance, shown, (*tuned, *training.sentences(results), *privacy.sentences(results))
-    )
+    answer = answer_of(card, by_chance, shown, (*tuned, *training.sentences(results), *privacy.sentences(results)))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from raysim.engine.job import Result
+    from raysim.experiment.curve_found import Found
     from raysim.metrics.labels import TaskKind
     from raysim.report.svg import Figure
 
@@ -42,6 +43,8 @@ SECTION = "curve.json"
 FILE = "curve.csv"
 PICTURE = "plots/curve.png"
 DRAWING = "plots/curve.svg"
+ANSWER = "curve_answer.json"
+"""The file that says what was found."""
 
 Lines = Mapping[str, tuple[str, float | None]]
 """By the label of each strategy that is run: the line that it is a point of, and its value (None: a level line)."""
@@ -140,8 +143,8 @@ def _play(
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         hospitals = per_hospital(results, config.evaluation.part)
         titles = {result.label: result.title or result.label for result in results}
-        drawn = write_curve(out, hospitals, curve, lines, config.evaluation.part, titles)
-        write_comparison(out, config, results, [drawn])
+        drawn, answer = write_curve(out, hospitals, curve, lines, config.evaluation.part, titles)
+        write_comparison(out, config, results, [drawn], found=answer.headline)
 
     experiment.play(console, in_process=in_process, verbose=verbose, begin=begin, conclude=conclude, kind="curve")
     return experiment.folder
@@ -183,20 +186,27 @@ def write_curve(
     lines: Lines,
     part: str,
     titles: Mapping[str, str],
-) -> Figure:
-    """Write ``curve.csv`` and its pictures; returns the figure. ``titles``: what people call each label."""
+) -> tuple[Figure, Found]:
+    """Write ``curve.csv``, its pictures and its answer; returns the figure and what was found.
+
+    ``titles``: what people call each label.
+    """
+    from raysim.experiment.curve_found import found
     from raysim.report.figures.curve import curve_figure
     from raysim.report.plots import curve as picture
     from raysim.report.plots.canvas import save
 
-    table = curve_table(hospitals[hospitals[f"n_{part}"] > 0], curve, lines)
+    evaluated = hospitals[hospitals[f"n_{part}"] > 0]
+    table = curve_table(evaluated, curve, lines)
     out.csv(FILE, table)
     called = {line: titles[label].removesuffix(label.removeprefix(line)) for label, (line, _) in lines.items()}
     with out.writing(PICTURE) as path:
         save(picture.curves(table, curve.field, curve.figure, curve.scale, called), path)
     drawn = curve_figure(table, curve.field, curve.figure, curve.scale, called)
     out.text(DRAWING, drawn.standalone())
-    return drawn
+    answer = found(evaluated, curve.field, curve.figure, lines, called)
+    out.json(ANSWER, answer.as_json())
+    return drawn, answer
 
 
 def _titles(config: Config) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from raysim.config import plugins
-from raysim.config.schema import DataSection
+from raysim.config.sections.plugin_sections import DataSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation

@@ -20,7 +20,8 @@ from raysim.experiment.answering import FILE, answer_of, card_of_run
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
-from raysim.report.pages.page import Beside, run_page
+from raysim.report.pages.beside import Beside
+from raysim.report.pages.page import run_page
 from raysim.report.pages.rendering import Page, Provenance
 from raysim.report.sections import attacks, privacy, protection, training
 from raysim.storage.manifest import Manifest
@@ -42,7 +43,7 @@ def write_run_page(
     by_chance = None if whole else noise.noise([result], config.evaluation.minimum_events)
     card = card_of_run(config, result, hospitals, by_chance)
     told = (training.of_run(result), privacy.of_run(result), attacks.of_run(result))
-    out.json(FILE, answer_of(card, [result], by_chance or {}, before=[text for text in told if text]).as_json())
+    out.json(FILE, answer_of(card, by_chance or {}, before=[text for text in told if text]).as_json())
     served = clinical_rows.of_run(result.label, result.folder)
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}: {card.predicts}",

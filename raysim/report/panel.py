@@ -132,7 +132,7 @@ class Panel:
         if any((k, s) not in self.sketches for k in (one, other) for s in seeds):
             return None
         ours, theirs = ([self.sketches[k, s][hospitals] for s in seeds] for k in (one, other))
-        return patient_part(ours, np.zeros_like(theirs) if second is None else theirs, rows)
+        return patient_part(ours, [np.zeros_like(each) for each in theirs] if second is None else theirs, rows)
 
     def level(self, key: Key) -> Paired:
         """The mean headline figure of a model, as its difference from 0."""

@@ -12,12 +12,11 @@ import pandas as pd
 from raysim.report.naming import number, signed
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import render
+from raysim.study.answer import called, headline, ranking
 from raysim.study.figures import figures
-from raysim.study.plots import MODELS, NAMES
+from raysim.study.plots import MODELS
 from raysim.study.predictors import ALL
 from raysim.study.settings import Study
-
-TOLD = {"log_alpha": "ln alpha", "alpha": "alpha"}
 
 
 @dataclass(frozen=True)
@@ -61,17 +60,13 @@ def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Stu
 def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
     """Which metric is best by each measure of importance, and how many clusters were chosen."""
     together = shares[shares["clients"] == ALL]
-    target = TOLD[study.target]
-    alone = together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")
-    sentences = [
-        f"{_name(alone.index[0])} tells {target} best alone: mean R² over the models {alone.iloc[0]:.3f}"
-        + (f", before {_name(alone.index[1])} with {alone.iloc[1]:.3f}." if len(alone) > 1 else ".")
-    ]
+    alone = ranking(shares)
+    sentences = [headline(shares, study.target)]
     if len(alone) > 1:
         for column, words in (("importance", "By the models' own importance"), ("permutation", "By shuffling")):
             best = together.loc[together.groupby("model", sort=False)[column].idxmax()]
             each = "; ".join(
-                f"{MODELS.get(model, model)}: {_name(metric)} ({value:.2f})"
+                f"{MODELS.get(model, model)}: {called(metric)} ({value:.2f})"
                 for model, metric, value in best[["model", "metric", column]].itertuples(index=False)
             )
             sentences.append(f"{words}, the first among all metrics is, for each model: {each}.")
@@ -95,7 +90,7 @@ def _figures(shares: pd.DataFrame, clients: object) -> Figures:
     position = {metric: k for k, metric in enumerate(wide.index)}
     rows = [
         Row(
-            _name(metric),
+            called(metric),
             [
                 *(
                     Cell(number(float(v), 3), "", bool(b))
@@ -108,7 +103,3 @@ def _figures(shares: pd.DataFrame, clients: object) -> Figures:
     ]
     whose = "All partitions" if clients == ALL else f"{clients} clients"
     return Figures(f"{whose}. Best of each column in bold.", [*columns, "Rank correlation"], rows)
-
-
-def _name(metric: object) -> str:
-    return NAMES.get(str(metric), str(metric))

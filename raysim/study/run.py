@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from raysim.config.plugins import build_source, build_strategy
 from raysim.config.reading import checked, read_tree
@@ -21,7 +20,7 @@ from raysim.report.terminal.progress import phase
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
 from raysim.study.grid import cells, check_feasible, measure
-from raysim.study.predictors import ALL, importances
+from raysim.study.predictors import importances
 from raysim.study.settings import Study, read_study
 
 if TYPE_CHECKING:
@@ -67,7 +66,6 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
         shares = importances(table, study.candidates, study.target)
     with phase(console, "drawing pictures"):
         _write(folder, config, study, table, shares, note)
-    console.print(_ranking(shares))
     return folder
 
 
@@ -111,15 +109,3 @@ def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, shar
         with out.writing(f"plots/{name}.png") as path:
             save(figure, path)
     out.text("report.html", study_page(config.name, table, shares, study, note, text))
-
-
-def _ranking(shares: pd.DataFrame) -> Table:
-    """Metrics over all partitions, the best alone first."""
-    together = shares[shares["clients"] == ALL]
-    table = Table(title="how well each metric tells the skew, over seeds held out", title_justify="left", box=None)
-    for heading in ("metric", "model", "R² alone", "R² of all", "importance", "R² lost if shuffled"):
-        table.add_column(heading, justify="left" if heading in ("metric", "model") else "right", overflow="fold")
-    for row in together.sort_values(["model", "r2_alone"], ascending=[True, False], kind="stable").itertuples():
-        figures = (row.r2_alone, row.r2, row.importance, row.permutation)
-        table.add_row(str(row.metric), str(row.model).replace("_", " "), *(f"{float(value):.3f}" for value in figures))  # type: ignore[arg-type]
-    return table

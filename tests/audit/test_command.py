@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
 from raysim.data.rearranged import Added, halves, rearranged, trained_on
+from raysim.report.judgement import audited as words
+from raysim.report.terminal.block import MOST
 from tests.commands import Done, raysim
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +92,13 @@ def audited(folder: Path, *arguments: str) -> Done:
 def test_an_audit_leaves_its_figures(tmp_path):
     shown = audited(tmp_path, "--shadows", "4")
     assert shown.code == 0, shown.err
-    assert "loss threshold: members are told from others" in shown.out
+    block = " ".join(shown.out.split())
+    assert len(shown.out.splitlines()) <= MOST
+    assert "features and the label, was read exactly from the update of a hospital that trains on it alone." in block
+    assert "Loss threshold AUROC 0." in block
+    assert "200 planted records: " in block
+    assert "shadow 4 of 4" in shown.err
+    assert "shadow 4 of 4" not in shown.out
     summary = json.loads((tmp_path / "a" / "audit.json").read_text())
     assert 0 <= summary["one_run"]["epsilon_at_least"] <= summary["one_run"]["ceiling"]
     table = pd.read_csv(tmp_path / "a" / "membership.csv")
@@ -98,6 +106,54 @@ def test_an_audit_leaves_its_figures(tmp_path):
     assert table["auroc"].iloc[12] == summary["loss_threshold"]["auroc"]
     inverted = pd.read_csv(tmp_path / "a" / "inversion.csv")
     np.testing.assert_allclose(inverted["patient"], inverted["read_from_update"], atol=1e-9)
+
+
+def found(low: float, least: float, claimed: float | None, *, exact: bool, protected: bool) -> dict[str, object]:
+    """An ``audit.json`` with these results."""
+    members = {"auroc": 0.55, "auroc_low": low, "auroc_high": 0.6, "found_at_0.01": 0.02, "smaller_leak_more": True}
+    bound = {"canaries": 50, "guesses": 24, "right": 15, "epsilon_at_least": least, "epsilon_claimed": claimed}
+    return {
+        "rows": 700,
+        "shadows": 0,
+        "loss_threshold": members,
+        "one_run": bound | {"ceiling": 3.0, "sees": "the last model"},
+        "inversion": {"features": 12, "deviation": 1e-12 if exact else 0.2, "exact": exact, "protected": protected},
+    }
+
+
+def test_an_exact_reading_of_a_row_is_the_headline():
+    bare = words.block(found(0.49, 0.0, None, exact=True, protected=False), "a", "1 s", "a/audit.html", "")
+    assert bare.headline.startswith("A patient's row, 12 features and the label, was read exactly from the update")
+    assert [warning.forbids for warning in bare.warnings] == [True, False]
+    for summary in (
+        found(0.49, 0.0, None, exact=False, protected=False),
+        found(0.49, 0.0, None, exact=True, protected=True),
+    ):
+        shown = words.block(summary, "a", "1 s", "a/audit.html", "")
+        assert shown.headline == (
+            "No attack recognises the rows that were trained on better than chance does: Loss threshold's AUROC 0.550 "
+            "(0.490 to 0.600)."
+        )
+        assert not any(warning.forbids for warning in shown.warnings)
+        assert any(note.startswith("A patient's row") for note in shown.notes)
+    assert "recognised better than by chance" in words.headline(found(0.51, 0.0, None, exact=False, protected=False))
+
+
+@pytest.mark.parametrize(
+    ("least", "claimed", "said"),
+    [
+        (0.0, None, "guesses right, no better than chance. No privacy guarantee is claimed against an auditor who"),
+        (0.4, None, "guesses right, better than chance: epsilon is at least 0.40 (95 %). No privacy guarantee"),
+        (0.4, 1.0, "That does not refute the epsilon of 1 that the run claims; so many records can show 3.00 at most."),
+        (1.4, 1.0, "The run claims 1: its guarantee is broken, and its models are not to go out."),
+    ],
+)
+def test_canaries_in_plain_words(least: float, claimed: float | None, said: str):
+    bound = found(0.5, least, claimed, exact=True, protected=False)["one_run"]
+    assert isinstance(bound, dict)
+    text = words.canaries(bound)
+    assert text.startswith("50 planted records: 15 of 24 guesses right")
+    assert said in text
 
 
 def test_a_network_tells_a_row_too(tmp_path):

@@ -119,7 +119,7 @@ def test_the_page_says_and_shows_what_was_found(tmp_path):
         assert sentence.replace("'", "&#39;") in page
     assert re.findall(r'<figure id="([^"]+)"', page) == ["inversion", "by-size"]
     assert page.count(' class="c9 open"') == 22 + 1, "a feature each, and the legend"
-    assert "The run claims no epsilon against such an adversary." in page
+    assert "No privacy guarantee is claimed against an auditor who sees the last model." in page
     table = pd.read_csv(tmp_path / "a" / "membership.csv")
     assert f"{table.loc[table['hospital'] == '(all)', 'auroc'].iloc[-1]:.3f}" in page
 
@@ -136,6 +136,8 @@ def test_what_is_said_of_size_needs_an_interval():
 def test_a_broken_promise_leads_the_page():
     bound = {"sees": "each sum of every round", "right": 99, "guesses": 100, "canaries": 200, "ceiling": 3.6}
     broken = lead({"one_run": bound | {"epsilon_at_least": 2.9, "epsilon_claimed": 1.0}})
-    assert broken[0].endswith("The run claims 1: its promise is broken, and its models are not to go out.")
+    assert broken[0].endswith("The run claims 1: its guarantee is broken, and its models are not to go out.")
     kept = lead({"one_run": bound | {"epsilon_at_least": 0.4, "epsilon_claimed": 1.0}})
-    assert kept[0].endswith("which does not refute the 1 that the run claims. So many canaries can show 3.60 at most.")
+    assert kept[-1].endswith(
+        "That does not refute the epsilon of 1 that the run claims; so many records can show 3.60 at most."
+    )

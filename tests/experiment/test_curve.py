@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -16,7 +18,10 @@ from raysim.cli.curve import curve as command
 from raysim.config.plugins import label
 from raysim.core.errors import ConfigError
 from raysim.experiment.curve import Curve, begin, curve_table, figures_of, read
+from raysim.experiment.curve_found import Found, found
 from raysim.report.plots.curve import curves
+from raysim.statistics.differences.paired import paired
+from raysim.statistics.differences.simultaneous import adjusted
 from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play
@@ -72,10 +77,12 @@ def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path,
     assert (tmp_path / "out" / "plots" / "curve.png").stat().st_size > 10_000
     assert (tmp_path / "out" / "comparison.csv").exists()
     page = (tmp_path / "out" / "report.html").read_text()
+    answer = json.loads((tmp_path / "out" / "curve_answer.json").read_text())
+    assert f'<p class="recommended">{answer["headline"]} ' in page, "the page begins with what the curve found"
     assert "<span>FedProx</span>" in page, "the line of the curve's own figure"
     assert "FedProx, mu 0.5" in page
     assert far in page, "a label that is the user's own stays"
-    assert "fedprox, mu" not in page.partition("What was run")[0]
+    assert "fedprox, mu" not in page.partition('id="setting"')[0]
 
     other = ["curve.figure=accuracy"]
     before = (tmp_path / "out" / "plots" / "curve.svg").read_text()
@@ -98,6 +105,93 @@ def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path,
     one = next((tmp_path / "out" / "runs").glob("*/*"))
     with pytest.raises(ConfigError, match=r"^--of: .* holds no comparison; name the folder of a finished one$"):
         begin(path, [], None, Console(quiet=True), of=one, in_process=True, verbose=False)
+
+
+def many(means: dict[float, float], seeds: int, figure: str = "log_loss", spread: float = 0.01) -> tuple[Any, Any]:
+    """Twenty hospitals with these means of each value, and the lines of one strategy."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {"strategy": f"s, mu {v:g}", "model": "global", "seed": seed, "hospital": h, figure: m + spread * rng.normal()}
+        for v, m in means.items()
+        for seed in range(seeds)
+        for h in range(20)
+    ]
+    return pd.DataFrame(rows), {f"s, mu {v:g}": ("s", v) for v in means}
+
+
+@pytest.mark.parametrize(
+    ("means", "seeds", "headline"),
+    [
+        (
+            {0.1: 0.4, 1: 0.2, 10: 0.5},
+            3,
+            r"S: mu 1 is the best of 3 values: it has the lowest mean log loss, 0\.\d+\.",
+        ),
+        (
+            {0.1: 0.3, 1: 0.3, 10: 0.5},
+            3,
+            r"S: mu [0.]*1 has the lowest mean log loss, 0\.\d+, but mu [0.]*1 cannot be told apart from it\."
+            r"( It is .*)?",
+        ),
+        (
+            {0.1: 0.4, 1: 0.3, 10: 0.1},
+            1,
+            r"S: mu 10 .*, for these trained models; repeat with 3 seeds to compare values\. "
+            r"It is the highest value tried: try beyond\.",
+        ),
+        ({0: 0.1, 1: 0.3}, 3, r"S: mu 0 is the best of 2 values: .* 0\.\d+\."),  # 0 is a bound, no edge
+    ],
+)
+def test_what_a_curve_found_in_words(means: dict[float, float], seeds: int, headline: str):
+    hospitals, lines = many(means, seeds)
+    answer = found(hospitals, "mu", "log_loss", lines, {"s": "S"})
+    assert re.fullmatch(headline, answer.headline), answer.headline
+    assert Found.read(json.loads(json.dumps(answer.as_json()))).as_json() == answer.as_json()
+
+
+def test_the_intervals_of_a_curve_are_those_of_all_pairs():
+    hospitals, lines = many({0.1: 0.8, 1: 0.7, 10: 0.79}, 4, "auroc")
+    (line,) = found(hospitals, "mu", "auroc", lines, {}).lines
+    values = {
+        v: hospitals[hospitals["strategy"] == f"s, mu {v:g}"]["auroc"].to_numpy().reshape(4, 20) for v in (0.1, 1, 10)
+    }
+    ones = np.ones((4, 20))
+    pairs = [paired(values[a], values[b], ones) for a, b in ((0.1, 1), (0.1, 10), (1, 10))]
+    limits = adjusted(pairs)
+    assert line.best is not None
+    assert line.best.value == 0.1
+    _, other, last = line.points
+    assert (other.difference, other.low, other.high) == pytest.approx(
+        (-pairs[0].difference, -limits[0].high, -limits[0].low)
+    )
+    assert other.verdict == "worse"
+    assert last.difference == pytest.approx(values[10].mean() - values[0.1].mean())
+    assert line.edge == "lowest"
+
+
+def test_a_figure_without_a_better_side_has_no_best_value():
+    hospitals, lines = many({1: 0.1, 2: 0.3}, 2, "bias")
+    answer = found(hospitals, "mu", "bias", lines, {"s": "S"})
+    assert answer.headline == "S: mean bias is lowest at mu 1 and highest at 2."
+    same = hospitals.assign(auroc=0.5)
+    assert found(same, "mu", "auroc", lines, {"s": "S"}).headline == "S: mu changes no AUROC."
+
+
+def test_the_command_prints_one_block_and_progress_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    command(written(tmp_path), out=tmp_path / "out", in_process=True, details=True)
+    printed = capsys.readouterr()
+    block, _, details = printed.out.partition("\n\n")
+    assert len(block.splitlines()) <= 16
+    sentence = json.loads((tmp_path / "out" / "curve_answer.json").read_text())["headline"]
+    assert " ".join(block.split()).count(sentence) == 1
+    assert printed.out.splitlines()[-1] == sentence, "and again at the end"
+    assert "4 strategies: one seed" in details
+    assert "reading data" in printed.err
+    assert "reading data" not in printed.out
 
 
 def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):

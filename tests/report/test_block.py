@@ -18,7 +18,7 @@ FULL = Block(
     headline="Take FedAvg, recalibrated at each hospital; not as it is: for ranking, not for risks (too high).",
     warnings=[Warning("Risks are off: recalibrate it", True), Warning("Not trained to the end: FedAvg", False)],
     rows=ROWS,
-    notes=["No gap within hospitals demonstrated by age."],
+    notes=["No gap within hospitals demonstrated: age."],
     report="runs/main/report.html",
     next="raysim compare main.yaml --set training.rounds=60",
     more=4,

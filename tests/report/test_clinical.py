@@ -26,7 +26,7 @@ from tests.conftest import MakeFederation, play
 def run(federate: MakeFederation, tmp_path: Path) -> Path:
     """The clinical tables of a run that serves two models to three hospitals, one of them tiny."""
     federation = federate([60, 40, 5], [80, 50, 4])
-    written = tables(federation, play(federation, Ditto(), rounds=3), ClinicalSection(thresholds=(0.3,)))
+    written = tables(federation, play(federation, Ditto(), rounds=3), ClinicalSection(thresholds=(0.3,), act_at=0.3))
     for name, table in written.items():
         table.to_csv(tmp_path / name, index=False)
     return tmp_path
@@ -47,7 +47,7 @@ def test_the_page_says_what_the_tables_say(run: Path):
     error = together.loc["calibration_error"]
     assert f"{error['low']:.3f} to {error['high']:.3f}" in text
     assert f"by chance to {together.loc['calibration_error_floor', 'high']:.3f}" in text
-    assert "PPV from 30%" in text
+    assert ">PPV</dfn> from 30%" in text
     bins = pd.read_csv(run / "calibration.csv")
     dots = bins[bins["hospital"].isna() & (bins["model"] == "global")]
     first = str(calibration.markup).split("<svg")[1]
@@ -73,7 +73,7 @@ def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_pa
     for seed, more in ((0, 0.0), (1, 0.1)):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        written = tables(federation, outcome, ClinicalSection(thresholds=(0.3,)))["clinical.csv"]
+        written = tables(federation, outcome, ClinicalSection(thresholds=(0.3,), act_at=0.3))["clinical.csv"]
         rows = written["figure"].isin(["calibration_error", "calibration_error_floor"])
         columns = ["value", "low", "high"]
         written.loc[rows, columns] = written.loc[rows, columns] + more

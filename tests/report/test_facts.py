@@ -290,12 +290,15 @@ def test_fairness() -> None:
     calm = fairness([gap("sex", 0.004, 0.8)])
     assert (calm.state, calm.text) == (
         "ok",
-        "No gap within hospitals demonstrated by sex +0.004 (-0.026 to +0.034).",
+        "No gap within hospitals demonstrated: sex +0.004 (-0.026 to +0.034).",
     )
     shown = fairness([gap("sex", 0.08, 0.01), gap("age", -0.01, 0.7)])
     assert (shown.state, shown.forbids) == ("warn", False)
     assert shown.text.startswith("Within hospitals the model ranks men better than women by sex (+0.080, ")
-    assert "no gap within hospitals demonstrated by age -0.010 (-0.040 to +0.020)" in shown.text
+    assert "no gap within hospitals demonstrated: age -0.010 (-0.040 to +0.020)" in shown.text
+    wide = PairGap(("men", "women"), 0.1, 0.3, -0.4, 0.6, NAN, NAN, 3, 0.5)
+    vague = fairness([WithinGap("sex", True, wide, (wide,), 0.7, 0.7)])
+    assert (vague.state, vague.text) == ("open", "No gap within hospitals demonstrated: sex says nothing.")
     unjudged = fairness([WithinGap("ethnicity", True)])
     assert (unjudged.state, unjudged.text) == ("open", "Groups by ethnicity: within hospitals it cannot be judged.")
 

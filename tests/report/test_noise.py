@@ -237,6 +237,6 @@ def test_the_answer_says_what_noise_explains(result: Result) -> None:
     assert f"Seed 7: {floor.sentence()}" in said.reasons
     fairness = said.card.line("fairness")
     assert fairness is not None
-    assert fairness.text.startswith("No gap within hospitals demonstrated by sex ")
+    assert fairness.text.startswith("No gap within hospitals demonstrated: sex ")
     assert json.loads(json.dumps(said.as_json()))["difference_shown"] is False
     assert math.isfinite(floor.p)

@@ -12,6 +12,7 @@ import pytest
 from raysim.report import tables
 from raysim.report.pages import page
 from raysim.report.panel import Panel
+from raysim.report.terms import TERMS
 from tests.report.pages import PROVENANCE, SERVED, assert_sound, frames
 
 
@@ -46,6 +47,8 @@ def test_the_page_of_a_comparison() -> None:
     assert len(parsed.all("details")) == 2
     best = float(tables.comparison(per_seed)["worst_decile"].max())
     assert ("strong", f"{best:.3f}") in parsed.texts
+    explained = {attrs["title"] for attrs in parsed.all("dfn")}
+    assert {TERMS["AUROC"], TERMS["Gini"], TERMS["worst decile"], TERMS["size bias"]} <= explained
     rows = [text for tag, text in parsed.texts if tag == "th"]
     assert rows.count("chip, hospitals' own models") == 2
     assert rows.count("fedavg") == 1

@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 from raysim.cli import main as cli
+from raysim.report.terminal.block import MOST, lines
 from raysim.study import plots as study_plots
+from raysim.study.answer import block, headline
 from raysim.study.page import lead
 from raysim.study.settings import Study, metric_names
 
@@ -75,7 +77,7 @@ def test_it_leaves_tables_pictures_a_page_and_its_configuration(folder):
 
 def test_the_page_is_one_file_that_says_what_was_found(folder):
     page = (folder / "report.html").read_text()
-    assert "tells ln alpha best alone" in page
+    assert re.search(r"predicts? ln alpha (best|equally well) \(R² 0\.\d+", page)
     assert "12, of which 6 are not feasible" in page
     assert "data:image/png" not in page
     for figure in ("metric-wpsi", "metric-hellinger", "shares-r2_alone", "shares-permutation", "clusters"):
@@ -131,7 +133,7 @@ def test_a_pool_of_one_class_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["raysim", "study", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out")])
     with pytest.raises(SystemExit, match="2"):
         cli.main()
-    (line,) = capsys.readouterr().err.strip().splitlines()
+    *_, line = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("raysim: data: all 40 rows are of one class (")
     assert not (tmp_path / "out").exists()
 
@@ -176,5 +178,33 @@ def test_words_name_the_metric_that_is_best_alone(table, folder):
     importance = pd.read_csv(folder / "importances.csv")
     importance["r2_alone"] = np.where(importance["metric"] == "hellinger", 0.9, 0.5)
     said = lead(table, importance, Study())
-    assert said[0] == "Hellinger tells ln alpha best alone: mean R² over the models 0.900, before WPSI with 0.500."
+    assert said[0] == "Hellinger predicts ln alpha best (R² 0.900), before WPSI (0.500)."
     assert said[-1] == "Over 9 partitions, 2 to 4 clusters were chosen, 2 in the median."
+
+
+@pytest.mark.parametrize(
+    ("r2", "said"),
+    [
+        (
+            {"emd_tv": 0.988, "hellinger": 0.988, "wpsi": 0.4},
+            " and Hellinger predict ln alpha equally well (R² 0.988).",
+        ),
+        ({"emd_tv": 0.988, "hellinger": 0.981, "wpsi": 0.4}, " predict ln alpha equally well (R² 0.981 to 0.988)."),
+        ({"wpsi": 0.7}, "WPSI predicts ln alpha best (R² 0.700)."),
+        ({"wpsi": -0.2, "hellinger": -0.3}, "No metric predicts ln alpha better than its mean does (R² -0.200)."),
+        ({"wpsi": np.nan}, "No metric predicts ln alpha: R² is undefined."),
+    ],
+)
+def test_metrics_that_hardly_differ_are_called_equal(r2: dict[str, float], said: str):
+    shares = pd.DataFrame({"clients": "all", "model": "ridge", "metric": list(r2), "r2_alone": list(r2.values())})
+    assert headline(shares, "log_alpha").endswith(said)
+
+
+def test_a_study_prints_one_block(folder):
+    shares = pd.read_csv(folder / "importances.csv")
+    printed = lines(block(folder, shares, "3 s", "out/report.html", "raysim study study.yaml --details"))
+    assert len(printed) <= MOST
+    assert printed[0] == "small: 12 partitions of 2 seeds, 3 s"
+    assert " ".join(printed).count(headline(shares, "log_alpha")) == 1
+    assert any("6 of 12 partitions are not feasible." in line for line in printed)
+    assert sum(line.startswith("    ") and "R² 0." in line for line in printed) == 2

@@ -13,9 +13,9 @@ import pytest
 
 from raysim.engine.job import Round
 from raysim.report import svg
-from raysim.tune.choice import Choice, choose
+from raysim.tune.choice import Choice, choose, headline
 from raysim.tune.journal import Finished
-from raysim.tune.page.contents import Setting, counted, gives_up, lead, objective_rows, sweep_page, trial_data
+from raysim.tune.page.contents import Setting, counted, gives_up, objective_rows, sweep_page, trial_data
 from raysim.tune.page.figures import figures, hypervolume, interval, scale
 from raysim.tune.page.importance import ENOUGH, importances, varied
 from raysim.tune.settings import Sweep
@@ -72,7 +72,7 @@ def page(choice: Choice, tested: dict[str, tuple[float, float]] | None = None) -
 
 def test_the_recommendation_and_what_it_gives_up_in_plain_sentences():
     choice = three()
-    assert lead(choice).startswith("Take trial 2. 3 trials are not dominated")
+    assert headline(choice) == "Trial 2: the best compromise of the 3 trials that no other beats on all goals."
     first, second = gives_up(choice)
     assert first == (
         "Mean AUROC: 0.88. It gives up 0.02 against trial 1, 10 % of what the set spans. "
@@ -80,10 +80,10 @@ def test_the_recommendation_and_what_it_gives_up_in_plain_sentences():
     )
     assert second.startswith("Worst decile AUROC: 0.68. It gives up 0.02 against trial 3, 10 % of what")
     nothing = choose({}, choice.sweep)
-    assert "nothing to recommend" in lead(nothing)
+    assert "nothing to recommend" in headline(nothing)
     assert gives_up(nothing) == []
     one = choose({1: choice.trials[0]}, choice.sweep)
-    assert lead(one) == "Take trial 1. No other trial is better in any objective."
+    assert headline(one) == "Trial 1: no other trial is better on any goal."
     assert gives_up(one)[0].endswith("No trial of the set is better.")
 
 
@@ -167,7 +167,7 @@ def test_the_page_stands_alone_and_escapes_what_is_configured():
     assert "<b>" not in html
     assert not re.search(r'(src|href)="https?://(?!h:1/)', html)
     for text in (
-        "Take trial 2",
+        "Trial 2: the best compromise",
         "0.86",
         'href="r/report.html"',
         'href="http://h:1/#/experiments/3/runs"',

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 
 import pandas as pd
 import pytest
 import yaml
+from rich.console import Console
 
 from raysim.config import plugins, reading
 from raysim.core.errors import ConfigError, DataError
 from raysim.engine.job import Round
+from raysim.report.terminal.block import MOST, lines
 from raysim.storage.manifest import Manifest
-from raysim.tune import plots, results
+from raysim.tune import answer, plots, results
 from raysim.tune.choice import at_the_edge, choose, reason
 from raysim.tune.drawn import pictures
 from raysim.tune.journal import Finished, Journal, working
@@ -57,11 +60,44 @@ def test_only_trials_that_ran_to_their_end_are_chosen_among():
     assert choice.front.tolist() == [True, True, True, False, False]
     assert choice.recommended is TRIALS[2]
     lines = reason(choice)
-    assert lines[0].startswith("recommended: trial 2, of the 3 not dominated")
+    assert lines[0].startswith("recommended: trial 2: the best compromise of the 3 trials that no other beats on all")
     assert lines[1] == (
         "auroc 0.8800: gives up 0.0200 (20 % of the range) against trial 1, less than its spread over seeds"
     )
     assert lines[2] == "size_bias_abs 0.1200: gives up 0.0200 (10 % of the range) against trial 3"
+
+
+def test_a_sweep_answers_in_one_block():
+    choice = choose(TRIALS, SWEEP)
+    tested = {"auroc": (0.75, 0.01), "size_bias_abs": (0.13, 0.01)}
+    tree = results.summary(choice, TRIALS, 9, tested, events=12)
+    shown = answer.block(choice, tree, "small", "41 s", "out", "out/report.html", ended=False)
+    printed = lines(shown)
+    assert len(printed) <= MOST
+    text = " ".join(" ".join(printed).split())
+    assert text.startswith("small: 9 trials x 2 seeds, 5 completed, 1 stopped, 1 failed, 41 s Trial 2: the best compro")
+    assert "Validation rows hold 12 events" in text
+    # 0.13 lower of a span of 0.2; the size bias, 0.01 higher of 0.31, is within what trials span.
+    assert (
+        "Mean AUROC falls from 0.880 on validation rows to 0.750 on test rows, while all trials span 0.200: the choice"
+        in text
+    )
+    assert "Size bias, absolute rises" not in text
+    assert "mean AUROC validation 0.880 test 0.750 trial 1: 0.900" in text
+    assert "strategy.lam 0.2" in text
+    assert text.endswith("Report out/report.html Next raysim resume out")
+    ended = answer.block(choice, tree, "small", "41 s", "out", "out/report.html", ended=True)
+    assert ended.next == "raysim run out/recommended.yaml"
+    printed = Console(file=io.StringIO(), width=160, record=True)
+    answer.details(choice, tree, printed)
+    assert "3 trials not dominated, hypervolume" in printed.export_text()
+
+
+def test_a_fall_within_what_trials_span_is_not_said():
+    choice = choose(TRIALS, SWEEP)
+    assert answer.falls(choice, {"auroc": (0.79, 0.0), "size_bias_abs": (0.12, 0.0)}) == []
+    assert len(answer.falls(choice, {"auroc": (0.77, 0.0), "size_bias_abs": (0.33, 0.0)})) == 2
+    assert answer.falls(choice, None) == []
 
 
 def test_the_reference_is_stated_configured_or_usual():
@@ -244,3 +280,10 @@ def test_what_takes_many_hospitals_is_undefined_where_few_were_judged():
     assert line == (
         "no trial has all objectives defined (size_bias_abs: from 10 judged hospitals on): nothing to recommend"
     )
+
+
+def test_a_list_is_no_number_at_an_edge():
+    trials = {k: trial(k, 0.8, 0.1, **{"model.hidden": hidden}) for k, hidden in enumerate(([8], [16, 8]))}
+    choice = choose(trials, SWEEP)
+    assert choice.recommended is not None
+    assert at_the_edge(choice) == []

@@ -26,6 +26,7 @@ from raysim.experiment import session
 from raysim.experiment.session import open_session
 from raysim.storage.resume import held
 from raysim.tune import sweep as sweeps
+from raysim.tune.answer import table
 from raysim.tune.choice import choose
 from raysim.tune.journal import Finished
 from raysim.tune.plan import make_plan
@@ -192,7 +193,7 @@ def test_square_brackets_of_values_and_labels_are_printed():
     params = {"strategy.label": "mine [v2]", "strategy.signature": ["mean", "std"]}
     trial = Finished(1, params, "completed", finals={3: {"global": metrics}})
     printed = Console(file=io.StringIO(), width=160, record=True)
-    printed.print(sweeps._table(choose({1: trial}, plan.sweep), dict.fromkeys(metrics, (0.5, 0.0))))
+    printed.print(table(choose({1: trial}, plan.sweep), dict.fromkeys(metrics, (0.5, 0.0))))
     text = printed.export_text()
     assert "mine [v2]" in text
     assert "['mean', 'std']" in text

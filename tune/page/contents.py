@@ -14,17 +14,15 @@ from raysim.core import words
 from raysim.report import svg
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import render
-from raysim.tune.choice import Choice
+from raysim.tune.answer import Tested, falls
+from raysim.tune.choice import Choice, at_the_edge, headline, title
 from raysim.tune.drawn import Importances
-from raysim.tune.page.figures import figures, student, title
+from raysim.tune.page.figures import figures, student
 from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
 
 MOST_ROWS = 60
 """The most trials in the table; all are in ``trials.csv``."""
-
-Tested = Mapping[str, tuple[float, float]]
-"""Mean and spread over seeds of each figure on test rows."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +72,9 @@ def sweep_page(
     return render(
         "sweep.html.j2",
         title=name,
-        lead=lead(choice),
+        lead=headline(choice),
         gives_up=gives_up(choice),
+        cautions=[*at_the_edge(choice), *falls(choice, tested)],
         warning=setting.warning,
         counted=counted(choice, counts),
         recommended=recommended,
@@ -92,23 +91,6 @@ def sweep_page(
         numbers=[(i, trial.number) for i, trial in enumerate(choice.trials)],
         provenance=setting,
     )
-
-
-def lead(choice: Choice) -> str:
-    """The recommendation in a sentence."""
-    if choice.recommended is None:
-        return "No completed trial has all objectives defined: there is nothing to recommend."
-    on = int(choice.front.sum())
-    if len(choice.sweep.names) == 1:
-        why = f"It has the best {title(choice, 0)} of {len(choice.trials)} completed trials."
-    elif on == 1:
-        why = "No other trial is better in any objective."
-    else:
-        why = (
-            f"{on} trials are not dominated: no trial is better than they are in all objectives at once. "
-            "Of these it is the nearest to the best of every objective."
-        )
-    return f"Take trial {choice.recommended.number}. {why}"
 
 
 def gives_up(choice: Choice) -> list[str]:

@@ -16,7 +16,7 @@ from raysim.metrics.equity import pareto_front
 from raysim.report import svg
 from raysim.report.svg import PANEL, WIDTH, Axis, Chart, Figure, Style
 from raysim.tune import pareto
-from raysim.tune.choice import LABELS, Choice
+from raysim.tune.choice import Choice, title
 from raysim.tune.drawn import Importances
 from raysim.tune.journal import Finished
 from raysim.tune.page.importance import varied
@@ -206,12 +206,6 @@ def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
         return math.nan, math.nan
     reach = float(stdtrit(seeds - 1, 0.975)) * spread / math.sqrt(seeds)
     return mean - reach, mean + reach
-
-
-def title(choice: Choice, j: int) -> str:
-    """The name of an objective on figures."""
-    name = choice.sweep.names[j]
-    return f"worst decile {choice.kind.title}" if name == "worst_decile" else LABELS.get(name, name)
 
 
 def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.nan)) -> Axis:

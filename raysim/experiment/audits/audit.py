@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from raysim.experiment.audits.canary_audit import can_hold_canaries, canary_boun
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import Session, open_session
 from raysim.report.terminal.progress import data_warnings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FEWEST_SHADOWS = 4
 """With fewer, no row is in and out often enough to fit densities."""
@@ -48,10 +51,12 @@ def audit(
     in_process: bool,
     verbose: bool = False,
     say: Callable[[str], None] = print,
+    progress: Callable[[str], None] | None = None,
 ) -> Path:
     """Play the attacks on ``config``; write ``audit.json``, ``membership.csv``, ``inversion.csv``; return the folder.
 
-    Raises ``ConfigError`` for settings that cannot be audited.
+    ``say`` prints warnings, ``progress`` shows how far it is. Raises ``ConfigError`` for settings that cannot be
+    audited.
     """
     if shadows and shadows < FEWEST_SHADOWS:
         raise ConfigError(f"--shadows: {shadows} are too few to fit densities; name 0 or at least {FEWEST_SHADOWS}")
@@ -77,16 +82,38 @@ def audit(
 
     holds_canaries = job.privacy is not None and can_hold_canaries(job, federation)
     with tempfile.TemporaryDirectory() as folder:
-        auditor = Auditor(job, federation, opened, Path(folder), say)
+        auditor = Auditor(job, federation, opened, Path(folder), progress or say)
         result = auditor.audit(shadows, 0 if holds_canaries else canaries)
     if holds_canaries and canaries:
         with tempfile.TemporaryDirectory() as folder:
             result.summary["one_run"] = canary_bound(
                 replace(job, adversary=None), federation, opened, Path(folder), canaries
             )
+    if result.inverted is not None:
+        protected = config.privacy is not None or config.secure is not None
+        result.summary["inversion"] = reading(result.inverted, protected=protected)
     written = _write(experiment, result)
     _check(result, written)
     return written
+
+
+EXACT = 1e-6
+"""A row that is read with a deviation of at most this share of its largest value is read exactly."""
+
+
+def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:
+    """For ``audit.json``: how far the row of ``inversion.csv`` that was read is from the patient's.
+
+    ``protected``: whether the run adds noise to updates, or sums them securely.
+    """
+    most = float((inverted["patient"] - inverted["read_from_update"]).abs().max())
+    largest = max(1.0, float(inverted["patient"].abs().max()))
+    return {
+        "features": len(inverted) - 1,
+        "deviation": most,
+        "exact": bool(most <= EXACT * largest),
+        "protected": protected,
+    }
 
 
 def _check(result: Audit, folder: Path) -> None:

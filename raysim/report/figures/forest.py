@@ -19,6 +19,7 @@ from raysim.report.naming import Key, number, with_interval
 from raysim.report.possible import NOTHING, SAYS_NOTHING, difference
 from raysim.report.svg import Axis, Chart, Figure, Style, element, joined
 from raysim.report.svg.figure import sign_of
+from raysim.report.terms import explained
 from raysim.statistics.differences.paired import Limits
 
 NONE = Limits(float("nan"), float("nan"))
@@ -175,7 +176,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
     head = element(
         "tr",
         element("th", "", element("span", "Way", class_="unseen"), scope="col"),
-        *(element("th", heading, scope="col", colspan=2) for heading in headings),
+        *(element("th", explained(heading), scope="col", colspan=2) for heading in headings),
     )
     body = []
     for reference in (False, True):

@@ -49,7 +49,8 @@ def by_size(
     bound = (-np.inf, 1.0) if kind.larger else (0.0, np.inf)
     y = svg.linear(f"{kind.title} at the hospital", defined[kind.headline], within=bound, count=4)
     several = "seed" in hospitals and hospitals["seed"].nunique() > 1
-    few, rest = [], []
+    few: list[svg.Chart] = []
+    rest: list[svg.Chart] = []
     row_of = {(str(row["strategy"]), str(row["model"])): row for row in table.to_dict("records")}
     for k, (key, group) in enumerate(means.groupby(KEYS, sort=False)):
         model_key = (str(key[0]), str(key[1]))

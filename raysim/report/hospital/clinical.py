@@ -15,6 +15,7 @@ from raysim.report import svg
 from raysim.report.hospital.clinical_rows import ClinicalRows
 from raysim.report.naming import interval, number
 from raysim.report.svg import PANEL, PLAIN, Chart, Figure, element, joined
+from raysim.report.terms import explained
 
 OVERALL = (
     ("calibration_slope", "calibration slope (1 is right)", 2),
@@ -105,7 +106,9 @@ def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Co
         cells = [element("th", each.name, scope="row")]
         cells += [_cell(each, figure, at, digits) for figure, at, _, digits in columns]
         body.append(element("tr", *cells))
-    head = element("tr", element("th", "Strategy", scope="col"), *(element("th", h, scope="col") for h in headings))
+    head = element(
+        "tr", element("th", "Strategy", scope="col"), *(element("th", explained(h), scope="col") for h in headings)
+    )
     table = element(
         "table",
         element("caption", caption),
@@ -186,7 +189,6 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, all_: str = "") -> 
     shown = (everyone >= y.low) & (thresholds <= end)
     chart.line(thresholds[shown], everyone[shown], PLAIN, class_="rule dashed")
     chart.rule(y=0.0)
-    chart.text(x.high, 0.0, "act on nobody", anchor="end", dy=14.0)
     if shown.any():
         last = int(np.flatnonzero(shown)[-1])
         chart.text(float(thresholds[last]), float(everyone[last]), "act on all", dx=6.0, dy=-2.0)
@@ -194,6 +196,7 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, all_: str = "") -> 
         value = each.net_benefit["value"].to_numpy(float)
         inside = (value >= y.low) & (thresholds <= end)
         chart.marked_line(thresholds[inside], value[inside], each.style)
+    chart.text(x.high, 0.0, "act on nobody", anchor="end", dy=14.0)  # last, so that no line crosses it
     entries = [(each.name, each.style) for each in served]
     caption = (
         f"{'; '.join(answers[:2])}. Net benefit is, per patient, the events that are acted on less false alarms, "

@@ -23,6 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Flags = NDArray[np.bool_]
 
+Why = Literal["better", "reference", "unbeaten"]
+
 LESS = 0.67
 """The share of another's bytes from which on a method moves clearly fewer."""
 
@@ -33,7 +35,7 @@ class Choice:
 
     index: int
     """Its index among the methods."""
-    why: Literal["better", "reference", "unbeaten"]
+    why: Why
     """``better`` than the reference; the ``reference`` itself; the best mean of those that none is better than."""
     equals: tuple[int, ...]
     """The methods that are equal to it."""
@@ -52,6 +54,7 @@ def choose(means: ArrayLike, better: Flags, equal: Flags, traffic: Sequence[floa
     """
     values = np.asarray(means, dtype=np.float64)
     unbeaten = [i for i in range(len(values)) if not better[:, i].any()] or list(range(len(values)))
+    why: Why
     winners = [] if reference is None else [i for i in unbeaten if better[i, reference]]
     if winners:
         first, why = _best(values, winners), "better"

@@ -201,7 +201,8 @@ def evidence(
         base,
     )
     by_itself = next((i for i, entry in enumerate(references) if entry.key[0] in alone), None)
-    over_alone = [panel.difference(entry.key, references[by_itself].key) for entry in entries * (by_itself is not None)]
+    alone_key = None if by_itself is None else references[by_itself].key
+    over_alone = [] if alone_key is None else [panel.difference(entry.key, alone_key) for entry in entries]
     return Evidence(
         kind=kind,
         entries=tuple(entries),
@@ -218,11 +219,11 @@ def evidence(
         over_alone=tuple(over_alone),
         over_alone_intervals=tuple(adjusted(over_alone)),
         over_alone_small=None
-        if by_itself is None
-        else _at_small(hospitals, sent, entries[choice.index].key, references[by_itself].key),
+        if alone_key is None
+        else _at_small(hospitals, sent, entries[choice.index].key, alone_key),
         over_alone_two_classes=None
-        if by_itself is None
-        else _at_two_classes(hospitals, sent, entries[choice.index].key, references[by_itself].key),
+        if alone_key is None
+        else _at_two_classes(hospitals, sent, entries[choice.index].key, alone_key),
         made_of=recalibrated,
     )
 

@@ -10,12 +10,11 @@ import pandas as pd
 
 from raysim.core.words import counted
 from raysim.report import svg
+from raysim.report.judgement import audited
+from raysim.report.judgement.audited import TITLES
 from raysim.report.naming import minus
 from raysim.report.pages.rendering import Provenance, render
 from raysim.report.svg import PANEL, Style
-
-TITLES = {"loss_threshold": "Loss threshold", "lira": "LiRA"}
-"""The names of the attacks on membership."""
 
 FEATURES = 24
 """The most features of a patient that are drawn; those that differ most from the mean come first."""
@@ -45,26 +44,13 @@ def audit_page(
 
 
 def lead(summary: Mapping[str, Any]) -> list[str]:
-    """A sentence on the result of each attack."""
-    sentences = []
-    bound = summary.get("one_run")
-    if bound is not None:
-        claimed, least = bound["epsilon_claimed"], bound["epsilon_at_least"]
-        tried = (
-            f"{bound['right']} of {bound['guesses']} guesses on {bound['canaries']} canaries were right, by an auditor "
-            f"who sees {bound['sees']}: epsilon is at least {least:.2f} (95 %)"
-        )
-        if claimed is None or not np.isfinite(claimed):
-            sentences.append(f"{tried}. The run claims no epsilon against such an adversary.")
-        elif least > claimed:
-            sentences.append(
-                f"{tried}. The run claims {claimed:.3g}: its promise is broken, and its models are not to go out."
-            )
-        else:
-            sentences.append(
-                f"{tried}, which does not refute the {claimed:.3g} that the run claims. So many canaries can show "
-                f"{bound['ceiling']:.2f} at most."
-            )
+    """A sentence on the result of each attack; the first is the headline."""
+    inversion, bound = summary.get("inversion"), summary.get("one_run")
+    sentences = [audited.headline(summary)]
+    if inversion is not None and audited.read_out(inversion) not in sentences[0]:
+        sentences.append(audited.read_out(inversion))
+    if bound is not None and audited.canaries(bound) not in sentences[0]:
+        sentences.append(audited.canaries(bound))
     return [minus(text) for text in (*sentences, *(by_size(each, summary[each]) for each in TITLES if each in summary))]
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
-from raysim.report import svg, tables
+from raysim.report import tables
 from raysim.report.figures import models as figures
 from raysim.report.figures.alike import served_alike
 from raysim.report.figures.forest import equal_sentences, forest
@@ -23,6 +22,7 @@ from raysim.report.judgement.compose import Asked, comparison_card
 from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import MODELS, Key, minus, names
+from raysim.report.pages.beside import NOTHING, Beside, Figures, Links, addresses
 from raysim.report.pages.contents import (
     body_rows,
     columns,
@@ -46,38 +46,6 @@ MOST_HOSPITALS = 20_000
 MANY_SAID = (
     f"Of more than {MOST_HOSPITALS:,} hospitals this page shows none by itself; hospitals.csv has the figures of each."
 )
-
-Links = Sequence[tuple[str, str]]
-"""Texts and addresses of further pages."""
-
-Figures = Sequence[svg.Figure]
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What a page has beside the results: figures by the tab that they stand in, rows of tables, and addresses."""
-
-    use: Figures = ()
-    """Calibration and decisions."""
-    use_shared: Figures = ()
-    """The same without what few patients decide, for a page to pass on."""
-    equity: Figures = ()
-    cost: Figures = ()
-    method: Figures = ()
-    protections: Sequence[Sequence[str]] = ()
-    """As :func:`raysim.report.sections.protection.protections` gives them."""
-    traffic: Sequence[Sequence[str]] = ()
-    """As :func:`raysim.report.sections.protection.traffic` gives them."""
-    privacy: Sequence[str] = ()
-    """Sentences on guarantees and attacks."""
-    links: Links = ()
-    files: Links = ()
-    """Tables and figures in the page's folder."""
-    runs: Sequence[tuple[str, Links]] = ()
-    """The pages of single runs: for each strategy, its seeds with their addresses."""
-
-
-NOTHING = Beside()
 
 
 def comparison_page(
@@ -180,7 +148,7 @@ def comparison_page(
                 *beside.cost,
             ],
             "method": list(beside.method),
-            **_addresses(beside),
+            **addresses(beside),
         },
     )
 
@@ -215,18 +183,6 @@ def _framed(card: Card) -> dict[str, Any]:
         for line in card.lines
     ]
     return {"what": card.what, "headline": minus(card.headline), "lines": lines}
-
-
-def _addresses(beside: Beside) -> dict[str, Any]:
-    """What pages of a comparison and of a run have alike: protections, traffic, and where other things lie."""
-    return {
-        "protections": list(beside.protections),
-        "traffic": list(beside.traffic),
-        "privacy": [minus(text) for text in beside.privacy],
-        "links": beside.links,
-        "files": beside.files,
-        "runs": beside.runs,
-    }
 
 
 def _comparison_tables(
@@ -318,7 +274,7 @@ def run_page(
             "use_shared": [figure.tree() for figure in beside.use_shared],
             "equity": list(beside.equity),
             "method": list(beside.method),
-            **_addresses(beside),
+            **addresses(beside),
         },
     )
 

@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from raysim.core.package import __version__
 from raysim.report import svg
+from raysim.report.terms import explained
 
 SCRIPTS = ("page.js", "trials.js")
 """The templates that pages have between the tags of a script."""
@@ -97,6 +98,7 @@ def _environment() -> Environment:
     )
     environment.filters["block"] = lambda data, identifier: svg.json_block(identifier, data)
     environment.filters["css"] = _in_css
+    environment.filters["explained"] = explained
     environment.globals["policy"] = _policy(environment)
     return environment
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from raysim.report.hospital.clinical import LEAST
@@ -191,14 +191,14 @@ def _card(card: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
     return {**{key: _sentence(card[key], called) for key in ("what", "headline")}, "lines": lines}
 
 
-def _without_lists(text: str, called: Mapping[str, str]) -> str:
-    """A text without the brackets that hold a hospital's name.
+def _without_lists(text: str, names: Iterable[str]) -> str:
+    """A text without the brackets that hold one of the ``names``.
 
-    >>> _without_lists("At least 2 of 9 lose (7 and Mary), by .1 (.05 to .2)", {"7": "Site 1", "Mary": "Site 2"})
+    >>> _without_lists("At least 2 of 9 lose (7 and Mary), by .1 (.05 to .2)", ["7", "Mary"])
     'At least 2 of 9 lose, by .1 (.05 to .2)'
     """
-    names = "|".join(re.escape(name) for name in called if name)
-    return re.sub(rf" \([^()]*(?<![\w.])(?:{names})(?![\w.]*\w)[^()]*\)", "", text) if names else text
+    any_name = "|".join(re.escape(name) for name in names if name)
+    return re.sub(rf" \([^()]*(?<![\w.])(?:{any_name})(?![\w.]*\w)[^()]*\)", "", text) if any_name else text
 
 
 def _provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,7 +242,10 @@ def _clean(value: Any, called: Mapping[str, str]) -> Any:
 
 
 def _sentence(text: str, called: Mapping[str, str]) -> str:
-    """A text with pseudonyms for names, and without numbers of patients below :data:`LEAST`."""
+    """A text with pseudonyms for names, without brackets that may list names which are numbers, and without numbers of
+    patients below :data:`LEAST`.
+    """
+    text = _without_lists(text, [name for name in called if name.isdigit()])
     words = sorted((name for name in called if name and not name.isdigit()), key=len, reverse=True)
     if any(name in text for name in words):
         pattern = "|".join(re.escape(name) for name in words)

@@ -23,9 +23,9 @@ def block(card: Card, name: str, seconds: float, report: str, next: str, kind: T
     """The block of the experiment called ``name``, which took so many ``seconds``."""
     rows, more = _rows(card.ways, kind)
     return Block(
-        what=f"{name}: {card.what}, {_time(seconds)}",
+        what=f"{name}: {card.what}, {in_time(seconds)}",
         headline=card.headline,
-        warnings=_warnings(card),
+        warnings=warnings(card),
         rows=rows,
         notes=_notes(card),
         report=report,
@@ -55,11 +55,11 @@ def styled(line: str, block: Block, report: Path) -> Text:
     elif line.startswith(" ! "):
         text.stylize("yellow")
     elif line.endswith(block.report) and report.is_file():
-        text.stylize(Style(link=report.as_uri()), len(line) - len(block.report))
+        text.stylize(Style(link=report.absolute().as_uri()), len(line) - len(block.report))
     return text
 
 
-def _warnings(card: Card) -> list[Warning]:
+def warnings(card: Card) -> list[Warning]:
     """Lines that warn, those that forbid a use first; the headline is not repeated."""
     lines = [line for line in card.lines if line.state == "warn" and line.fact not in _NOT_WARNED]
     lines.sort(key=lambda line: not line.forbids)
@@ -101,5 +101,6 @@ def _notes(card: Card) -> list[str]:
     return [fairness.text] if fairness is not None and fairness.state != "warn" else []
 
 
-def _time(seconds: float) -> str:
+def in_time(seconds: float) -> str:
+    """How long a command took, in words."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

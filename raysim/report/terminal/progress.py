@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -42,10 +42,20 @@ def phase(console: Console, text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def waiting(console: Console, text: str) -> Iterator[None]:
-    """As :func:`phase`, for a command whose output is its result: shows nothing without a terminal."""
-    with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext():
-        yield
+def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
+    """As :func:`phase`, for a command whose output is its result: shows nothing without a terminal.
+
+    Gives a function that shows how far it is: in a terminal beside ``text``, elsewhere in a line.
+    """
+    with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext() as status:
+
+        def far(step: str) -> None:
+            if status is None:
+                say(console, step)
+            else:
+                status.update(Text(f"{text}: {step}"))
+
+        yield far
 
 
 def say(console: Console, text: str) -> None:

@@ -42,10 +42,8 @@ def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: fl
     Raises ``ValueError`` where ``at`` is none of them.
     """
     place, odds = list(thresholds).index(at), at / (1 - at)
-    events, rows = (
-        np.stack([unless_broken(counts, of(counts)) for counts in seeds])
-        for of in (lambda counts: counts.events, lambda counts: counts.rows)
-    )
+    events = np.stack([unless_broken(counts, counts.events) for counts in seeds])
+    rows = np.stack([unless_broken(counts, counts.rows) for counts in seeds])
     hits, alarms = (np.stack([counts.called[:, place, part] for counts in seeds]).astype(float) for part in (0, 1))
     everybody = np.nansum(events - odds * (rows - events)) > 0
     gained, lost = (events - hits, rows - events - alarms) if everybody else (hits, alarms)

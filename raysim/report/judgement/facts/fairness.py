@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from raysim.report.judgement.card import Line, State
 from raysim.report.judgement.facts.wording import figure, json_number, some
 from raysim.report.judgement.fairness import CANNOT, figures, ranking
+from raysim.report.possible import NOTHING, difference
 from raysim.statistics.differences.paired import Limits
 from raysim.statistics.patient_groups.within import WithinGap
 
@@ -22,10 +23,11 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
     claims = "; ".join(f"the model {ranking(gap)} by {gap.attribute} ({figures(gap)})" for gap in shown)
     parts = [f"within hospitals {claims}"] if shown else []
     if judged:
-        parts.append(f"no gap within hospitals demonstrated by {some([_figure(gap) for gap in judged])}")
+        parts.append(f"no gap within hospitals demonstrated: {some([_figure(gap) for gap in judged])}")
     if without:
         parts.append(f"groups by {some(without)}: {CANNOT}")
-    state: State = "warn" if shown else "ok" if judged and not without else "open"
+    told = [gap for gap in judged if _limits(gap) != NOTHING]
+    state: State = "warn" if shown else "ok" if told and len(told) == len(gaps) else "open"
     numbers = {
         gap.attribute: {
             "groups": list(gap.groups),
@@ -43,4 +45,9 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
 
 
 def _figure(gap: WithinGap) -> str:
-    return f"{gap.attribute} {figure(gap.estimate, Limits(gap.low, gap.high), sign=True)}"
+    return f"{gap.attribute} {figure(gap.estimate, _limits(gap), sign=True)}"
+
+
+def _limits(gap: WithinGap) -> Limits:
+    """The gap's interval as far as it says anything."""
+    return difference(Limits(gap.low, gap.high), gap.larger)

@@ -91,10 +91,10 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
             degrees = f" ({np.floor(10 * pair.df) / 10:.1f} degrees of freedom)"
         parts.append(f"few hospitals: {data.judged}{degrees}")
     if data.rarer:
-        middle, few = float(np.nanmedian(data.rarer)), int((np.asarray(data.rarer) < FEW_ROWS).sum())
+        middle, rare = float(np.nanmedian(data.rarer)), int((np.asarray(data.rarer) < FEW_ROWS).sum())
         whole = number(middle, 0 if middle == round(middle) else 1)
         parts.append(
-            f"the median hospital has {whole} {data.part} rows of the rarer class, and {few:,} of {len(data.rarer):,} "
+            f"the median hospital has {whole} {data.part} rows of the rarer class, and {rare:,} of {len(data.rarer):,} "
             f"have fewer than {FEW_ROWS}"
         )
     if visible:

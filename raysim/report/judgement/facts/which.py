@@ -7,7 +7,7 @@ from raysim.report.judgement.evidence import Entry, Evidence
 from raysim.report.judgement.facts.wording import figure, plain, some
 from raysim.report.possible import NOTHING, SAYS_NOTHING
 from raysim.report.possible import difference as possible
-from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired
+from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
 
 ABOUT = 0.1
 """How far a ratio of bytes is from 1 at most where it is called about the same."""
@@ -95,7 +95,7 @@ def ways(shown: Evidence, *, alone_taken: bool = False) -> tuple[Way, ...]:
         for i in (i for i in range(len(shown.entries)) if i != shown.best):
             pair = shown.differences[min(i, shown.best), max(i, shown.best)]
             value, interval = shown.between(i, shown.best)
-            verdict = "equal" if i in shown.choice.equals else _verdict(shown, interval, pair)
+            verdict = _verdict(shown, interval, pair)
             others.append(_way(shown.entries[i], "method", value, possible(interval, larger, level), verdict))
     return (*rows, *sorted(others, key=lambda way: -sign * way.difference))
 
@@ -111,5 +111,5 @@ def _verdict(shown: Evidence, interval: Limits, pair: Paired) -> str:
     if not pair.of_training:
         return "one seed"
     if not interval.shows:
-        return "no difference"
+        return "equal" if shown.kind.larger and equivalent(interval) else "no difference"
     return "better" if (interval.low > 0) == shown.kind.larger else "worse"

@@ -1,0 +1,33 @@
+"""The block that ``run``, ``compare``, ``curve``, ``sweep``, ``study`` and ``audit`` print: the same form for all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from raysim.report.terminal.block import Block
+
+
+def show_block(block: Block, console: Console, report: Path, details: Callable[[], None] | None = None) -> None:
+    """Print a block; with ``details``, what that prints below it, and the headline again at the end.
+
+    It is 80 characters wide, or as a terminal or ``COLUMNS`` say. In a terminal the path of the ``report`` is a link.
+    """
+    from raysim.report.terminal.answers import styled
+    from raysim.report.terminal.block import WIDTH, lines
+    from raysim.report.terminal.progress import say
+
+    width = console.width if console.is_terminal or "COLUMNS" in os.environ else WIDTH
+    for line in lines(block, width):
+        console.print(styled(line, block, report), soft_wrap=True, highlight=False)
+    if details is not None:
+        console.print()
+        details()
+        console.print()
+        say(console, block.headline)

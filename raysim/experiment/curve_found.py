@@ -1,0 +1,199 @@
+"""What a curve found: the best value of each strategy, whether intervals demonstrate it, and whether it is at an edge.
+
+The mean of the curve's figure over hospitals, each counting once, is compared between all pairs of a strategy's values
+at the same hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`), with intervals that hold together
+(:func:`raysim.statistics.differences.simultaneous.adjusted`). One seed compares trained models, not values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raysim.core.words import counted
+from raysim.engine.timing import LARGER, SMALLER
+from raysim.experiment.tuning import is_bound
+from raysim.report.figures.curve import UNITS
+from raysim.report.judgement.facts.wording import figure, json_number, number, some
+from raysim.statistics.differences.paired import Limits, Paired, paired
+from raysim.statistics.differences.simultaneous import adjusted
+
+NAN = math.nan
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value of the hyper-parameter."""
+
+    value: float | None
+    """None for a strategy that does not have the hyper-parameter, or sets it itself."""
+    mean: float
+    """The mean of the figure over hospitals and seeds."""
+    difference: float = NAN
+    """The mean less that of the best value; NaN for that itself."""
+    low: float = NAN
+    """The lower limit of the simultaneous interval of ``difference``; NaN where there is none."""
+    high: float = NAN
+    """The upper limit."""
+    verdict: str = ""
+    """``best``, ``worse``, ``equal``, ``no difference`` (none was found), ``one seed`` (not compared), or empty."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The values of one strategy, ascending."""
+
+    name: str
+    """Its name as on pages."""
+    points: tuple[Point, ...]
+    edge: str = ""
+    """``lowest`` or ``highest`` where the best is the least or largest value and a better one may lie beyond."""
+
+    @property
+    def best(self) -> Point | None:
+        """The point with the best mean; None where no value is the best."""
+        return next((point for point in self.points if point.verdict == "best"), None)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a curve found."""
+
+    field: str
+    figure: str
+    lines: tuple[Line, ...]
+    seeds: int
+
+    @property
+    def headline(self) -> str:
+        """A sentence or two for each strategy that has the hyper-parameter."""
+        varied = [line for line in self.lines if len(line.points) > 1]
+        return " ".join(self._sentence(line) for line in varied) or f"{self.field} took one value: nothing to compare."
+
+    def rows(self) -> list[list[str]]:
+        """For a table: every value of the only strategy that has several, else the best value of each; then others."""
+        varied = [line for line in self.lines if len(line.points) > 1]
+        digits = _digits([point.mean for line in self.lines for point in line.points])
+        rows = []
+        for line in sorted(self.lines, key=lambda line: line not in varied):
+            best = line.best
+            for point in [best] if len(varied) > 1 and best is not None else line.points:
+                name = line.name if point.value is None else f"{line.name}, {self.field} {point.value:g}"
+                against = figure(point.difference, Limits(point.low, point.high), digits, sign=True)
+                ends = {"best": "lowest" if self.figure in SMALLER else "highest"}
+                cells = ["" if math.isnan(point.difference) else against, ends.get(point.verdict, point.verdict)]
+                rows.append([name, number(point.mean, digits), *cells])
+        return rows
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``curve_answer.json``; what is not finite is None."""
+        tree = dataclasses.asdict(self)
+        for line in tree["lines"]:
+            line["points"] = [
+                {key: json_number(value) if isinstance(value, float) else value for key, value in point.items()}
+                for point in line["points"]
+            ]
+        return {"headline": self.headline, **tree}
+
+    @staticmethod
+    def read(tree: Mapping[str, Any]) -> Found:
+        """What was found, from the content of ``curve_answer.json``."""
+        lines = [Line(each["name"], tuple(map(_point, each["points"])), each["edge"]) for each in tree["lines"]]
+        return Found(tree["field"], tree["figure"], tuple(lines), tree["seeds"])
+
+    def _sentence(self, line: Line) -> str:
+        means = [point.mean for point in line.points]
+        digits, word = _digits(means), UNITS.get(self.figure, self.figure).partition(",")[0]
+        best, others = line.best, [point for point in line.points if point.verdict != "best"]
+        if best is None:
+            same = len(set(means)) == 1
+            ends = [f"{point.value:g}" for point in (min(line.points, key=_mean), max(line.points, key=_mean))]
+            return (
+                f"{line.name}: {self.field} changes no {word}."
+                if same
+                else f"{line.name}: mean {word} is lowest at {self.field} {ends[0]} and highest at {ends[1]}."
+            )
+        end = "lowest" if self.figure in SMALLER else "highest"
+        has = f"has the {end} mean {word}, {number(best.mean, digits)}"
+        at = f"{line.name}: {self.field} {best.value:g}"
+        open_ = [f"{self.field} {point.value:g}" for point in others if point.verdict in ("no difference", "equal")]
+        if self.seeds == 1:
+            text = f"{at} {has}, for these trained models; repeat with 3 seeds to compare values."
+        elif open_:
+            text = f"{at} {has}, but {some(open_)} cannot be told apart from it."
+        else:
+            text = f"{at} is the best of {counted(len(means), 'value')}: it {has}."
+        return f"{text} It is the {line.edge} value tried: try beyond." if line.edge else text
+
+
+def found(
+    hospitals: pd.DataFrame,
+    field: str,
+    name: str,
+    lines: Mapping[str, tuple[str, float | None]],
+    called: Mapping[str, str],
+) -> Found:
+    """What the figure ``name`` of the evaluated ``hospitals`` shows of the values of ``field``.
+
+    ``lines``: by the label of each strategy, its line and value. ``called``: what people call the lines. A strategy
+    that serves several models stands for the last, the headline.
+    """
+    by_line: dict[str, dict[float | None, pd.DataFrame]] = {}
+    for label, (line, value) in lines.items():
+        rows = hospitals[hospitals["strategy"] == label]
+        rows = rows[rows["model"] == rows["model"].iloc[-1]]
+        by_line.setdefault(line, {})[value] = rows.pivot(index="seed", columns="hospital", values=name).astype(float)
+    made = [_line(called.get(line, line), field, name, tables) for line, tables in by_line.items()]
+    return Found(field, name, tuple(made), int(hospitals["seed"].nunique()))
+
+
+def _line(title: str, field: str, name: str, tables: Mapping[float | None, pd.DataFrame]) -> Line:
+    values = sorted(tables, key=lambda value: NAN if value is None else value)
+    means = [float(tables[value].mean(axis=1).mean()) for value in values]
+    usable = np.array([mean if name in LARGER else -mean for mean in means])
+    if len(values) < 2 or name not in (*LARGER, *SMALLER) or not np.isfinite(usable).any() or len(set(means)) == 1:
+        return Line(title, tuple(Point(value, mean) for value, mean in zip(values, means, strict=True)))
+    best = int(np.nanargmax(usable))
+    pairs = list(combinations(range(len(values)), 2))
+    tested = [_pair(tables[values[i]], tables[values[j]]) for i, j in pairs]
+    intervals = dict(zip(pairs, zip(tested, adjusted(tested), strict=True), strict=True))
+    points = []
+    for k, (value, mean) in enumerate(zip(values, means, strict=True)):
+        if k == best:
+            points.append(Point(value, mean, verdict="best"))
+            continue
+        pair, limits = intervals[min(k, best), max(k, best)]
+        sign = 1.0 if k < best else -1.0
+        low, high = (limits.low, limits.high) if k < best else (-limits.high, -limits.low)
+        verdict = "one seed" if not pair.of_training else "worse" if limits.shows else "no difference"
+        points.append(Point(value, mean, sign * pair.difference, low, high, "equal" if pair.equal else verdict))
+    at = values[best]
+    end = {0: "lowest", len(values) - 1: "highest"}.get(best, "")
+    return Line(title, tuple(points), "" if at is None or is_bound(f"strategy.{field}", at) else end)
+
+
+def _pair(first: pd.DataFrame, second: pd.DataFrame) -> Paired:
+    """The difference over hospitals and seeds that both have, every hospital counting once."""
+    ours, theirs = first.align(second, join="inner")
+    return paired(ours, theirs, np.ones(ours.shape))
+
+
+def _mean(point: Point) -> float:
+    return point.mean
+
+
+def _digits(means: Sequence[float]) -> int:
+    """Decimals with three digits of the largest, as pages have them of a real label; of figures up to 1 three."""
+    largest = max((abs(mean) for mean in means if math.isfinite(mean)), default=0.0)
+    return 3 if largest <= 1 else max(0, 2 - math.floor(math.log10(largest)))
+
+
+def _point(tree: Mapping[str, Any]) -> Point:
+    return Point(**{key: NAN if value is None and key != "value" else value for key, value in tree.items()})

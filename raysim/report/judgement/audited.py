@@ -1,0 +1,124 @@
+"""What an audit of privacy found, in words: the sentences of its page and of the block that the command prints.
+
+An exact reading of a patient's row comes first, as it needs no statistics and no second look; then who was trained on;
+then the canaries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from raysim.report.judgement.facts.wording import figure, percent
+from raysim.report.terminal.block import Block, Warning
+from raysim.statistics.differences.paired import Limits
+
+TITLES = {"loss_threshold": "Loss threshold", "lira": "LiRA"}
+"""The names of the attacks on membership."""
+
+STRONGER = "A stronger attack may find more."
+
+
+def headline(summary: Mapping[str, Any]) -> str:
+    """What was found, from ``audit.json``: a guarantee that is broken, a row that was read exactly, and who was trained
+    on.
+    """
+    inversion, bound = summary.get("inversion"), summary.get("one_run")
+    broken = bound is not None and bound["epsilon_claimed"] is not None
+    parts = [canaries(bound)] if broken and bound["epsilon_at_least"] > bound["epsilon_claimed"] else []
+    parts += [read_out(inversion)] if inversion is not None and _bare(inversion) else []
+    return " ".join(filter(None, [*parts, members(summary)]))
+
+
+def read_out(inversion: Mapping[str, Any]) -> str:
+    """A sentence on the row that was read out of an update."""
+    exactly = "exactly" if inversion["exact"] else f"to within {inversion['deviation']:.1g}"
+    text = (
+        f"A patient's row, {inversion['features']} features and the label, was read {exactly} from the update of a "
+        "hospital that trains on it alone"
+    )
+    if inversion["protected"]:
+        return f"{text}, before the noise or secure aggregation that this run adds."
+    return f"{text}."
+
+
+def members(summary: Mapping[str, Any]) -> str:
+    """A sentence on the attack that recognises best who was trained on; empty where none was tried."""
+    found = {title: summary[attack] for attack, title in TITLES.items() if attack in summary}
+    defined = {title: each for title, each in found.items() if each["auroc"] is not None}
+    if not found:
+        return ""
+    if not defined:
+        return "Whether rows that were trained on are recognised is undefined."
+    title, best = max(defined.items(), key=lambda item: float(item[1]["auroc"]))
+    shown = f"{title}'s AUROC {_auroc(best)}"
+    if best["auroc_low"] is not None and best["auroc_low"] > 0.5:
+        return f"Rows that were trained on are recognised better than by chance: {shown}."
+    return f"No attack recognises the rows that were trained on better than chance does: {shown}."
+
+
+def canaries(bound: Mapping[str, Any]) -> str:
+    """A sentence or two on planted records, and what they say of a privacy guarantee."""
+    least, claimed = bound["epsilon_at_least"], bound["epsilon_claimed"]
+    guessed = f"{bound['canaries']} planted records: {bound['right']} of {bound['guesses']} guesses right"
+    if claimed is not None and least > claimed:
+        return (
+            f"{guessed}, so that epsilon is at least {least:.2f} (95 %). The run claims {claimed:.3g}: its guarantee "
+            "is broken, and its models are not to go out."
+        )
+    better = f"better than chance: epsilon is at least {least:.2f} (95 %)" if least > 0 else "no better than chance"
+    if claimed is None or not math.isfinite(claimed):
+        return f"{guessed}, {better}. No privacy guarantee is claimed against {_auditor(bound)}."
+    return (
+        f"{guessed}, {better}. That does not refute the epsilon of {claimed:.3g} that the run claims; so many records "
+        f"can show {bound['ceiling']:.2f} at most."
+    )
+
+
+def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next: str) -> Block:
+    """The block of the audit of the run called ``name``, from its ``audit.json``."""
+    inversion, bound = summary.get("inversion"), summary.get("one_run")
+    warnings = []
+    if inversion is not None and _bare(inversion):
+        warnings.append(Warning("Updates give rows away: switch on secure or privacy before one leaves.", True))
+    leaking = [title for attack, title in TITLES.items() if summary.get(attack, {}).get("smaller_leak_more")]
+    if leaking:
+        warnings.append(Warning(f"Smaller hospitals leak more ({' and '.join(leaking)}).", False))
+    rows = [
+        [title, f"AUROC {_auroc(summary[attack])}", f"{_share(summary[attack])} found at 1 % false alarms"]
+        for attack, title in TITLES.items()
+        if attack in summary
+    ]
+    notes = [canaries(bound)] if bound is not None else []
+    if inversion is not None and not _bare(inversion):
+        notes.append(read_out(inversion))
+    shadows = f", {summary['shadows']} shadow models" if summary["shadows"] else ""
+    return Block(
+        what=f"{name}: privacy audit of {summary['rows']:,} training rows{shadows}, {seconds}",
+        headline=headline(summary),
+        warnings=warnings,
+        rows=rows,
+        notes=[*notes, STRONGER],
+        report=report,
+        next=next,
+    )
+
+
+def _bare(inversion: Mapping[str, Any]) -> bool:
+    """Whether a row was read exactly, and nothing stands between the update and who sees it."""
+    return bool(inversion["exact"]) and not inversion["protected"]
+
+
+def _auroc(figures: Mapping[str, Any]) -> str:
+    low, high = (math.nan if figures[end] is None else figures[end] for end in ("auroc_low", "auroc_high"))
+    return figure(math.nan if figures["auroc"] is None else figures["auroc"], Limits(low, high))
+
+
+def _share(figures: Mapping[str, Any]) -> str:
+    share = figures["found_at_0.01"]
+    return "undefined" if share is None else percent(share)
+
+
+def _auditor(bound: Mapping[str, Any]) -> str:
+    return f"an auditor who sees {bound['sees']}"

@@ -1,0 +1,87 @@
+"""What a study found: the metric that predicts the skew best, in a sentence, and the block that the command prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from rich.table import Table
+
+from raysim.config.reading import read_tree
+from raysim.core.words import counted
+from raysim.report.judgement.facts.wording import some
+from raysim.report.terminal.block import ROWS, Block, Warning
+from raysim.study.plots import MODELS, NAMES
+from raysim.study.predictors import ALL
+
+TOLD = {"log_alpha": "ln alpha", "alpha": "alpha"}
+
+EQUAL = 0.01
+"""R² of metrics that differ by less are called equal: grids of other seeds move it as much."""
+
+
+def ranking(shares: pd.DataFrame) -> pd.Series:
+    """The R² of each metric alone over all partitions, its mean over the models, the best first."""
+    together = shares[shares["clients"] == ALL]
+    return together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")
+
+
+def headline(shares: pd.DataFrame, target: str) -> str:
+    """Which metric predicts the skew best, or which ones equally well, with R²."""
+    alone, told = ranking(shares), TOLD[target]
+    if not alone.notna().any():
+        return f"No metric predicts {told}: R² is undefined."
+    best = float(alone.iloc[0])
+    if best <= 0:
+        return f"No metric predicts {told} better than its mean does (R² {best:.3f})."
+    equal = [called(metric) for metric, value in alone.items() if best - value < EQUAL]
+    if len(equal) == 1:
+        then = f", before {called(alone.index[1])} ({alone.iloc[1]:.3f})" if len(alone) > 1 else ""
+        return f"{equal[0]} predicts {told} best (R² {best:.3f}){then}."
+    least = float(alone.iloc[len(equal) - 1])
+    shown = f"{best:.3f}" if f"{best:.3f}" == f"{least:.3f}" else f"{least:.3f} to {best:.3f}"
+    return f"{some(equal)} predict {told} equally well (R² {shown})."
+
+
+def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: str) -> Block:
+    """The block of the study in ``folder``, whose ``importances.csv`` is ``shares``."""
+    tree = read_tree(folder / "config.yaml")
+    table = pd.read_csv(folder / "study.csv")
+    infeasible = int((~table["feasible"]).sum())
+    seeds = counted(len(tree["study"]["seeds"]), "seed")
+    warnings = [Warning(f"{infeasible:,} of {len(table):,} partitions are not feasible.", False)] if infeasible else []
+    together = shares[shares["clients"] == ALL]
+    by_model = together.pivot(index="metric", columns="model", values="r2_alone")
+    models = [MODELS.get(str(model), str(model)) for model in by_model.columns]
+    alone = ranking(shares)
+    rows = [
+        [called(metric), f"R² {mean:.3f}", *(f"{v:.3f}" for v in by_model.loc[metric])]
+        for metric, mean in list(alone.items())[:ROWS]
+    ]
+    return Block(
+        what=f"{tree['name']}: {counted(len(table), 'partition')} of {seeds}, {seconds}",
+        headline=headline(shares, tree["study"]["target"]),
+        warnings=warnings,
+        rows=rows,
+        notes=[f"R² for seeds held out, its mean over models, then by model: {', '.join(models)}."],
+        report=report,
+        next=next,
+        more=max(len(alone) - ROWS, 0),
+    )
+
+
+def ranking_table(shares: pd.DataFrame) -> Table:
+    """Metrics over all partitions, the best alone first, from the rows of ``importances.csv``."""
+    together = shares[shares["clients"] == ALL]
+    table = Table(title="how well each metric tells the skew, over seeds held out", title_justify="left", box=None)
+    for heading in ("metric", "model", "R² alone", "R² of all", "importance", "R² lost if shuffled"):
+        table.add_column(heading, justify="left" if heading in ("metric", "model") else "right", overflow="fold")
+    for row in together.sort_values(["model", "r2_alone"], ascending=[True, False], kind="stable").itertuples():
+        figures = (row.r2_alone, row.r2, row.importance, row.permutation)
+        table.add_row(str(row.metric), str(row.model).replace("_", " "), *(f"{float(value):.3f}" for value in figures))  # type: ignore[arg-type]
+    return table
+
+
+def called(metric: object) -> str:
+    """The name of a metric for readers."""
+    return NAMES.get(str(metric), str(metric))

@@ -1,0 +1,136 @@
+"""What a sweep found, in words: its sentences for the page and the terminal, and the block that the command prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from raysim.core.words import counted
+from raysim.report.terminal.block import Block, Warning
+from raysim.tune.choice import Choice, at_the_edge, headline, title
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+LARGE = 0.5
+"""The share of an objective's range over all trials from which on a fall on test rows is said."""
+
+Tested = Mapping[str, tuple[float, float]]
+"""Mean and spread over seeds of each figure on test rows."""
+
+
+def falls(choice: Choice, tested: Tested | None) -> list[str]:
+    """Cautions on objectives in which the recommended trial is far worse on test rows than on validation rows.
+
+    Far is more than half of what all completed trials span: what tells trials apart is then hardly more than what
+    changes from rows to rows.
+    """
+    if choice.recommended is None or not tested:
+        return []
+    cautions = []
+    for j, name in enumerate(choice.sweep.names):
+        before, after = choice.recommended.figures[name][0], tested.get(name, (math.nan, math.nan))[0]
+        fall = before - after if choice.sweep.larger[j] else after - before
+        finite = choice.values[:, j][[math.isfinite(value) for value in choice.values[:, j]]]
+        span = float(finite.max() - finite.min()) if len(finite) else 0.0
+        if span > 0 and fall > LARGE * span:
+            words = title(choice, j)
+            verb = "falls" if choice.sweep.larger[j] else "rises"
+            cautions.append(
+                f"{words[0].upper()}{words[1:]} {verb} from {before:.3f} on validation rows to {after:.3f} on test "
+                f"rows, while all trials span {span:.3f}: the choice is partly luck."
+            )
+    return cautions
+
+
+def block(
+    choice: Choice, summary: Mapping[str, Any], name: str, seconds: str, folder: str, report: str, *, ended: bool
+) -> Block:
+    """The block of the sweep called ``name``, whose ``summary.json`` is ``summary``, in its ``folder`` as printed."""
+    tested = None if choice.recommended is None else _tested(summary["recommended"]["test"])
+    sentences = [*([summary["warning"]] if summary["warning"] else []), *at_the_edge(choice), *falls(choice, tested)]
+    warnings = [Warning(f"{text[0].upper()}{text[1:]}".rstrip(".") + ".", False) for text in sentences]
+    done = [f"{summary[state]} {state}" for state in ("completed", "stopped", "failed") if summary[state]]
+    if summary["failed"]:
+        warnings.append(Warning(f"{counted(summary['failed'], 'trial')} failed: trials.csv has each error.", False))
+    taken = {} if choice.recommended is None else choice.recommended.params
+    notes = [", ".join(f"{key} {_short(value)}" for key, value in taken.items())] if taken else []
+    if "privacy" in summary:
+        notes.append(f"Privacy: {summary['privacy']['statement']}")
+    seeds = len(choice.trials[0].finals) if choice.trials else 0
+    return Block(
+        what=f"{name}: {counted(summary['trials'], 'trial')} x {counted(seeds, 'seed')}, {', '.join(done)}, {seconds}",
+        headline=headline(choice),
+        warnings=warnings,
+        rows=_rows(choice, tested),
+        notes=notes,
+        report=report,
+        next=f"raysim resume {folder}" if not ended else f"raysim run {folder}/recommended.yaml",
+    )
+
+
+def details(choice: Choice, summary: Mapping[str, Any], console: Console) -> None:
+    """Print what the block leaves out: why the trial is recommended, its test rows, and the hypervolume."""
+    from raysim.report.terminal.progress import say
+    from raysim.tune.choice import reason
+
+    stated = ", ".join(f"{n} {v:g}" for n, v in zip(choice.sweep.names, choice.reference, strict=True))
+    on = int(choice.front.sum())
+    say(console, f"{counted(on, 'trial')} not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})")
+    for line in reason(choice):
+        say(console, line)
+    if choice.recommended is not None and (tested := _tested(summary["recommended"]["test"])):
+        console.print(table(choice, tested))
+
+
+def table(choice: Choice, tested: Tested) -> Table:
+    """The recommended configuration: its values, and its objectives on validation and on test rows."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    assert choice.recommended is not None
+    shown = Table()
+    shown.add_column(f"trial {choice.recommended.number}")
+    shown.add_column("validation rows", justify="right")
+    shown.add_column("test rows", justify="right")
+    for name, direction in choice.sweep.objectives.items():
+        shown.add_row(f"{name} ({direction})", _number(*choice.recommended.figures[name]), _number(*tested[name]))
+    shown.add_section()
+    for key, value in choice.recommended.params.items():
+        shown.add_row(escape(key), escape(_short(value)))
+    return shown
+
+
+def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
+    """For each objective: the recommended trial on validation and test rows, and the best of the Pareto set."""
+    if choice.recommended is None or choice.knee is None:
+        return []
+    rows = []
+    for j, (name, cost) in enumerate(zip(choice.sweep.names, choice.knee.costs, strict=True)):
+        on_test = "" if not tested or name not in tested else f"test {tested[name][0]:.3f}"
+        best = choice.trials[cost.best]
+        best_text = "best of all" if cost.gap == 0 else f"trial {best.number}: {best.figures[name][0]:.3f}"
+        rows.append([title(choice, j), f"validation {choice.recommended.figures[name][0]:.3f}", on_test, best_text])
+    return rows
+
+
+def _tested(tree: Mapping[str, Mapping[str, float | None]] | None) -> dict[str, tuple[float, float]] | None:
+    if not tree:
+        return None
+    return {name: (_float(each["mean"]), _float(each["std"])) for name, each in tree.items()}
+
+
+def _float(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _number(value: float, spread: float) -> str:
+    if not math.isfinite(value):
+        return "undefined"
+    return f"{value:.4f}" + (f" ±{spread:.4f}" if math.isfinite(spread) else "")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
