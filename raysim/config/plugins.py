@@ -113,14 +113,21 @@ def predicted(section: DataSection) -> str:
 def build_federation(config: Config, source: Source, seed: int) -> Federation:
     """The federation that a run with ``seed`` learns on, made of ``source`` as the section ``data`` says.
 
-    With ``privacy.statistics.preprocessing`` hospitals send means and deviations of features with its noise.
+    With ``privacy.statistics.preprocessing`` hospitals send means and deviations of features with its noise. Where
+    patients or rows are hidden, each has a part that depends on no other.
     """
     from raysim.data.build import build
 
     section = config.data
+    if config.hides_rows and config.privacy and section.split.column and getattr(source, "stratified", False):
+        raise ConfigError(
+            f"data.split.column: '{section.split.column}' of source {section.source} is a stratified holdout, which "
+            f"deals all rows again where one is gone, so privacy.unit: {config.privacy.unit} cannot be promised; use "
+            "fractions"
+        )
     return build(
         source,
-        section.split,
+        section.split.by_itself() if config.hides_rows else section.split,
         section.preprocessing,
         seed,
         minimum=section.minimum,

@@ -116,6 +116,11 @@ class Config(Section):
                     f"seeds: {list(self.seeds)} do not test once on each of {split.folds} folds, of which a run with "
                     f"seed s tests on fold s mod {split.folds}; use {list(range(split.folds))}"
                 )
+        if split.independent is False and self.hides_rows and self.privacy is not None:
+            raise ConfigError(
+                f"data.split.independent: false deals all rows again where one is gone, so privacy.unit: "
+                f"{self.privacy.unit} cannot be promised; take it out"
+            )
         self._check_ranges()
         for key in ("minimum", "largest"):
             value = getattr(self.data, key)
@@ -153,6 +158,11 @@ class Config(Section):
     def hides_sizes(self) -> bool:
         """Whether the numbers of hospitals' rows are known only with noise."""
         return self.privacy is not None and self.privacy.hides_sizes
+
+    @property
+    def hides_rows(self) -> bool:
+        """Whether a guarantee is for patients or rows, so that nobody's part may depend on who else is there."""
+        return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:
         """A copy with other parts, which are checked already; it still knows which keys the user has set."""

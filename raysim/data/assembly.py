@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
-from raysim.data import leaks
+from raysim.data import alone, leaks
 from raysim.data.columns import columns_of, warnings_of
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded
@@ -78,7 +78,7 @@ def assemble(
         rows, note = _large(rows, recipe.minimum or 0, recipe.largest)
         notes.append(note)
     _check_labels(records, rows.kept)
-    part = _parts(records, recipe, rows, group, source)
+    part = _parts(records, recipe, rows, by, group, source)
     counts = np.bincount(rows.home * 3 + part, minlength=3 * len(rows.names)).reshape(-1, 3)
     _check_parts(counts)
 
@@ -140,7 +140,7 @@ def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
 
 
 def _parts(
-    records: Records, recipe: Recipe, rows: _Rows, group: NDArray[np.int64] | None, source: str
+    records: Records, recipe: Recipe, rows: _Rows, by: str, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
     """The part of each row, ``[N]``: 0 train, 1 validation, 2 test; drawn, from folds, or as the source gives it."""
     split, drawn = recipe.split, recipe.split.effective_seed(recipe.seed)
@@ -148,6 +148,8 @@ def _parts(
         if records.part is None:
             raise DataError(f"data.split.column: source {source} did not read '{split.column}'; use fractions")
         return records.part[rows.kept]
+    if split.independent:
+        return alone.parts(split, records, rows.kept, by, recipe.seed)
     undivided = None if group is None else group[rows.kept]
     if split.folds is None:
         return assign(split, rows.home, rows.names, undivided, drawn)

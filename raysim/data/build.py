@@ -68,6 +68,7 @@ def build(
     source = _reserved(source, split)
     read = cache.source_key(source, source.files())
     drawn = split.model_dump(mode="json") | {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
+    drawn["independent"] = bool(split.independent)
     declared = () if ranges is None else (dict(ranges), None if noise is None else [*noise.key, seed])
     flags = () if missing_flags else ("without flags",)
     key = cache.digest(STORED, read, drawn, preprocessing, minimum, largest, *declared, *flags)

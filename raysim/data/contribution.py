@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.streams import stream
+
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
@@ -34,7 +36,7 @@ class Contribution:
 
 
 def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
-    """Keep at most ``most`` rows of each patient: those that come first in ``order [n]``, a random permutation of rows.
+    """Keep at most ``most`` rows of each patient: those that come first in ``order [n]``, a permutation of rows.
 
     ``people [n]`` is the patient of each row of a hospital.
     """
@@ -48,3 +50,20 @@ def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Con
     rows = np.sort(by_patient[place < most])
     rows = rows[np.argsort(patient[rows], kind="stable")]
     return Contribution(rows, patient[rows], len(first), len(people))
+
+
+def shuffled(people: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """An order of rows ``[n]`` in which those of each patient are at random, by ``seed`` and their number alone.
+
+    Which rows of a patient take part therefore does not depend on who else is there. ``people [n]`` as in
+    :func:`drawn`.
+    """
+    _, code, counts = np.unique(people, return_inverse=True, return_counts=True)
+    by_patient = np.argsort(code, kind="stable")
+    place = np.empty(len(people), np.int64)
+    place[by_patient] = np.arange(len(people)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rank = np.zeros(len(people), np.int64)
+    for count in np.unique(counts[counts > 1]).tolist():
+        theirs = counts[code] == count
+        rank[theirs] = stream(seed, "contribution", count).permutation(count)[place[theirs]]
+    return np.argsort(rank, kind="stable")

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
-from raysim.core.streams import stream
-from raysim.data.contribution import drawn
+from raysim.data.contribution import drawn, shuffled
 from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
@@ -142,7 +141,7 @@ def with_noise(
     width = 3 * len(ranges)
     sums = []
     for hospital, (at, who) in enumerate(zip(rows, people, strict=True)):
-        contribution = drawn(who, stream(seed, "contribution", hospital).permutation(len(at)), noise.rows)
+        contribution = drawn(who, shuffled(who, seed), noise.rows)
         added = moments(table.values[at[contribution.rows]], middle, half)
         sums.append(noise.sum_of(added, contribution.patient, len(rows), seed, hospital))
     count, first, second = noise.total(sums, seed).reshape(3, -1)

@@ -29,6 +29,8 @@ class Split(Section):
       trains on the others. The folds are drawn from ``seed``, None: ``s div folds``, so that seeds from 0 to
       ``folds - 1`` make one cross-validation, and the next so many another.
     - ``column``: a column that holds ``train``, ``validation`` or ``test``; the other fields then stay unset.
+    - ``independent``: whether the part or fold of what is not divided depends on itself and the seed alone
+      (:mod:`raysim.data.alone`). Shares are then kept on average only. None: as ``privacy.unit`` needs.
     """
 
     train: float = default("data.split.train", allow_inf_nan=False)
@@ -38,10 +40,11 @@ class Split(Section):
     seed: Seed | None = default("data.split.seed")
     folds: int | None = default("data.split.folds", ge=2)
     column: str | None = default("data.split.column")
+    independent: bool | None = default("data.split.independent")
 
     @model_validator(mode="after")
     def _consistent(self) -> Split:
-        if self.column is not None and (given := self._given(*PARTS, "by", "seed", "folds")):
+        if self.column is not None and (given := self._given(*PARTS, "by", "seed", "folds", "independent")):
             raise ValueError(f"column '{self.column}' decides the parts, {given} cannot too; keep one of them")
         if self.folds is not None and (given := self._given(*PARTS)):
             raise ValueError(f"folds {self.folds} decides the parts, {given} cannot too; keep one of them")
@@ -66,6 +69,10 @@ class Split(Section):
         decided = self.folds is not None or self.column is not None
         return {key: value for key, value in write(self).items() if not (decided and key in PARTS)}
 
+    def by_itself(self) -> Split:
+        """This split with a part for each patient that depends on nobody else; a column gives parts as it does."""
+        return self if self.column is not None else self.model_copy(update={"independent": True})
+
     def effective_seed(self, run: int) -> int | None:
         """The seed that decides the parts of a run with seed ``run``; None where a column does."""
         if self.column is not None:
@@ -80,13 +87,14 @@ class Split(Section):
 
     def described(self, by: str, run: int) -> str:
         """The split in words; ``by`` is what was never divided."""
+        alone = f"; each {by} by a hash of its own, so that shares are kept on average" if self.independent else ""
         if self.column is not None:
             return f"split: by column '{self.column}'"
         if (fold := self.fold(run)) is not None:
             seed = self.effective_seed(run)
-            return f"split: fold {fold + 1} of {self.folds} tests, by {by}, seed {seed}"
+            return f"split: fold {fold + 1} of {self.folds} tests, by {by}, seed {seed}{alone}"
         shares = ", ".join(f"{getattr(self, part):.4g} {part}" for part in PARTS if getattr(self, part))
-        return f"split: {shares}, by {by}, seed {self.effective_seed(run)}"
+        return f"split: {shares}, by {by}, seed {self.effective_seed(run)}{alone}"
 
 
 def assign(

@@ -109,11 +109,16 @@ def page_provenance(
         versions=provenance(federation)["versions"],
         config=dumped(frozen),
         command=command,
-        notes=federation.notes if counted else (),
+        notes=_notes(federation, frozen) if counted else (),
         of_seed=None if one else first,
         date=time.strftime("%Y-%m-%d"),
         origin=plugins.origin(str(data["source"])) if isinstance(data, Mapping) and data.get("source") else "",
     )
+
+
+def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, ...]:
+    """The notes on the data; under a guarantee those on split and preprocessing, which tell nothing of rows."""
+    return federation.notes if frozen.get("privacy") is None else federation.notes[-2:]
 
 
 def tracked_at(tracking: object) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from raysim.data.sources.patient_types import PatientTypes
 from raysim.data.sources.synthetic import Synthetic
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
-from raysim.report.terminal.progress import data_warnings
+from raysim.report.terminal.progress import UNSAID, data_warnings
 
 H, ROWS = 6, 60
 
@@ -216,7 +216,7 @@ def test_nothing_is_named_where_privacy_is_asked_for(tmp_path: Path) -> None:
     innocent = build(Synthetic(hospitals=5), Split())
     private = data_warnings([build(leaking(tmp_path), Split())], private=True)
     assert private == data_warnings([innocent], private=True)
-    assert private == ["columns that may give the label away are not named under privacy; raysim describe names them"]
+    assert private == [UNSAID]
 
 
 def test_pictures_are_not_checked() -> None:

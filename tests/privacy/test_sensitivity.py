@@ -174,8 +174,14 @@ def check_neighbours(
     job_on: Callable[[Federation], Job], seed: int, where: tuple[int, str], scale: float, classes: int = 2
 ) -> set[str]:
     """Play a job on two neighbouring federations and hold every release against its event; returns their kinds."""
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
+    with tempfile.TemporaryDirectory() as folder:
         one, other = neighbours(Path(folder), seed, where, scale, classes)
+        return check_pair(job_on, one, other, where[0])
+
+
+def check_pair(job_on: Callable[[Federation], Job], one: Federation, other: Federation, hospital_of: int) -> set[str]:
+    """As above, of two federations that differ by one patient of the hospital ``hospital_of``."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
         first = History()
         outcome = first.outcome(one, job_on(one), monkeypatch)
         second = History(first)
@@ -191,9 +197,9 @@ def check_neighbours(
         moved = sums - second.told[key][0]
         length = np.abs(moved).sum() if isinstance(event, Laplace) else np.linalg.norm(moved)
         assert length <= deviation / event.multiplier * (1 + 1e-9), kind
-        assert hospital == where[0] or length == 0, kind
+        assert hospital == hospital_of or length == 0, kind
     assert all(count <= ledger[kind].count for (kind, _), count in times.items())
-    check_updates(first, second, where[0], section.clip)
+    check_updates(first, second, hospital_of, section.clip)
     return {kind for kind, _ in times} | ({"update"} if first.sums else set())
 
 

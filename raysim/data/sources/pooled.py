@@ -82,6 +82,9 @@ class Pooled(BaseModel):
     tabular: ClassVar[bool] = True
     """Whether each column is a quantity of its own, to be checked for leaks; not so in pictures and texts."""
 
+    stratified: ClassVar[bool] = True
+    """Whether the part that a row has in the column :data:`PART` depends on which others there are."""
+
     clients: int = Field(100, ge=1)
     """Hospitals that the rows are divided among."""
     partition: Partition = Field(default_factory=Partition)

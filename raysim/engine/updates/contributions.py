@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
-from raysim.core.streams import stream
-from raysim.data.contribution import Contribution, drawn
+from raysim.data.contribution import Contribution, drawn, shuffled
 from raysim.data.federation import Federation
 
 if TYPE_CHECKING:
@@ -31,8 +30,7 @@ class Contributions:
         key = (str(federation.folder), hospital, unit, most, seed, part)
         if key not in self._drawn:
             people = people_of(federation, hospital, unit, part)
-            order = stream(seed, "contribution", hospital).permutation(len(people))
-            self._drawn[key] = drawn(people, order, most)
+            self._drawn[key] = drawn(people, shuffled(people, seed), most)
         return self._drawn[key]
 
 

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 5.0
 """The least seconds between two plain lines."""
 
+UNSAID = (
+    "what is odd in the data, and which columns may give the label away, is not said under privacy; raysim describe "
+    "says it"
+)
+"""The line on the data of a run under a guarantee."""
+
 
 @contextlib.contextmanager
 def phase(console: Console, text: str) -> Iterator[None]:
@@ -203,19 +209,15 @@ def size_in_words(federation: Federation, config: Config) -> str:
 def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]:
     """Lines that warn of the data, each once, however many seeds divide them.
 
-    ``private``: whether a privacy guarantee is asked for. Which columns give the label away follows from all rows, so
-    that it is not reported then.
+    ``private``: whether a privacy guarantee is asked for. What is odd in the data, and which columns give the label
+    away, follows from all rows, so that it is not reported then.
     """
+    if private:
+        return [UNSAID]
     listed = list(federations)
     lines = [text for each in listed for text in each.warnings]
-    if not private:
-        lines += [each.text for federation in listed for each in suspects(federation) if each.level == "warn"]
+    lines += [each.text for federation in listed for each in suspects(federation) if each.level == "warn"]
     warnings = [f"warning: {text}" for text in dict.fromkeys(lines)]
-    if private:
-        return [
-            *warnings,
-            "columns that may give the label away are not named under privacy; raysim describe names them",
-        ]
     odd = [each.feature for federation in listed for each in suspects(federation) if each.level == "ask"]
     named = ", ".join(f"'{name}'" for name in dict.fromkeys(odd))
     return [*warnings, f"look at {named}: raysim describe says what is odd"] if odd else warnings

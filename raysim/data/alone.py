@@ -1,0 +1,87 @@
+"""Parts and folds that each patient has by itself, whoever else is in the data.
+
+A guarantee for patients compares data with a patient to the same data without. A split that deals all rows of a
+hospital, to keep its shares, would then move others from part to part as well. Here a keyed hash of what is never
+divided decides alone, so that shares are kept on average only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.split import Split
+
+if TYPE_CHECKING:
+    from raysim.data.records import Records
+
+Places = NDArray[np.float64]
+
+
+def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.int8]:
+    """The part of each row ``kept [N]``: 0 train, 1 validation, 2 test.
+
+    ``split`` has fractions or folds, and ``by`` is what it never divides. ``run`` is the run's seed.
+    """
+    seed = split.effective_seed(run)
+    if seed is None:
+        raise ValueError("a column decides the parts, not a seed")
+    ids = _contents(records, kept) if by == "row" or records.group is None else _ids(records, kept)
+    if split.folds is None:
+        place = _places(ids, seed, "split")
+        return np.digitize(place, [split.train, split.train + split.validation]).clip(0, 2).astype(np.int8)
+    fold = np.floor(_places(ids, seed, "folds") * split.folds)
+    return np.where(fold == split.fold(run), 2, 0).astype(np.int8)
+
+
+def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
+    """A number in [0, 1) for each of ``ids [N]``, by a hash with ``seed`` as its key, ``[N]``."""
+    import pandas as pd
+
+    codes, distinct = pd.factorize(ids)
+    key, person = seed.to_bytes(16, "little"), purpose.encode()
+    hashed = (hashlib.blake2b(repr(each).encode(), digest_size=8, key=key, person=person).digest() for each in distinct)
+    # 53 bits: all of them fit a double, so that none is rounded up to 1.
+    drawn = np.array([int.from_bytes(digest, "little") >> 11 for digest in hashed], np.float64)
+    places: Places = drawn[codes] * 2.0**-53
+    return places
+
+
+def _ids(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
+    """The group of each row as text, ``[N]``; the digest of its content where it has none."""
+    import pandas as pd
+
+    group = np.asarray(records.group, object)[kept]
+    texts = np.array([_text(each) for each in group], object)
+    if (unnamed := pd.isna(group)).any():
+        texts[unnamed] = _contents(records, kept[unnamed])
+    return texts
+
+
+def _text(value: Any) -> str:
+    """``value`` as text, whatever type its column has: a whole number is one in a column with gaps, too."""
+    return str(int(value)) if isinstance(value, float | np.floating) and float(value).is_integer() else str(value)
+
+
+def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
+    """A digest of each row's hospital, label, features, and patient, ``[N]``: equal rows have equal ones.
+
+    Classes and categories count by their names, since their numbers depend on which others there are.
+    """
+    import pandas as pd
+
+    label = np.array(records.classes, object)[records.y] if records.classes else records.y
+    values = [records.silo, label, *records.patients.values(), *(() if records.group is None else (records.group,))]
+    hashes = [pd.util.hash_array(_hashable(np.asarray(each)[kept])) for each in values]
+    hashes.append(pd.util.hash_pandas_object(records.features.iloc[kept], index=False).to_numpy())
+    return np.array([row.tobytes().hex() for row in np.column_stack(hashes)], object)
+
+
+def _hashable(values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers as doubles and all else as texts, whatever type a column has."""
+    if values.dtype.kind in "fiub":
+        return values.astype(np.float64)
+    return np.array([_text(each) for each in values], object)

@@ -1,0 +1,165 @@
+"""A patient is taken out of the table, before the split: everything else that leaves hospitals moves by one clip.
+
+This is what a guarantee for patients compares. Data are prepared without looking at them, or by declared ranges, and
+what is declared public is held fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raysim.config import plugins
+from raysim.config.reading import resolve
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError
+from raysim.data.build import build
+from raysim.data.federation import Federation
+from raysim.data.records import Records
+from raysim.data.sources.synthetic import Synthetic
+from raysim.data.split import Split
+from raysim.engine.job import Job
+from raysim.strategies.one_model.fedavg import FedAvg
+from tests.conftest import job_of
+from tests.data.written import fixed
+from tests.privacy.test_sensitivity import check_pair, promise
+
+REMOVED = ("p3", "p17", "p30", "p41")
+"""One patient of each hospital; the third has three rows."""
+
+SPLITS: dict[str, dict[str, Any]] = {
+    "fractions": {"train": 0.6, "validation": 0.2, "test": 0.2},
+    "folds": {"folds": 4},
+    "column": {"column": "part"},
+}
+RANGES = {"a": [-4, 4], "b": [-4, 4], "c": [-4, 4]}
+
+
+def table(folder: Path) -> pd.DataFrame:
+    """Four hospitals with twelve patients each, who have one to three rows."""
+    rng, rows = np.random.default_rng(7), []
+    for p in range(48):
+        part = ("train", "train", "validation", "test")[p % 4]
+        for _ in range(1 + p % 3):
+            a, b, c = rng.normal(size=3).round(3)
+            rows.append((f"h{p // 12}", f"p{p}", part, a, b, c, int(a + rng.normal() > 0)))
+    made = pd.DataFrame(rows, columns=["hospital", "patient", "part", "a", "b", "c", "died"])
+    made.to_csv(folder / "with.csv", index=False)
+    return made
+
+
+def config(path: Path, split: dict[str, Any], preprocessing: str, unit: str = "patient") -> Config:
+    data = {"source": "table", "path": str(path), "silo": "hospital", "label": "died", "group": "patient"}
+    return resolve(
+        {
+            "data": {**data, "split": split, "preprocessing": preprocessing}
+            | ({"drop": ["part"]} if "column" not in split else {})
+            | ({"ranges": RANGES} if preprocessing == "declared" else {}),
+            "privacy": {"unit": unit, "epsilon": 2, "delta": 1e-4},
+        }
+    )
+
+
+def federation(made: Config, seed: int = 3) -> Federation:
+    return plugins.build_federation(made, plugins.build_source(made.data), seed)
+
+
+def placed(federation: Federation, rows: np.ndarray) -> set[tuple[int, int, int]]:
+    """The hospital, the part, and the row of the whole table, of each row; ``rows`` are those that the table holds."""
+    return {
+        (h, p, int(rows[federation.source_rows[i]]))
+        for h in range(len(federation.hospitals))
+        for p in range(3)
+        for i in range(federation.bounds[h, p], federation.bounds[h, p + 1])
+    }
+
+
+def job_on(mode: str) -> Callable[[Federation], Job]:
+    """Two rounds that draw every patient, with at most two rows of each, and all that can be told with noise."""
+    section = promise(mode, normal=True).model_copy(
+        update={"rows_per_patient": 2} | ({"rate": 1.0} if mode == "pooled" else {})
+    )
+
+    def on(federation: Federation) -> Job:
+        return replace(job_of(federation, FedAvg(), rounds=2, batch_size=0, every=1), privacy=section)
+
+    return on
+
+
+@pytest.mark.parametrize("preprocessing", ["none", "declared"])
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("patient", REMOVED)
+def test_a_removed_patient_moves_nothing_but_one_clip(tmp_path, patient, split, preprocessing):
+    whole = table(tmp_path)
+    stay = (whole["patient"] != patient).to_numpy()
+    whole[stay].to_csv(tmp_path / "without.csv", index=False)
+    one, other = (
+        federation(config(tmp_path / f"{name}.csv", SPLITS[split], preprocessing)) for name in ("with", "without")
+    )
+    everybody, others = placed(one, np.arange(len(whole))), placed(other, np.flatnonzero(stay))
+    gone = {place for place in everybody if not stay[place[2]]}
+    assert everybody - others == gone
+    assert others < everybody
+    (hospital,) = {h for h, _, _ in gone}
+    for mode in ("pooled", "local"):
+        kinds = check_pair(job_on(mode), one, other, hospital)
+        assert kinds >= {"size", "metrics", "update"}
+
+
+def taken(records: Records, rows: np.ndarray) -> Records:
+    """These ``rows`` of some records alone."""
+    return replace(
+        records,
+        features=records.features.iloc[rows].reset_index(drop=True),
+        y=records.y[rows],
+        silo=records.silo[rows],
+        patients={name: values[rows] for name, values in records.patients.items()},
+    )
+
+
+@pytest.mark.parametrize("split", ["fractions", "folds"])
+def test_a_row_without_a_patient_is_known_by_its_content(split):
+    records = Synthetic(hospitals=3, rows=120, features=3, missing=0).read()
+    rows = np.arange(len(records.y))
+    divided = Split(**SPLITS[split]).by_itself()
+    for row in (0, 50, 119):
+        stay = rows[rows != row]
+        one, other = (
+            build(fixed(taken(records, each), f"{split} {row} {len(each)}"), divided, "none", seed=3)
+            for each in (rows, stay)
+        )
+        everybody, others = placed(one, rows), placed(other, stay)
+        assert {place[2] for place in everybody - others} == {row}
+        assert others < everybody
+        (hospital,) = {h for h, _, _ in everybody - others}
+        assert "update" in check_pair(job_on("pooled"), one, other, hospital)
+
+
+def test_a_split_that_deals_all_rows_again_is_refused(tmp_path):
+    table(tmp_path)
+    with pytest.raises(ConfigError, match=r"data.split.independent: false .* privacy.unit: example cannot"):
+        config(tmp_path / "with.csv", {"independent": False}, "none", "example")
+    made = resolve(
+        {"data": {"source": "fashion_mnist", "path": ".", "split": {"column": "part"}, "preprocessing": "none"}}
+    )
+    private = made.replaced(privacy=config(tmp_path / "with.csv", {}, "none", "example").privacy)
+    with pytest.raises(ConfigError, match=r"data.split.column: 'part' of source fashion_mnist is a stratified holdout"):
+        federation(private)
+
+
+def test_the_note_says_what_becomes_of_shares_and_other_runs_deal_as_before(tmp_path):
+    table(tmp_path)
+    private = federation(config(tmp_path / "with.csv", SPLITS["fractions"], "none"))
+    assert any("each patient by a hash of its own, so that shares are kept on average" in n for n in private.notes)
+    whole = config(tmp_path / "with.csv", SPLITS["fractions"], "none").replaced(privacy=None)
+    dealt = federation(whole)
+    assert not any("on average" in note for note in dealt.notes)
+    assert not np.array_equal(private.bounds, dealt.bounds)
+    asked = whole.replaced(data=whole.data.model_copy(update={"split": whole.data.split.by_itself()}))
+    assert federation(asked).fingerprint == private.fingerprint
