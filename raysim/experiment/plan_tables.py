@@ -67,6 +67,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 def _actors(plan: Plan, *, narrow: bool) -> Table:
     actors = plan.actors()
     title = f"{counted(len(actors), 'actor')}; memory is about what each needs"
+    title += f"; from {NARROW} characters on: its largest hospitals" if narrow else ""
     if len(actors) > SHOWN:
         actors = [_summed([actor for actor in actors if actor.node == node]) for node in set(plan.placement.nodes)]
     table = titled(title)

@@ -98,6 +98,8 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
         if seeds == 1:
             over = "these trained models at other hospitals and patients; one seed says nothing of ways to train"
         captions.append(f"[95 %]: for {over}")
+    if width < ROOM_FOR_DIFFERENCES:
+        captions.append(f"from {ROOM_FOR_DIFFERENCES} characters on: the difference from {reference}")
     if captions:
         table.caption = escape("\n".join(captions))
         table.caption_justify = "left"
