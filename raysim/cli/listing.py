@@ -16,6 +16,14 @@ WIDE = 120
 """The width in characters from which on the keys of a plug-in are a table; below, each is a paragraph."""
 
 
+USAGE = {
+    "strategies": "raysim list strategies NAME: keys, paper, traffic",
+    "models": "raysim list models NAME: keys",
+    "sources": "raysim list sources NAME: keys, what it reads",
+    "selections": "raysim list selections NAME: keys, paper",
+}
+"""What stands below a list."""
+
 EVERY_STRATEGY = (
     "Every strategy takes personalization, one step after the last round or a list of them: {epochs: 1, learning_rate: "
     "0.03} fine-tunes, {name: recalibrate} shifts risks by validation rows."
@@ -44,6 +52,9 @@ def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
         if title:
             console.print(Text(title, "bold"))
         console.print(_names(plugins, max(len(each.name) for all_ in groups.values() for each in all_)))
+    if kind in USAGE:
+        console.print()
+        console.print(USAGE[kind], highlight=False, markup=False)
 
 
 def show_one(kind: str, name: str, console: Console, *, json: bool = False) -> None:

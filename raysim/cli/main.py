@@ -1,6 +1,7 @@
 """The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands that other packages add.
 
 Exit codes: 0 done, 1 an error that is no fault of the input, 2 bad input (one line on what to mend), 130 interrupted,
+141 nobody reads what it prints,
 143 terminated. Only what a command needs is imported, and only when it runs: ``raysim --help`` answers at once.
 """
 
@@ -40,12 +41,23 @@ if TYPE_CHECKING:
     from raysim.config.schema import Config
 
 
+UNREAD = 141
+"""Exit code of a command that prints plain lines where nobody reads them: that of a process which SIGPIPE ends."""
+
+
 class Commands(TyperGroup):
     """All commands. They also call plug-ins, whose ``sys.exit`` must not look like the end of the command."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **settings: Any) -> Any:
         with in_one_line() if args else contextlib.nullcontext():  # without arguments typer raises its help
             return super().make_context(info_name, args, *more, **settings)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from raysim.core.errors import ConfigError, nearest
+
+            raise ConfigError(f"'{args[0]}' is no command; {nearest(args[0], self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -108,6 +120,11 @@ class Kind(StrEnum):
     sources = "sources"
     selections = "selections"
     metrics = "metrics"
+
+
+def _kinds(incomplete: str) -> list[str]:
+    """What a shell completes ``raysim list`` with."""
+    return [kind.value for kind in Kind if kind.startswith(incomplete)]
 
 
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -231,7 +248,7 @@ def plan(
 
 @app.command("list")
 def list_(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    kind: Annotated[str, typer.Argument(metavar="|".join(Kind), help="What to list.", autocompletion=_kinds)],
     name: Annotated[
         str | None,
         typer.Argument(metavar="[NAME]", help="One of them: all about it, and its keys.", autocompletion=_names),
@@ -241,18 +258,22 @@ def list_(
     """List what a configuration can name, or all about one of it."""
     greet()
     from raysim.cli.listing import show_kind, show_one
+    from raysim.core.errors import ConfigError, nearest
 
+    if kind not in set(Kind):
+        raise ConfigError(f"list: '{kind}' is nothing that can be listed; {nearest(kind, Kind)}")
     if name is None:
-        show_kind(kind.value, console_of(json), json=json)
+        show_kind(kind, console_of(json), json=json)
     else:
-        show_one(kind.value, name, console_of(json), json=json)
+        show_one(kind, name, console_of(json), json=json)
 
 
 def main() -> None:
     """Run the command line and exit: what a user can mend is one line on stderr and exit code 2."""
-    from raysim.core import blas, host
+    from raysim.core import blas, host, pipes
     from raysim.core.errors import HangingError, RaysimError, of_the_machine
 
+    pipes.stand_in()
     host.take()
     host.collect_seldom()
     blas.prefer()
@@ -262,24 +283,42 @@ def main() -> None:
         _add_commands()
         app(prog_name="raysim")
     except (RaysimError, OSError, MemoryError) as error:
+        if isinstance(error, BrokenPipeError) and pipes.silence_unread():
+            raise SystemExit(UNREAD) from None
         line = error if isinstance(error, RaysimError) else of_the_machine(error)
         if line is None or (verbose and not isinstance(error, HangingError)):
             raise
-        print(f"raysim: {' '.join(str(line).split())}", file=sys.stderr)
+        _complain(f"raysim: {' '.join(str(line).split())}")
         if isinstance(error, HangingError):
             sys.stderr.flush()
             os._exit(2)  # an orderly exit would wait for the call that hangs
         raise SystemExit(2) from None
+    except SystemExit as ended:  # typer ends with 1 for what print() cannot write, and for nothing else
+        if ended.code == 1 and pipes.silence_unread():
+            raise SystemExit(UNREAD) from None
+        raise
     except KeyboardInterrupt:
         print("raysim: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     finally:
+        pipes.silence_unread()  # else Python would complain of the last lines at its end
         if host.is_terminating():  # whichever exception a library has turned Terminated into
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
             os._exit(143)  # all is shut down but half-imported libraries, which could fail at exit
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _complain(line: str) -> None:
+    """Print an error to standard error: in a terminal wrapped at words, elsewhere in one line."""
+    if sys.stderr.isatty():
+        import shutil
+        import textwrap
+
+        width = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, max(width, 20), break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr)
 
 
 @cache

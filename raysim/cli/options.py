@@ -75,12 +75,12 @@ def progress_of() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console
+    from raysim.report.terminal.console import Lasting
 
     if (sys.stderr if stderr else sys.stdout).isatty():
-        return Console(stderr=stderr)
+        return Lasting(stderr=stderr)
     columns = os.environ.get("COLUMNS", "")
-    return Console(width=int(columns) if columns.isdecimal() and int(columns) > 0 else WIDE, stderr=stderr)
+    return Lasting(width=int(columns) if columns.isdecimal() and int(columns) > 0 else WIDE, stderr=stderr)
 
 
 def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = False) -> list[str]:

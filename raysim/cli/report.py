@@ -21,7 +21,7 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.
 def report(
     run: Run, hospital: Hospital = None, out: Out = None, for_sharing: Sharing = False, verbose: Verbose = False
 ) -> None:
-    """Write the page of a run again, that of one hospital, or one to pass on."""
+    """Write a run's page again, one hospital's, or one to pass on."""
     greet()
     from raysim.report.pages.again import rewritten
 

@@ -42,6 +42,9 @@ NAMES: Mapping[Any, str] = {
 LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
 """Words for pydantic's bounds."""
 
+FIRST = "fedavg"
+"""The strategy that is listed first: the default, which everybody needs."""
+
 REFUSED = {
     "is not at least": "at least",
     "is not greater than": "above",
@@ -77,6 +80,8 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
             title = GROUPS.get(entry.module.removeprefix("raysim.strategies.").partition(".")[0], "of other packages")
         summary = " ".join(documentation(entry.load()).partition("\n\n")[0].split())
         groups.setdefault(title, []).append(Plugin(name, summary))
+    for plugins in groups.values():
+        plugins.sort(key=lambda each: each.name != FIRST)
     return {title: plugins for title, plugins in groups.items() if plugins}
 
 

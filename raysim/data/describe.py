@@ -151,6 +151,8 @@ def _blocks(s: Summary) -> list[RenderableType]:
     from rich.text import Text
 
     head = Text()
+    if first := _eventless(s):
+        head.append(f"{first}\n", style="bold yellow")
     counts = ((len(s.hospitals), "hospital"), (s.rows, "row"), (len(s.values), "value column"))
     head.append(", ".join(counted(count, noun) for count, noun in counts), style="bold")
     head.append(f" and {counted(s.flags, 'flag')} of missing values" if s.flags else "")
@@ -166,6 +168,17 @@ def _blocks(s: Summary) -> list[RenderableType]:
     if s.warnings:
         blocks.append(_lines("warnings", s.warnings, style="yellow"))
     return blocks
+
+
+def _eventless(s: Summary) -> str:
+    """Of two classes: at how many hospitals no test row is an event, so that figures of accuracy are undefined there;
+    empty where it is nowhere.
+    """
+    if len(s.classes) != 2:
+        return ""
+    without, all_ = int((s.tested[:, 1] == 0).sum()), counted(len(s.hospitals), "hospital")
+    verb = "has" if without == 1 else "have"
+    return f"{without:,} of {all_} {verb} no test event ('{s.classes[1]}'): AUROC is undefined there" if without else ""
 
 
 def _sizes(s: Summary) -> Table:

@@ -6,6 +6,7 @@ the bytes are those that a run will move.
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import sys
@@ -25,6 +26,7 @@ from raysim.config.reading import compared, resolve
 from raysim.config.schema import Config
 from raysim.core import host
 from raysim.core.errors import ConfigError
+from raysim.core.memory import of_this_machine
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.hospitals import CHUNK_BYTES
@@ -114,6 +116,8 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
         traffic[plugins.label(planned.strategy)] = weigh(
             make_job(planned, strategy, selection, federation.folder, seed), placement
         )
+    if nodes is None and len(machines) == 1 and math.isinf(machines[0].memory):
+        machines = (replace(machines[0], memory=float(of_this_machine())),)
     return Plan(config, federation, placement, machines, traffic)
 
 

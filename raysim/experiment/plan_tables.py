@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.text import Text
 from raysim.config.nodes import inventory
 from raysim.core.words import counted
 from raysim.experiment.plan import Plan, PlannedActor
+from raysim.report.terminal.progress import say
 from raysim.report.terminal.tables import titled
 
 SHOWN = 32
@@ -27,6 +29,29 @@ def render(plan: Plan, console: Console) -> None:
     console.print(f"nodes: {inventory(plan.machines)}", highlight=False, markup=False)
     console.print(_actors(plan, narrow=console.width < NARROW))
     console.print(_rounds(plan, narrow=console.width < NARROW))
+    say(console, fits(plan))
+
+
+def fits(plan: Plan) -> str:
+    """A line that sums it up: whether memory is enough on every node, and what the costliest round moves."""
+    needed: dict[int, int] = {}
+    for actor in plan.actors():
+        needed[actor.node] = needed.get(actor.node, 0) + actor.memory
+    there = {node: plan.machines[node].memory for node in needed}
+    short = [
+        f"{plan.machines[node].name} needs {_bytes(needed[node])} of {_bytes(there[node])}"
+        for node in sorted(needed)
+        if needed[node] > there[node]
+    ]
+    total = _bytes(sum(needed.values()))
+    if short:
+        verdict = f"does not fit: {'; '.join(short)}"
+    elif math.isfinite(sum(there.values())):
+        verdict = f"fits: {total} of {_bytes(sum(there.values()))} of memory"
+    else:  # nodes that are only described have no known memory
+        verdict = f"needs about {total} of memory"
+    largest = max((t.down + t.up for t in plan.traffic.values()), default=0)
+    return f"{verdict}; at most {_bytes(largest)} a round between hospitals and server"
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
@@ -42,6 +67,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 def _actors(plan: Plan, *, narrow: bool) -> Table:
     actors = plan.actors()
     title = f"{counted(len(actors), 'actor')}; memory is about what each needs"
+    title += f"; from {NARROW} characters on: its largest hospitals" if narrow else ""
     if len(actors) > SHOWN:
         actors = [_summed([actor for actor in actors if actor.node == node]) for node in set(plan.placement.nodes)]
     table = titled(title)

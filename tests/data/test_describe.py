@@ -84,6 +84,14 @@ def test_text() -> None:
     assert "\x1b" not in text
 
 
+def test_the_hospitals_without_a_test_event_come_first() -> None:
+    """Of a, b and c, b tests on no event, and c on nothing."""
+    first, second, *_ = printed(by_hand()).splitlines()
+    assert first == "2 of 3 hospitals have no test event ('yes'): AUROC is undefined there"
+    assert second.startswith("3 hospitals, 21 rows")
+    assert printed(by_hand(("low", "mid", "high"))).startswith("3 hospitals")
+
+
 def test_several_classes() -> None:
     text = printed(by_hand(("low", "mid", "high")))
     assert all(name in text for name in ("low", "mid", "high", "classes present"))

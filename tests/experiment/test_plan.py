@@ -25,7 +25,8 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Round
 from raysim.engine.messages import ModelSpec, PartialResult, RoundPlan, Work
 from raysim.engine.pool import StateReferences
-from raysim.experiment.plan import available, memory, weigh
+from raysim.experiment.plan import available, make_plan, memory, weigh
+from raysim.experiment.plan_tables import fits
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -187,3 +188,22 @@ def test_this_machine_without_a_cluster(monkeypatch):
     assert machine.cpus >= 1
     with pytest.raises(ConfigError, match=r"--nodes: '4 machines' does not describe nodes; write for example"):
         available("4 machines")
+
+
+def test_a_line_sums_a_plan_up(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    small = ["data.hospitals=6", "data.rows=300", "strategy=fedavg", "resources.hospitals_per_actor=3"]
+    plan = make_plan(reading.resolve(None, small, reads=()), None)
+    (traffic,) = plan.traffic.values()
+    needed = sum(actor.memory for actor in plan.actors())
+    moved = f"; at most {(traffic.down + traffic.up) / 1000:.1f} kB a round between hospitals and server"
+    (machine,) = plan.machines
+    assert np.isfinite(machine.memory), "this machine's is known"
+
+    def summed_up(memory: float) -> str:
+        return fits(replace(plan, machines=[replace(machine, memory=memory)]))
+
+    assert summed_up(4e9) == f"fits: {needed / 1e6:.0f} MB of 4.0 GB of memory{moved}"
+    assert summed_up(5e6) == f"does not fit: {machine.name} needs {needed / 1e6:.0f} MB of 5.0 MB{moved}"
+    assert summed_up(np.inf) == f"needs about {needed / 1e6:.0f} MB of memory{moved}"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from raysim.report.judgement.facts.wording import figure, percent
+from raysim.report.judgement.facts.wording import figure
 from raysim.report.terminal.block import Block, Warning
 from raysim.statistics.differences.paired import Limits
 
@@ -86,7 +86,7 @@ def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next
     if leaking:
         warnings.append(Warning(f"Smaller hospitals leak more ({' and '.join(leaking)}).", False))
     rows = [
-        [title, f"AUROC {_auroc(summary[attack])}", f"{_share(summary[attack])} found at 1 % false alarms"]
+        [title, f"AUROC {_auroc(summary[attack])}", f"{_share(summary[attack])} found, 1 % false alarms"]
         for attack, title in TITLES.items()
         if attack in summary
     ]
@@ -117,7 +117,7 @@ def _auroc(figures: Mapping[str, Any]) -> str:
 
 def _share(figures: Mapping[str, Any]) -> str:
     share = figures["found_at_0.01"]
-    return "undefined" if share is None else percent(share)
+    return "undefined" if share is None else f"{100 * share:.1f} %"
 
 
 def _auditor(bound: Mapping[str, Any]) -> str:

@@ -98,6 +98,8 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
         if seeds == 1:
             over = "these trained models at other hospitals and patients; one seed says nothing of ways to train"
         captions.append(f"[95 %]: for {over}")
+    if width < ROOM_FOR_DIFFERENCES:
+        captions.append(f"from {ROOM_FOR_DIFFERENCES} characters on: the difference from {reference}")
     if captions:
         table.caption = escape("\n".join(captions))
         table.caption_justify = "left"
@@ -169,7 +171,8 @@ def unlikeness_table(federation: Federation, epsilon: Smoothing = EPSILON) -> Ta
     weights = sizes / max(int(sizes.sum()), 1)
     if federation.classes:
         counts = heterogeneity.label_counts(federation)
-        table.add_row("labels", _listed(heterogeneity.label_metrics(counts, epsilon)))
+        metrics = heterogeneity.label_metrics(counts, epsilon)
+        table.add_row("labels", f"{unlike(metrics['wpsi'])}{_listed(metrics)}")
         psi = heterogeneity.label_psi(counts, epsilon=epsilon)
         among = psi.hospital[np.isfinite(psi.hospital)]
         if len(among):
@@ -182,12 +185,30 @@ def unlikeness_table(federation: Federation, epsilon: Smoothing = EPSILON) -> Ta
         table.add_row("labels", _listed(heterogeneity.label_spread(federation)))
     features = heterogeneity.federation_feature_psi(federation, epsilon=epsilon)
     by_feature = np.nansum(features.terms * weights[:, None], axis=0)
-    named = _highest(by_feature, federation.features)
-    table.add_row("features", f"weighted PSI {_short(features.weighted)}; most unlike: {named}")
+    named, most = _highest(by_feature, federation.features), unlike(float(by_feature.max(initial=-math.inf)))
+    total = f"the sum over features, weighted: {_short(features.weighted)}"
+    table.add_row("features", f"{most}most unlike: {named}; {total}")
     smoothing = "half a row in every bin" if epsilon == "counts" else f"epsilon {epsilon:g}"
     table.add_row("PSI smoothed by", smoothing)
     table.add_row("sizes", _listed(dataclasses.asdict(heterogeneity.quantity(sizes))))
     return table
+
+
+LITTLE, MUCH = 0.1, 0.25
+"""Usual limits of PSI (Siddiqi 2006): below the first a shift is small, from the second on it is large."""
+
+
+def unlike(psi: float) -> str:
+    """A word for a weighted PSI, with its limit; empty where it is undefined.
+
+    >>> unlike(0.02), unlike(0.1), unlike(0.4), unlike(float("nan"))
+    ('little (PSI below 0.1): ', 'somewhat (PSI below 0.25): ', 'much (PSI from 0.25): ', '')
+    """
+    if not math.isfinite(psi):
+        return ""
+    if psi < LITTLE:
+        return f"little (PSI below {LITTLE:g}): "
+    return f"somewhat (PSI below {MUCH:g}): " if psi < MUCH else f"much (PSI from {MUCH:g}): "
 
 
 def _listed(figures: Mapping[str, float]) -> str:
