@@ -41,6 +41,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class EarlierPlays:
+    """What was played of a run before it was stopped, and is played again with noise that is drawn anew."""
+
+    starts: int = 0
+    """How often the run was begun or gone on with before."""
+    rounds: int = 0
+    """How many rounds are played again, at most, all starts together."""
+
+    def stopped(self, since: int, reached: int) -> EarlierPlays:
+        """With one start more, which began after round ``since`` and has played no round beyond ``reached``."""
+        return EarlierPlays(self.starts + 1, self.rounds + max(0, reached - since))
+
+
+AHEAD = 2
+"""Once a round has been told of, the next one has been played, and the one after it may be before more is told."""
+
+
+@dataclass(frozen=True)
 class Job:
     """One training run: a strategy with a seed."""
 
@@ -76,6 +94,13 @@ class Job:
     """Whether gaps between groups of patients are tested; of runs with several seeds those of the first are."""
     last: LastSteps = field(default_factory=LastSteps)
     """What hospitals do after the last round, beside what the strategy lets them."""
+    earlier: EarlierPlays = EarlierPlays()
+    """What a guarantee charges beside the rounds that count."""
+
+    @property
+    def draws_anew(self) -> bool:
+        """Whether a round that is played again has other noise, so that it costs as much as another round."""
+        return self.privacy is not None and self.privacy.noise == "system"
 
     @property
     def name(self) -> str:
