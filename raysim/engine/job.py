@@ -299,6 +299,8 @@ class History:
     """As :attr:`raysim.traffic.exchange.Traffic.models_held`, ``[N]``."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
     """Training losses, beside those of the rounds."""
+    cohorts: list[Ids | None] = field(default_factory=list)
+    """Who was asked for an update in each round; None: nobody was, as models stay where they are."""
 
     def copy(self) -> History:
         """A copy that a run may change."""
@@ -307,6 +309,7 @@ class History:
             rounds=[replace(row, metrics={name: dict(of) for name, of in row.metrics.items()}) for row in self.rounds],
             ledger=Ledger(list(self.ledger.entries)),
             models_held=self.models_held.copy(),
+            cohorts=list(self.cohorts),
         )
 
 

@@ -78,8 +78,11 @@ def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:
     }
     if not found:
         return ()
-    short = f"{some(list(found))} may give the label away"
-    text = next(iter(found.values())) if len(found) == 1 else f"{short}."
+    short = (
+        f"{'feature' if len(found) == 1 else 'features'} {some([repr(name) for name in found])} may give the label away"
+    )
+    text = next(iter(found.values())) if len(found) == 1 else short
+    text = f"{text[:1].upper()}{text[1:].rstrip('.')}."
     return (Line("leaks", "warn", text, {"features": list(found)}, "leave it out (data.drop)", True, short),)
 
 

@@ -129,3 +129,16 @@ def test_what_is_recalibrated_already_is_not_asked_for_again() -> None:
     done = dataclasses.replace(LINES[1], remedy="more labelled rows")
     card = dataclasses.replace(CARD, lines=(done,))
     assert answers.next_command(card, "compare", Path("a.yaml")) == "raysim compare a.yaml --details"
+
+
+def test_a_training_that_diverged_has_no_command_without_a_value() -> None:
+    from pathlib import Path
+
+    line = Line("training", "warn", "Training diverged.", None, "lower training.learning_rate", short="diverged")
+    card = dataclasses.replace(CARD, lines=(line, LINES[1]))
+    assert answers.next_command(card, "compare", Path("a.yaml")) == "raysim compare a.yaml --details"
+
+
+def test_one_remark_that_is_left_out_is_one() -> None:
+    mild = [Warning("a " * 100, False), Warning("b " * 60, False)]
+    assert any("1 remark: --details" in line for line in lines(Block("what", "answer", mild), most=6))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.metrics.score_counts import ScoreCounts, score_counts
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.choice import choose
+from raysim.report.judgement.compose import _level, _most_seeds
 from raysim.report.judgement.facts import limits as limiting
 from raysim.report.judgement.facts.calibration import NOT_MEASURED, Calibration, calibration
 from raysim.report.judgement.facts.fairness import fairness
@@ -95,6 +97,26 @@ def test_usefulness_is_the_mean_over_rows_of_what_acting_adds(shift: float, defa
     assert twice.limits == pytest.approx(got.limits), "seeds that test the same rows are no further evidence"
 
 
+def test_these_hospitals_count_where_others_are_open() -> None:
+    """Four hospitals that differ much: the model ranks well at these, and the line says that others may differ."""
+    line = quality(CLASSIFICATION, 0.8, Limits(0.74, 0.86), 4, useful(0.02, 0.04), elsewhere=False)
+    assert (line.state, line.forbids) == ("open", False)
+    assert "over 4 hospitals and these trained models (others may rank no better than chance)" in line.text
+    far = Paired(0.8, 0.8, 4, 3, 0.04, 1e-3, 1e-4, 2.6)
+    assert _level(CLASSIFICATION, far) == (replace(far, seed_variance=0.0).fixed(), False)
+    assert _level(CLASSIFICATION, replace(far, difference=0.5)) == (NOTHING, True)
+    near = replace(far, hospital_variance=1e-3)
+    assert _level(CLASSIFICATION, near) == (near.population(), True)
+
+
+@pytest.mark.parametrize(
+    ("p", "together"),
+    [((0.03,), 0.03), ((0.01, 0.04), 0.04), ((0.085, 0.00995, 0.005), 0.0199), ((0.9, 0.8, 0.7), 1.0), ((), NAN)],
+)
+def test_several_seeds_have_one_p(p, together) -> None:
+    assert _most_seeds(p) == pytest.approx(together, nan_ok=True)
+
+
 def test_usefulness_needs_the_threshold() -> None:
     counts = counts_of(np.zeros(10), np.arange(10) % 2, 2, (0.1,))
     with pytest.raises(ValueError, match=r"0\.2"):
@@ -131,6 +153,22 @@ def test_one_seed_compares_nothing() -> None:
     assert line.text.endswith("of these trained models, as one seed cannot compare methods.")
 
 
+def test_training_alone_is_compared_where_it_is_defined() -> None:
+    _, line = federate(
+        CLASSIFICATION, "FedAvg", "alone", pair(0.02), Limits(0.01, 0.03), None, 0.8, (2, pair(0.02)), hospitals=22
+    )
+    assert line.text == (
+        "Federating ranks better than training alone: FedAvg against alone +0.020 (+0.010 to +0.030) over the 20 of 22 "
+        "hospitals at which both are defined."
+    )
+    wide = Paired(0.017, 0.017, 3, 2, 0.05, 0.01, 0.01, 2.0)
+    _, line = federate(CLASSIFICATION, "FedAvg", "alone", pair(0.02), Limits(0.01, 0.03), wide, 0.8, (5, wide))
+    assert line.text.endswith(
+        "small hospitals: the interval says nothing; without 5 hospitals that trained on one class: "
+        "the interval says nothing."
+    )
+
+
 def test_a_smaller_error_is_better_than_training_alone() -> None:
     got, line = federate(REGRESSION, "FedAvg", "Training alone", pair(-0.2), Limits(-0.3, -0.1), None)
     assert got == "yes"
@@ -142,11 +180,11 @@ def test_a_smaller_error_is_better_than_training_alone() -> None:
 def test_an_interval_that_says_nothing_has_no_numbers() -> None:
     got, line = federate(CLASSIFICATION, "FedAvg", "alone", pair(-0.03), Limits(-1.2, 1.1), None, 0.8)
     assert got == "not shown"
-    assert line.text == "Not demonstrated that federating helps: FedAvg against alone says nothing."
+    assert line.text == ("Not demonstrated that federating helps: FedAvg against alone, the interval says nothing.")
     wide = quality(CLASSIFICATION, 0.7, NOTHING, 3, None)
     assert (wide.state, wide.text) == (
         "warn",
-        "It is not demonstrated to rank better than chance: AUROC says nothing over 3 hospitals.",
+        "It is not demonstrated to rank better than chance: the interval of its AUROC over 3 hospitals says nothing.",
     )
 
 
@@ -233,7 +271,7 @@ CALM = [0.5, 0.6, 0.7, 0.8, 0.9]
         (
             made(0.95, (0.91, 0.99), 0.3, [1e-6, *CALM[1:]], 4),
             "warn",
-            r"off at at least 1 of 5 hospitals \(north: 0.50\)",
+            r"off at 1 or more of 5 hospitals \(north: 0.50\)",
         ),
         (made(0.32, (0.30, 0.35), 0.3, CALM, 5), "warn", "risks are 3.1 times too high"),
         (made(1.6, (1.4, 1.8), NAN, CALM, 5), "warn", "risks are 1.6 times too low"),
@@ -250,10 +288,20 @@ def test_calibration(own: Calibration, state: str, words: str) -> None:
     assert set(numbers) == {"estimate", "low", "high", "state", "at_least", "of", "named"}
 
 
+def test_hospitals_where_nothing_is_expected_are_named_without_a_ratio() -> None:
+    """Of a model that has diverged: it expects no event, and there were some."""
+    own = made(NAN, (NAN, NAN), NAN, [1e-6, *CALM[1:]])
+    of = own.by_hospital._replace(ratio=np.array([NAN, 1.0, 1.0, 1.0, 1.0]))
+    _, line = calibration(replace(own, by_hospital=of), NAMES)
+    assert "off at 1 or more of 5 hospitals (north)" in line.text
+    everywhere = made(0.5, (0.4, 0.6), 0.3, [1e-6] * 5)
+    assert "off at all 5 hospitals" in calibration(everywhere, NAMES)[1].text
+
+
 def test_the_alternative_is_counted_in_one_clause() -> None:
     own, alone = made(0.95, (0.91, 0.99), 0.3, [1e-9] * 4 + [0.5]), made(1.0, (0.9, 1.1), 1.0, CALM)
     _, line = calibration(own, NAMES, [("alone", alone)])
-    assert "off at at least 4 of 5 hospitals (north, south, east and west: 0.50 to 1.25)" in line.text
+    assert "off at 4 or more of 5 hospitals (north, south, east and west: 0.50 to 1.25)" in line.text
     assert line.text.endswith("; alone: 1.00 (0.90 to 1.10), off at none of 5.")
 
 
@@ -298,7 +346,10 @@ def test_fairness() -> None:
     assert "no gap within hospitals demonstrated: age -0.010 (-0.040 to +0.020)" in shown.text
     wide = PairGap(("men", "women"), 0.1, 0.3, -0.4, 0.6, NAN, NAN, 3, 0.5)
     vague = fairness([WithinGap("sex", True, wide, (wide,), 0.7, 0.7)])
-    assert (vague.state, vague.text) == ("open", "No gap within hospitals demonstrated: sex says nothing.")
+    assert (vague.state, vague.text) == (
+        "open",
+        "Gaps within hospitals by sex: too few rows for an interval that says anything.",
+    )
     unjudged = fairness([WithinGap("ethnicity", True)])
     assert (unjudged.state, unjudged.text) == ("open", "Groups by ethnicity: within hospitals it cannot be judged.")
 
@@ -334,7 +385,7 @@ def data(judged: int = 20, share: float = 1.0, rarer: tuple[float, ...] = ()) ->
         (
             data(4, rarer=(2, 12, 12, 30)),
             True,
-            "the median hospital has 12 test rows of the rarer class, and 1 of 4 have",
+            "the median hospital has 12 test rows of the rarer class, and 1 of 4 has fewer",
         ),
     ],
 )

@@ -27,7 +27,7 @@ from raysim.report.judgement.facts.fairness import NOT_TESTED, fairness
 from raysim.report.judgement.facts.harmed import harmed
 from raysim.report.judgement.facts.headline import Verdict, headline, use_of
 from raysim.report.judgement.facts.limits import Data
-from raysim.report.judgement.facts.quality import quality
+from raysim.report.judgement.facts.quality import CHANCE, quality
 from raysim.report.judgement.facts.which import NONE, ways, which
 from raysim.report.judgement.facts.wording import percent, plain
 from raysim.report.judgement.noise import Noise
@@ -210,8 +210,8 @@ def _composed(
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, own_names, others)
         calibration_line = recalibrating.beside(calibration_line, *runs, own.p)
-    interval = level.population() if level.hospitals > 1 and level.variance > 0 else level.fixed()
-    quality_line = quality(kind, level.difference, possible.level(interval, kind.larger), level.hospitals, useful)
+    limits_of_level, elsewhere = _level(kind, level)
+    quality_line = quality(kind, level.difference, limits_of_level, level.hospitals, useful, elsewhere=elsewhere)
     lines = [
         limiting.predicts(data),
         quality_line,
@@ -219,7 +219,7 @@ def _composed(
         *([] if harm[1] is None else [harm[1]]),
         calibration_line,
         groups,
-        *([] if remarks.training is None else [_trained(remarks.training, name)]),
+        *([] if remarks.training is None else [_trained(remarks.training, name, *runs)]),
         limiting.UNSEEN,
         limits,
         *remarks.leaks,
@@ -251,6 +251,21 @@ def _composed(
         numbers,
         harm[0],
     )
+
+
+def _level(kind: TaskKind, level: Paired) -> tuple[Limits, bool]:
+    """The interval of a model's mean headline figure, and whether it is for hospitals like these.
+
+    That for hospitals like these, unless it holds the AUROC of a coin, and the interval for these hospitals and trained
+    models does not: a few unlike hospitals, or two seeds, do not make a model that ranks well one that does not.
+    """
+    interval = level.population() if level.hospitals > 1 and level.variance > 0 else level.fixed()
+    like_these = possible.level(interval, kind.larger)
+    if kind.larger and level.hospitals > 1 and not like_these.low > CHANCE:
+        these = possible.level(replace(level, seed_variance=0.0).fixed(), kind.larger)
+        if these.low > CHANCE:
+            return these, False
+    return like_these, True
 
 
 def _what(data: Data, results: Sequence[Result], hospitals: pd.DataFrame) -> str:
@@ -306,6 +321,7 @@ def _federate(called: Evidence) -> tuple[Federate, Line, str]:
         called.over_alone_small,
         called.references[called.alone].level.difference,
         called.over_alone_two_classes,
+        called.entries[called.best].level.hospitals,
     )
     return verdict, line, alone
 
@@ -353,7 +369,11 @@ def _calibration(results: Sequence[Result], key: Key) -> Calibration | None:
     if not counts:
         return None
     together = [calibration_by_hospital(each.together()) for each in counts]
-    pooled = over_seeds(*(np.array([getattr(each, name) for each in together]) for name in ("ratio", "low", "high")))
+    ratio, low, high, rows, expected = (
+        np.array([getattr(each, name) for each in together]) for name in ("ratio", "low", "high", "rows", "expected")
+    )
+    most = float(np.mean(rows / np.where(expected > 0, expected, np.nan)))  # where every row is an event
+    pooled = over_seeds(ratio, low, high, within=(0.0, most if np.isfinite(most) else np.inf))
     folders = [r.folder for r in results if r.label == key[0] and key[1] in r.outcome.scores]
     chances = [
         _between_hospitals(read_csv(folder / EQUITY), key[1]) for folder in folders if (folder / EQUITY).is_file()
@@ -362,9 +382,20 @@ def _calibration(results: Sequence[Result], key: Key) -> Calibration | None:
     return Calibration(
         float(pooled.value[0]),
         Limits(float(pooled.low[0]), float(pooled.high[0])),
-        max(known, default=float("nan")),
+        _most_seeds(known),
         calibration_over_seeds([calibration_by_hospital(each) for each in counts]),
     )
+
+
+def _most_seeds(p: Sequence[float]) -> float:
+    """The p-value of several seeds' models together, which test many of the same rows; NaN without any.
+
+    Twice the median, the upper of two, which holds whatever the seeds share (Meinshausen, Meier and Buehlmann 2009). Of
+    two seeds the larger.
+    """
+    if len(p) < 3:
+        return max(p, default=float("nan"))
+    return min(1.0, 2 * sorted(p)[len(p) // 2])
 
 
 def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
@@ -385,10 +416,13 @@ def _harm(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple
     return harmed(harm(*sides), results[0].federation.hospitals, name)
 
 
-def _trained(line: Line, name: str) -> Line:
+def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line:
     """The line on training, which forbids use where it is the model taken that diverged."""
     diverged = () if line.figure is None else line.figure["diverged"]
-    return replace(line, forbids=True, short=f"training of {name} diverged") if name in diverged else line
+    titles = {result.title or result.label for result in results if result.label == key[0]}
+    if titles.isdisjoint(diverged):
+        return line
+    return replace(line, forbids=True, short=f"training of {name} diverged")
 
 
 def _too_good(kind: TaskKind, level: Paired) -> list[Line]:

@@ -69,7 +69,12 @@ def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Li
     proposed = proposal(results, key, spread) if line.state == "warn" else None
     if proposed is None:
         return line
-    return replace(line, text=f"{line.text} {proposed.text}")
+    remedy = line.remedy
+    if np.isnan(proposed.log_loss):
+        remedy = "set validation rows aside (data.split) and recalibrate it"
+    elif proposed.log_loss >= 0:
+        remedy = f"{line.remedy} with more labelled rows than here"
+    return replace(line, text=f"{line.text} {proposed.text}", remedy=remedy)
 
 
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:

@@ -39,7 +39,8 @@ def next_command(card: Card, command: str, path: Path | None) -> str:
     begun = f"raysim {command}{'' if path is None else f' {shlex.quote(str(path))}'}"
     training, calibration = card.line("training"), card.line("calibration")
     if training is not None and training.state == "warn":
-        return f"{begun} --set {training.remedy.split()[-1]}"
+        setting = training.remedy.split()[-1]  # of a model that diverged it has no value: a person has to choose
+        return f"{begun} --set {setting}" if "=" in setting else f"{begun} --details"
     if calibration is not None and calibration.remedy.startswith("recalibrate") and command == "compare":
         return f"{begun} --set recalibrate=both"
     if command == "run":

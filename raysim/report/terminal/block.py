@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from raysim.core.words import counted
+
 MOST = 16
 """Lines of a block."""
 
@@ -101,7 +103,7 @@ def _made(
         made += _wrapped(warning.text, width, " !! " if warning.forbids else " !  ")
     made += _table(rows, width)
     if hidden or left_out:
-        parts = [f"{hidden} more" if hidden else "", f"{left_out} remarks" if left_out else ""]
+        parts = [f"{hidden} more" if hidden else "", counted(left_out, "remark") if left_out else ""]
         made += _wrapped(f"and {' and '.join(filter(None, parts))}: --details", width, "    ")
     for note in notes:
         made += _wrapped(note, width, "    ")

@@ -161,7 +161,7 @@ class WithinGap:
     @property
     def judged(self) -> bool:
         """Whether the gap was tested."""
-        return bool(np.isfinite(self.p))
+        return bool(np.isfinite([self.p, self.estimate]).all())
 
     @property
     def shown(self) -> bool:

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from raysim.core.words import chance
+from raysim.core.words import chance, counted
 from raysim.report.judgement.card import Line, State
 from raysim.report.judgement.facts.wording import figure, json_number, number, some
 from raysim.statistics.clinical.by_hospital import TOLERATED, HospitalCalibration
 from raysim.statistics.differences.paired import Limits
 from raysim.statistics.levels import ALPHA
+from raysim.statistics.several import Bound
 
 ENOUGH_WITHIN = 0.8
 """The share of hospitals whose interval lies in what is tolerated, from which on calibration is demonstrated."""
@@ -91,8 +92,15 @@ def _short(own: Calibration) -> str:
     """What is off, as a clause."""
     bound = own.by_hospital.bound
     far = [off_by(own.estimate)] if own.pooled_off else []
-    where = [f"off at {bound.at_least:,} or more of {bound.of:,} hospitals"] if bound.at_least else []
+    where = [f"off at {_or_more(bound)}"] if bound.at_least else []
     return f"risks {', '.join([*far, *where])}" if far or where else "risks differ between hospitals"
+
+
+def _or_more(bound: Bound) -> str:
+    """At how many hospitals, as a phrase."""
+    if bound.at_least == bound.of:
+        return "the one hospital" if bound.of == 1 else f"all {bound.of:,} hospitals"
+    return f"{bound.at_least:,} or more of {bound.of:,} hospitals"
 
 
 def _pooled(own: Calibration) -> str:
@@ -106,20 +114,20 @@ def _hospitals(own: Calibration, named: Sequence[str]) -> str:
     bound, between = own.by_hospital.bound, "" if np.isnan(own.p) else chance(own.p)
     if bound.at_least:
         ratios = own.by_hospital.ratio[list(bound.named)]
-        reach = ""
-        if len(ratios):
-            ends = sorted({number(float(end), 2) for end in (ratios.min(), ratios.max())}, key=float)
-            reach = f" ({some(named)}: {' to '.join(ends)})"
-        return f"risks are off at at least {bound.at_least:,} of {bound.of:,} hospitals{reach}"
+        ratios = ratios[np.isfinite(ratios)]  # undefined where no event is expected
+        ends = sorted({number(float(end), 2) for end in (ratios.min(), ratios.max())}, key=float) if len(ratios) else []
+        reach = f" ({': '.join(filter(None, [some(named), ' to '.join(ends)]))})" if named else ""
+        return f"risks are off at {_or_more(bound)}{reach}"
     if own.p <= ALPHA:
         return f"risks differ between hospitals ({between}), and which ones are off is open"
     within = own.by_hospital.state.count("within")
     return (
-        f"demonstrably off at none of {bound.of:,} hospitals, within {TOLERATED[0]:g} to {TOLERATED[1]:g} at {within:,}"
+        f"demonstrably off at none of {counted(bound.of, 'hospital')}, within {TOLERATED[0]:g} to {TOLERATED[1]:g} at "
+        f"{within:,}"
     )
 
 
 def _other(name: str, other: Calibration) -> str:
     bound = other.by_hospital.bound
-    count = f"at least {bound.at_least:,}" if bound.at_least else "none"
+    count = f"{bound.at_least:,} or more" if bound.at_least else "none"
     return f"{name}: {figure(other.estimate, other.limits, 2)}, off at {count} of {bound.of:,}"

@@ -22,11 +22,14 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
     without = [gap.attribute for gap in gaps if not gap.judged]
     claims = "; ".join(f"the model {ranking(gap)} by {gap.attribute} ({figures(gap)})" for gap in shown)
     parts = [f"within hospitals {claims}"] if shown else []
-    if judged:
-        parts.append(f"no gap within hospitals demonstrated: {some([_figure(gap) for gap in judged])}")
+    told = [gap for gap in judged if _limits(gap) != NOTHING]
+    vague = [gap.attribute for gap in judged if _limits(gap) == NOTHING]
+    if told:
+        parts.append(f"no gap within hospitals demonstrated: {some([_figure(gap) for gap in told])}")
+    if vague:
+        parts.append(f"gaps within hospitals by {some(vague)}: too few rows for an interval that says anything")
     if without:
         parts.append(f"groups by {some(without)}: {CANNOT}")
-    told = [gap for gap in judged if _limits(gap) != NOTHING]
     state: State = "warn" if shown else "ok" if told and len(told) == len(gaps) else "open"
     numbers = {
         gap.attribute: {

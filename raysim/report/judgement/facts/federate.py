@@ -9,7 +9,7 @@ from raysim.core.words import counted
 from raysim.metrics.labels import TaskKind
 from raysim.report.judgement.card import Federate, Line
 from raysim.report.judgement.facts.wording import figure, json_number
-from raysim.report.possible import difference
+from raysim.report.possible import NOTHING, difference
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
 
 NOT_TESTED = Line(
@@ -30,13 +30,15 @@ def federate(
     small: Paired | None,
     level: float = math.nan,
     two_classes: tuple[int, Paired] | None = None,
+    hospitals: int = 0,
 ) -> tuple[Federate, Line]:
     """Whether federating helps, and the line on it.
 
     ``pair`` is the method ``name`` less training ``alone``, with ``limits`` that hold jointly over the methods that
     were chosen among; ``small`` the same at the hospitals with fewest training rows, where enough define both.
     ``level`` is the headline figure of training alone, which bounds a difference from it. ``two_classes``: at how many
-    hospitals a model was trained on one class alone, and the difference at the others.
+    hospitals a model was trained on one class alone, and the difference at the others. ``hospitals``: at how many the
+    method is judged, of which training alone may lack some.
     """
     verdict = _verdict(kind, pair, limits)
     digits = kind.decimals([pair.difference])
@@ -47,18 +49,21 @@ def federate(
         "equal": f"Federating and training alone are equal within {EQUIVALENT:g}",
         "not shown": "Not demonstrated that federating helps",
     }[verdict]
-    text += f": {name} against {alone} {figure(pair.difference, cut, digits, sign=True)}"
+    value = f" {figure(pair.difference, cut, digits, sign=True)}"
+    text += f": {name} against {alone}{', the interval says nothing' if cut == NOTHING else value}"
     if not kind.larger:
         text = text.replace("ranks better", "has a smaller error").replace("ranks worse", "has a larger error")
+    if pair.hospitals < hospitals:
+        text += f" over the {pair.hospitals:,} of {counted(hospitals, 'hospital')} at which both are defined"
     if verdict == "yes" and equivalent(limits) and kind.larger:
         text += f", better by less than {EQUIVALENT:g}"
     if not pair.of_training:
         text += "; of these trained models, as one seed cannot compare methods"
     if small is not None:
-        text += f"; small hospitals: {_small(kind, small, digits)}"
-    if two_classes is not None:
+        text += f"; small hospitals: {_small(kind, small, digits, level)}"
+    if two_classes is not None and two_classes[1].hospitals < pair.hospitals:
         marked, others = two_classes
-        beside = _small(kind, others, digits) if others.hospitals else "undefined"
+        beside = _small(kind, others, digits, level) if others.hospitals else "undefined"
         text += f"; without {counted(marked, 'hospital')} that trained on one class: {beside}"
     state = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}[verdict]
     remedy = {
@@ -85,8 +90,10 @@ def _verdict(kind: TaskKind, pair: Paired, limits: Limits) -> Federate:
     return "equal" if pair.equal or (kind.larger and equivalent(limits)) else "not shown"
 
 
-def _small(kind: TaskKind, pair: Paired, digits: int) -> str:
-    limits = pair.population()
+def _small(kind: TaskKind, pair: Paired, digits: int, level: float) -> str:
+    limits = difference(pair.population(), kind.larger, level)
+    if limits == NOTHING:
+        return "the interval says nothing"
     value = figure(pair.difference, limits, digits, sign=True)
     if not pair.of_training or not limits.shows:
         return f"{value}, not demonstrated"

@@ -95,7 +95,7 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
         whole = number(middle, 0 if middle == round(middle) else 1)
         parts.append(
             f"the median hospital has {whole} {data.part} rows of the rarer class, and {rare:,} of {len(data.rarer):,} "
-            f"have fewer than {FEW_ROWS}"
+            f"{'has' if rare == 1 else 'have'} fewer than {FEW_ROWS}"
         )
     if visible:
         parts.append(_visible([size for size in visible if np.isfinite(size)]))
@@ -108,5 +108,6 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
 def _visible(sizes: Sequence[float]) -> str:
     if not sizes:
         return "no difference between methods could have been found"
-    ends = list(dict.fromkeys(number(size, 3) for size in (min(sizes), max(sizes))))
+    # Models that are all but equal would show less, which is printed as the least that is.
+    ends = list(dict.fromkeys(number(max(size, 0.001), 3) for size in (min(sizes), max(sizes))))
     return f"differences of {' to '.join(ends)} between methods could be found (80 % power)"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from raysim.core.words import counted
 from raysim.metrics.labels import TaskKind
 from raysim.report.judgement.card import Line, State
 from raysim.report.judgement.facts.wording import figure, json_number, number, percent
+from raysim.report.possible import NOTHING
 from raysim.statistics.clinical.usefulness import Usefulness
 from raysim.statistics.differences.paired import Limits
 
@@ -18,10 +20,14 @@ SHOWN = 2
 """How many ranges of thresholds a sentence names."""
 
 
-def quality(kind: TaskKind, value: float, limits: Limits, hospitals: int, useful: Usefulness | None) -> Line:
+def quality(
+    kind: TaskKind, value: float, limits: Limits, hospitals: int, useful: Usefulness | None, *, elsewhere: bool = True
+) -> Line:
     """The line on the headline figure ``value`` over ``hospitals``, and on acting on the model.
 
     ``useful`` is None where net benefit was not measured: for several classes, a real label, or without scores.
+    ``elsewhere``: whether ``limits`` are those for hospitals like these; else they are for these hospitals and trained
+    models alone, and the others' hold the AUROC of a coin.
     """
     figures: dict[str, Any] = {
         kind.headline: json_number(value),
@@ -31,9 +37,15 @@ def quality(kind: TaskKind, value: float, limits: Limits, hospitals: int, useful
     }
     if not kind.larger:
         digits = kind.decimals([value])
-        text = f"Mean absolute error {figure(value, limits, digits)} over {hospitals:,} hospitals."
+        text = f"Mean absolute error {figure(value, limits, digits)} over {counted(hospitals, 'hospital')}."
         return Line("quality", "open", text, figures)
-    ranks = f"AUROC {figure(value, limits)} over {hospitals:,} hospitals"
+    over = counted(hospitals, "hospital")
+    if limits == NOTHING:
+        ranks = f"the interval of its AUROC over {over} says nothing"
+    else:
+        ranks = f"AUROC {figure(value, limits)} over {over}"
+    if not elsewhere:
+        ranks += " and these trained models (others may rank no better than chance)"
     if math.isnan(value):
         return Line("quality", "open", "The AUROC is undefined at every hospital.", figures)
     if useful is not None:
@@ -51,6 +63,8 @@ def quality(kind: TaskKind, value: float, limits: Limits, hospitals: int, useful
     if useful is None:
         return Line("quality", "open", f"{ranks}; whether acting on it is worth it was not measured.", figures)
     state, acting = _acting(useful)
+    if state == "ok" and not elsewhere:
+        state = "open"
     remedy = short = ""
     if state == "warn":
         remedy = _remedy(useful)

@@ -90,7 +90,11 @@ def ways(shown: Evidence, *, alone_taken: bool = False) -> tuple[Way, ...]:
             joint = shown.over_alone_intervals[shown.best] if i == shown.alone else None
             interval = pair.population() if joint is None else Limits(-joint.high, -joint.low)
             verdict = _verdict(shown, interval, pair)
-            rows.append(_way(entry, "reference", pair.difference, possible(interval, larger, level), verdict))
+            cut = possible(interval, larger, level)
+            if joint is not None:  # as the line on training alone has it
+                of_best = possible(joint, larger, entry.level.difference)
+                cut = of_best if of_best == NOTHING else Limits(-of_best.high, -of_best.low)
+            rows.append(_way(entry, "reference", pair.difference, cut, verdict))
         others = []
         for i in (i for i in range(len(shown.entries)) if i != shown.best):
             pair = shown.differences[min(i, shown.best), max(i, shown.best)]
@@ -110,6 +114,9 @@ def _way(entry: Entry, role: Role, difference: float, interval: Limits, verdict:
 def _verdict(shown: Evidence, interval: Limits, pair: Paired) -> str:
     if not pair.of_training:
         return "one seed"
+    digits = shown.kind.decimals([shown.levels[shown.best]])
+    if max(abs(interval.low), abs(interval.high)) < 0.5 * 10.0**-digits:
+        return "equal"  # as printed, nothing differs
     if not interval.shows:
         return "equal" if shown.kind.larger and equivalent(interval) else "no difference"
     return "better" if (interval.low > 0) == shown.kind.larger else "worse"
