@@ -66,7 +66,7 @@ class SweepPlan:
         return config, plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
 
     def jobs(self, params: Params, part: Part) -> list[Job]:
-        """The runs of a trial, one a seed, on the data in :attr:`folders`; on test rows those that ``raysim run`` plays."""
+        """The runs of a trial, one a seed, on the data in :attr:`folders`; on test rows those of ``raysim run``."""
         config, strategy, selection = self.built(params, part)
         return [
             make_job(config, strategy, selection, folder, seed, tests_groups=part == "test")
