@@ -66,9 +66,12 @@ class SweepPlan:
         return config, plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
 
     def jobs(self, params: Params, part: Part) -> list[Job]:
-        """The runs of a trial, one a seed, on the data in :attr:`folders`."""
+        """The runs of a trial, one a seed, on the data in :attr:`folders`; on test rows those of ``raysim run``."""
         config, strategy, selection = self.built(params, part)
-        return [make_job(config, strategy, selection, folder, seed) for seed, folder in self.folders.items()]
+        return [
+            make_job(config, strategy, selection, folder, seed, tests_groups=part == "test")
+            for seed, folder in self.folders.items()
+        ]
 
     def frozen(self, params: Params, seed: int) -> dict[str, Any]:
         """The complete configuration of a trial on test rows, which ``raysim run`` takes as it is."""

@@ -56,7 +56,8 @@ class Commands(TyperGroup):
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
             from raysim.core.errors import ConfigError, nearest
 
-            raise ConfigError(f"'{args[0]}' is no command; {nearest(args[0], self.list_commands(ctx))}")
+            near = nearest(args[0], self.list_commands(ctx))
+            raise ConfigError(f"'{args[0]}' is no command; {near}; see 'raysim --help'")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -261,7 +262,9 @@ def list_(
     from raysim.core.errors import ConfigError, nearest
 
     if kind not in set(Kind):
-        raise ConfigError(f"list: '{kind}' is nothing that can be listed; {nearest(kind, Kind)}")
+        raise ConfigError(
+            f"list: '{kind}' is nothing that can be listed; {nearest(kind, Kind)}; see 'raysim list --help'"
+        )
     if name is None:
         show_kind(kind, console_of(json), json=json)
     else:

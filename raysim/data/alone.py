@@ -75,7 +75,7 @@ def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
 
     label = np.array(records.classes, object)[records.y] if records.classes else records.y
     values = [records.silo, label, *records.patients.values(), *(() if records.group is None else (records.group,))]
-    hashes = [pd.util.hash_array(_hashable(np.asarray(each)[kept])) for each in values]
+    hashes: list[NDArray[Any]] = [pd.util.hash_array(_hashable(np.asarray(each)[kept])) for each in values]
     hashes.append(pd.util.hash_pandas_object(records.features.iloc[kept], index=False).to_numpy())
     return np.array([row.tobytes().hex() for row in np.column_stack(hashes)], object)
 

@@ -126,6 +126,7 @@ class JobRun(JobServer):
 
     def _restore(self, history: History) -> None:
         self._rounds, self._began = history.rounds, self._began - history.seconds
+        self._cohorts = history.cohorts
         self._traffic.ledger, self._traffic.setup_down = history.ledger, history.setup_down
         self._traffic.models_held = history.models_held
         self._evaluation.losses = history.losses
@@ -188,6 +189,7 @@ class JobRun(JobServer):
         if cohort.problem is not None:
             self._learn(cohort, sent, partials)
         self._rounds.append(self._row(t, cohort, began))
+        self._cohorts.append(None if sent.problem is None or sent.problem.sent is None else sent.ids)
 
     def _enter(self, t: int) -> None:
         """Note the state before round ``t``; from now on everything belongs to that round."""
@@ -244,7 +246,9 @@ class JobRun(JobServer):
         """A checkpoint: all that the run needs to be resumed after this round."""
         seconds, traffic = time.perf_counter() - self._began, self._traffic
         losses = self._evaluation.losses
-        history = History(self._rounds, traffic.ledger, seconds, traffic.setup_down, traffic.models_held, losses)
+        history = History(
+            self._rounds, traffic.ledger, seconds, traffic.setup_down, traffic.models_held, losses, self._cohorts
+        )
         return replace(self._remote_state().fetched(self._hospitals), history=history.copy())
 
     def _remote_state(self) -> RemoteState:

@@ -41,6 +41,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class EarlierPlays:
+    """What was played of a run before it was stopped, and is played again with noise that is drawn anew."""
+
+    starts: int = 0
+    """How often the run was begun or gone on with before."""
+    rounds: int = 0
+    """How many rounds are played again, at most, all starts together."""
+
+    def stopped(self, since: int, reached: int) -> EarlierPlays:
+        """With one start more, which began after round ``since`` and has played no round beyond ``reached``."""
+        return EarlierPlays(self.starts + 1, self.rounds + max(0, reached - since))
+
+
+AHEAD = 2
+"""Once a round has been told of, the next one has been played, and the one after it may be before more is told."""
+
+
+@dataclass(frozen=True)
 class Job:
     """One training run: a strategy with a seed."""
 
@@ -76,6 +94,13 @@ class Job:
     """Whether gaps between groups of patients are tested; of runs with several seeds those of the first are."""
     last: LastSteps = field(default_factory=LastSteps)
     """What hospitals do after the last round, beside what the strategy lets them."""
+    earlier: EarlierPlays = EarlierPlays()
+    """What a guarantee charges beside the rounds that count."""
+
+    @property
+    def draws_anew(self) -> bool:
+        """Whether a round that is played again has other noise, so that it costs as much as another round."""
+        return self.privacy is not None and self.privacy.noise == "system"
 
     @property
     def name(self) -> str:
@@ -299,6 +324,8 @@ class History:
     """As :attr:`raysim.traffic.exchange.Traffic.models_held`, ``[N]``."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
     """Training losses, beside those of the rounds."""
+    cohorts: list[Ids | None] = field(default_factory=list)
+    """Who was asked for an update in each round; None: nobody was, as models stay where they are."""
 
     def copy(self) -> History:
         """A copy that a run may change."""
@@ -307,6 +334,7 @@ class History:
             rounds=[replace(row, metrics={name: dict(of) for name, of in row.metrics.items()}) for row in self.rounds],
             ledger=Ledger(list(self.ledger.entries)),
             models_held=self.models_held.copy(),
+            cohorts=list(self.cohorts),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,12 +40,14 @@ from raysim.strategies.base import (
     Mask,
     Question,
     State,
+    Strategy,
 )
 from raysim.strategies.checks.answers import check_state
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import PREDICTIONS, Ledger
 from raysim.training.class_weights import balanced
+from raysim.virtual_time.clock import NOBODY
 from raysim.virtual_time.unreliable import scheduler
 
 
@@ -114,6 +117,7 @@ class JobServer:
         )
         self._round = 0
         self._rounds: list[Round] = []
+        self._cohorts: list[Ids | None] = []
         self._began = 0.0
 
     def _register(self) -> None:
@@ -151,15 +155,21 @@ class JobServer:
             return
         if since.round >= self._job.rounds:
             raise ValueError("no round is left to be played after it, by which its ledger could be judged")
-        cohorts = partial(self._cohort_of, since) if in_rounds else lambda round: None
+        due = partial(self._due, since) if in_rounds else lambda round: ()
         always = self._job.privacy.unit == "hospital" or self._job.privacy.way == "pooled"
-        check_promise(history, self._setup_again(), cohorts, always=always)
+        check_promise(history, self._setup_again(), due, always=always)
 
-    def _cohort_of(self, since: RunState, round: int) -> Ids | None:
-        """Who takes part in a round, where the round alone decides it; None where other things do."""
-        if since.memory is not None:
-            return None
-        return self._strategy.select(replace(self._view, round=round), since.state, round)
+    def _due(self, since: RunState, round: int) -> list[Ids]:
+        """Who had to send an update in a round: as the checkpoint says, and as the round alone decides where it does.
+
+        A strategy that selects by itself may go by its state at that time, and a selection by what hospitals answer.
+        """
+        stored = None if since.history is None else since.history.cohorts[round - 1]
+        due = [NOBODY if stored is None else stored]
+        if since.memory is None and type(self._job.strategy).select is Strategy.select:
+            with suppress(_Asked):
+                due.append(self._strategy.select(replace(self._view, round=round, ask=_unasked), since.state, round))
+        return due
 
     def _setup_again(self) -> Ledger:
         """The ledger of the set-up, made again: hospitals answer the same questions, without counting as traffic."""
@@ -313,6 +323,14 @@ class JobServer:
     def _clusters_of_patients(self) -> Ids | None:
         division = self._strategy.division(self._view, self._state)
         return None if division is None else np.stack(self._measure(GroupSizes(division))).astype(np.int64)
+
+
+class _Asked(Exception):
+    """Somebody asks hospitals where nothing can be asked."""
+
+
+def _unasked(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+    raise _Asked
 
 
 def hides(job: Job) -> bool:

@@ -196,4 +196,5 @@ def _digits(means: Sequence[float]) -> int:
 
 
 def _point(tree: Mapping[str, Any]) -> Point:
-    return Point(**{key: NAN if value is None and key != "value" else value for key, value in tree.items()})
+    mean, difference, low, high = (NAN if tree[k] is None else tree[k] for k in ("mean", "difference", "low", "high"))
+    return Point(tree["value"], mean, difference, low, high, tree["verdict"])

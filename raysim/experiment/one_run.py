@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
-from raysim.engine.job import Job, Outcome, Result, Round, RunState
+from raysim.engine.job import AHEAD, Job, Outcome, Result, Round, RunState
 from raysim.engine.reception.promises import Terms, settled
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import learning_rate, make_job
@@ -24,6 +24,7 @@ from raysim.strategies.shared.weights import Weighted
 
 if TYPE_CHECKING:
     from raysim.adversaries.figures import AttackFigures
+    from raysim.privacy.statement import Statement
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,9 @@ class Run:
             outcome = finished
             yield from finished.rounds
         if outcome.attack is None and config.adversary is not None:
-            outcome.attack = self._attacked(federation, session, outcome, say)
+            outcome.attack, further = self._attacked(federation, session, outcome, say)
+            if outcome.privacy is not None:
+                outcome.privacy = replace(outcome.privacy, further=further)
         result = self.result(federation, outcome)
         if finished is None:
             # Only now: it takes half a second to import.
@@ -123,24 +126,31 @@ class Run:
 
     def _attacked(
         self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]
-    ) -> AttackFigures:
-        """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that."""
+    ) -> tuple[AttackFigures, tuple[Statement, ...]]:
+        """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that;
+        and the guarantees of the runs that were played for this.
+        """
         from raysim.engine.reception.attack_figures import attack_figures
 
         job = self.job()
         if job.adversary is None or not job.adversary.baseline:
-            return attack_figures(job, outcome, None, federation)
+            return attack_figures(job, outcome, None, federation), ()
+        further = []
 
         def last(played: Job) -> Outcome | None:
             *_, end = session.run(played, None, 0, say)
-            return end if isinstance(end, Outcome) else None
+            if not isinstance(end, Outcome):
+                return None
+            if end.privacy is not None:
+                further.append(end.privacy)
+            return end
 
         quiet = replace(job, adversary=None, evaluation=job.evaluation.model_copy(update={"every": 0}))
         averaged = None
         if job.aggregation is not None:
             alike = replace(job.strategy, weights="uniform") if isinstance(job.strategy, Weighted) else job.strategy
             averaged = last(replace(quiet, aggregation=None, strategy=alike))
-        return attack_figures(job, outcome, last(quiet), federation, averaged)
+        return attack_figures(job, outcome, last(quiet), federation, averaged), tuple(further)
 
     def _played(
         self, federation: Federation, opened: Opened, session: Session, say: Callable[[str], None]
@@ -156,12 +166,18 @@ class Run:
             say("; ".join([*damaged, f"{self.name} goes on from {where}"]))
             if since is not None and since.history is not None:
                 yield from since.history.rounds[:-1]
+        begun = 0 if since is None else since.round
+        if job.draws_anew:
+            job = replace(job, earlier=opened.begins(begun))
+            opened.reaches(min(begun + AHEAD, job.rounds))
         goes_on = False
         with Writer(checkpoints) as writer:
             try:
                 for event in session.run(job, since, section.every, say):
                     goes_on = True
                     if isinstance(event, Round):
+                        if job.draws_anew:
+                            opened.reaches(min(event.round + AHEAD, job.rounds))
                         yield event
                         if self.page:  # while hospitals are at the next round
                             import raysim.experiment.run_page  # noqa: F401

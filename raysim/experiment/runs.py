@@ -25,6 +25,7 @@ from raysim.engine.job import Job, Result
 from raysim.engine.messages import ModelSpec
 from raysim.engine.reception.attack_checks import warnings
 from raysim.engine.reception.noisy_statistics import left_out
+from raysim.engine.reception.privacy_ledger import promised
 from raysim.experiment import tuning
 from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.listener import Listener, data_tags, listen
@@ -205,7 +206,7 @@ class Experiment:
                 services.ready(in_process, verbose, load, self._rounds(), self.remarks()),
                 services.recorder.run(self.config.name, frozen, tags, again=whole.again) as parent,
             ):
-                tried = self._play_trials(services, whole.manifest, parent)
+                trials, tried = self._play_trials(services, whole.manifest, parent)
                 runs = [self._nested(entry, seed) for seed in self.seeds for entry in self.entries]
                 results = []
                 for run, result in self._play_all(services, runs, parent):
@@ -214,6 +215,7 @@ class Experiment:
                         whole.manifest.add(Manifest.read(run.folder))
                         if on_result is not None and services.actors is not None:
                             on_result(result)
+                tuning.charge(results, tried)
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
@@ -222,30 +224,35 @@ class Experiment:
                 named = title(self.config.name, ended)
                 parent.done(figures, manifest.paths(), note(manifest, kind), named, ended)
             whole.finish()
-            for folder in (*tried, *(result.folder for result in results)):
+            for folder in (*trials, *(result.folder for result in results)):
                 (folder / FINISHED).unlink(missing_ok=True)
         return results
 
-    def _play_trials(self, services: RunServices, out: Manifest, parent: Record) -> list[Path]:
-        """Play the trials, and give each strategy the best values; returns the folders of the trials' runs."""
+    def _play_trials(
+        self, services: RunServices, out: Manifest, parent: Record
+    ) -> tuple[list[Path], list[tuning.TrialResult]]:
+        """Play the trials, and give each strategy the best values; returns the folders of the trials' runs, and what
+        they came to.
+        """
         if self._tune is None:
-            return []
+            return [], []
         trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]
         runs = [self._nested(entries([trial.config])[0], seed, page=False) for trial, seed in trials]
         tried = []
-        for (trial, seed), (_, result) in zip(
+        for (trial, seed), (run, result) in zip(
             trials, self._play_all(services, runs, parent, TrainingDiverged), strict=True
         ):
             if isinstance(result, Result):
                 moved, figure = result.outcome.traffic, tuning.figure(result.outcome, self.federations[seed])
-                tried.append(tuning.TrialResult(trial, figure, moved.down, moved.up))
-            else:
-                tried.append(tuning.TrialResult(trial, math.inf))
+                tried.append(tuning.TrialResult(trial, figure, moved.down, moved.up, result.outcome.privacy))
+            else:  # how far it came is not known
+                whole = promised(run.job(), self.federations[seed])
+                tried.append(tuning.TrialResult(trial, math.inf, privacy=whole))
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
         values = tuning.chosen(self._tune, table)
         self.entries = entries([tuning.with_values(entry.config, values[entry.label]) for entry in self.entries])
-        return [run.folder for run in runs]
+        return [run.folder for run in runs], tried
 
     def _nested(self, entry: Entry, seed: int, *, page: bool = True) -> Run:
         """A run of the comparison."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +21,7 @@ from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.engine.cadence import Every
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.job import Event, Job, Round, RunState
+from raysim.engine.job import AHEAD, Event, Job, Round, RunState
 from raysim.engine.pool import Pool
 from raysim.strategies.base import Ids
 
@@ -185,6 +186,10 @@ class OnRay:
                     yield event
                 return
             except _Lost as lost:
+                if job.draws_anew:
+                    begun = 0 if since is None else since.round
+                    reached = min(max(reported, begun) + AHEAD, job.rounds)
+                    job = replace(job, earlier=job.earlier.stopped(begun, reached))
                 restarts += 1
                 if restarts > RESTARTS:
                     raise ResourceError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,9 @@ from raysim.engine.job import Outcome
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from raysim.engine.job import Result
+    from raysim.privacy.statement import Statement
 
 FILE = "tuning.csv"
 """The file with all trials and their results."""
@@ -55,6 +58,8 @@ class TrialResult:
     """Its figure on validation rows; infinite where it diverged."""
     bytes_down: int = 0
     bytes_up: int = 0
+    privacy: Statement | None = None
+    """Its guarantee, which the comparison has to count."""
 
 
 def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
@@ -144,6 +149,18 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
             )
     result["chosen"] = (np.arange(scores.shape[1]) == best[:, None]).ravel()
     return result
+
+
+def charge(results: Sequence[Result], tried: Sequence[TrialResult]) -> None:
+    """Enter the guarantees of all trials of a strategy into that of its first run, for which they were played."""
+    by_label: dict[str, list[Statement]] = {}
+    for one in tried:
+        if one.privacy is not None:
+            by_label.setdefault(one.trial.strategy, []).append(one.privacy)
+    for result in results:
+        privacy = result.outcome.privacy
+        if privacy is not None and (trials := by_label.pop(result.label, None)):
+            result.outcome.privacy = replace(privacy, further=(*privacy.further, *trials))
 
 
 def chosen(tune: TuneSection, tried: pd.DataFrame) -> dict[str, dict[str, Any]]:

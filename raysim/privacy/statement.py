@@ -56,6 +56,9 @@ class Statement:
     noise: Origin = "system"
     """Where the noise came from: a seed, or the operating system."""
 
+    further: tuple[Statement, ...] = ()
+    """The guarantees of runs that were played for this one: without its attack, or to tune it."""
+
     @property
     def epsilon(self) -> float:
         """Epsilon against the adversary of the headline."""
@@ -79,12 +82,22 @@ class Statement:
             "clip": _json(self.clip),
             **({} if self.by_hospital is None else {"by_hospital": self._hospitals()}),
             **({} if self.twice is None else {"epsilon_at_two_hospitals": _json(self.twice)}),
+            **({} if not self.further else {"all_plays": self._all_plays()}),
             "statement": self.sentence(),
         }
 
     def _hospitals(self) -> dict[str, dict[str, float | str]]:
         names, figures = ("epsilon", "noise_multiplier"), self.by_hospital or {}
         return {which: dict(zip(names, map(_json, values), strict=True)) for which, values in figures.items()}
+
+    @property
+    def plays(self) -> tuple[Statement, ...]:
+        """The guarantees of this run and of all that were played for it."""
+        return (self, *(play for each in self.further for play in each.plays))
+
+    def _all_plays(self) -> dict[str, float | int | str]:
+        epsilon, delta, against = together([self])
+        return {"plays": len(self.plays), "epsilon": _json(epsilon), "delta": delta, "against": against}
 
     def sentence(self) -> str:
         """The guarantee and its limits in one line."""
@@ -103,10 +116,11 @@ class Statement:
 
 
 def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
-    """The joint cost of all these runs: epsilon, delta, and the adversary.
+    """The joint cost of all these runs, and of those that were played for them: epsilon, delta, and the adversary.
 
     Runs with known events are composed at their delta; of other runs, epsilons and deltas are added up.
     """
+    statements = [play for each in statements for play in each.plays]
     first = statements[0]
     against = first.against if all(each.against == first.against for each in statements) else "server"
     delta = max(each.delta for each in statements)

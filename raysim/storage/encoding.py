@@ -19,11 +19,11 @@ from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates
 from raysim.engine.stopping import Stopping
 from raysim.storage.file_store import reason
-from raysim.strategies.base import Strategy
+from raysim.strategies.base import Ids, Strategy
 from raysim.traffic.ledger import Ledger
 from raysim.virtual_time.clock import Clock, checked
 
-FORMAT = 7
+FORMAT = 8
 """The format of checkpoints that this version writes and reads."""
 
 LOSSES = ("training_loss", "validation_loss")
@@ -65,6 +65,7 @@ def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
             "losses": dataclasses.asdict(history.losses),
             "columns": pack_rounds(history.rounds, arrays),
             "ledger": pack_ledger(history.ledger, arrays),
+            "cohorts": _pack_cohorts(history.cohorts, arrays),
         }
     return save(arrays, {"raysim": json.dumps(header)})
 
@@ -108,7 +109,28 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
         setup_down=_count(header["setup_down"], "setup_down"),
         models_held=held,
         losses=TrainingLosses(**header["losses"]),
+        cohorts=_unpack_cohorts(header["cohorts"], arrays, len(held)),
     )
+
+
+def _pack_cohorts(cohorts: Sequence[Ids | None], arrays: Arrays) -> list[int | None]:
+    """Cohorts as an array; returns how many hospitals each has, None where nobody was asked for an update."""
+    arrays["cohorts"] = np.concatenate([np.empty(0, np.int64), *(ids for ids in cohorts if ids is not None)])
+    return [None if ids is None else len(ids) for ids in cohorts]
+
+
+def _unpack_cohorts(counts: Sequence[int | None], arrays: Mapping[str, Any], hospitals: int) -> list[Ids | None]:
+    """What :func:`_pack_cohorts` packed."""
+    cohorts: list[Ids | None] = []
+    rest = arrays["cohorts"]
+    for count in counts:
+        if count is None:
+            cohorts.append(None)
+            continue
+        _count(count, "cohort", hospitals)
+        cohorts.append(rest[:count])
+        rest = rest[count:]
+    return cohorts
 
 
 def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:

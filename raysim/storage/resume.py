@@ -25,7 +25,7 @@ from raysim.core import bounded
 from raysim.core.atomic import write_json
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome
+from raysim.engine.job import EarlierPlays, Outcome
 from raysim.storage import checkpoints, manifest
 from raysim.storage.file_store import file_store
 from raysim.storage.finished import FINISHED, load_finished, save_finished
@@ -66,6 +66,12 @@ class Ticket:
     """The id by which MLflow knows the run."""
     finished: bool = False
     """Whether nothing is left to do."""
+    reached: int = 0
+    """The last round that may have been played, where noise is drawn anew each time; 0: the run has not begun."""
+    starts: int = 0
+    """How many earlier starts there were, and :attr:`rounds` how many rounds of theirs were played again."""
+    rounds: int = 0
+    """See :attr:`starts`."""
     format: int = FORMAT
 
     @property
@@ -127,6 +133,8 @@ def read_ticket(folder: Path) -> Ticket:
         ticket = Ticket(**tree)
         if not re.fullmatch("[0-9a-f]{32}", ticket.id):
             raise ValueError(f"id {ticket.id!r} is none of raysim's")
+        if min(ticket.reached, ticket.starts, ticket.rounds) < 0:
+            raise ValueError("it counts plays below 0")
     except OSError as error:
         raise ConfigError(
             f"{folder}: no run to resume ({FILE}: {error.strerror}); name the folder of a run or comparison"
@@ -206,7 +214,7 @@ def writing(folder: Path) -> Iterator[None]:
         ) from None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Opened:
     """A run or comparison at work in its folder. ``again``: it is resumed."""
 
@@ -221,6 +229,19 @@ class Opened:
             if outcome is not None:
                 save_finished(self.folder, outcome)
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
+
+    def begins(self, since: int) -> EarlierPlays:
+        """What was played before the start that now begins after round ``since``, and has to be charged for."""
+        before = EarlierPlays(self.ticket.starts, self.ticket.rounds)
+        earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before
+        self.ticket = dataclasses.replace(self.ticket, starts=earlier.starts, rounds=earlier.rounds, reached=0)
+        return earlier
+
+    def reaches(self, round: int) -> None:
+        """Note, before it is played, that rounds up to ``round`` may be."""
+        self.ticket = dataclasses.replace(self.ticket, reached=round)
+        with writing(self.folder):
+            self.ticket.save(self.folder)
 
     def finished(self) -> Outcome | None:
         """The outcome of a finished run of a comparison, as :func:`load_finished` gives it.

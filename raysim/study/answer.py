@@ -55,7 +55,7 @@ def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: s
     models = [MODELS.get(str(model), str(model)) for model in by_model.columns]
     alone = ranking(shares)
     rows = [
-        [called(metric), f"R² {mean:.3f}", *(f"{v:.3f}" for v in by_model.loc[metric])]
+        [called(metric), f"R² {mean:.3f}", *(f"{v:.3f}" for v in by_model.loc[str(metric)])]
         for metric, mean in list(alone.items())[:ROWS]
     ]
     return Block(

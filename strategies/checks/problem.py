@@ -224,7 +224,8 @@ def _check_traces(problem: LocalProblem, frame: Frame) -> None:
     if sum(phase.upload is not None for phase in chain) > 1:
         raise Invalid("then.upload: two problems of one visit upload; let one of them")
     for i, phase in enumerate(chain):
-        goes_on = phase.then is not None and (phase.then.start == LAST).any()
+        # Under a guarantee there is a problem for a cohort of nobody, too.
+        goes_on = phase.then is not None and (not len(phase.then.start) or (phase.then.start == LAST).any())
         stays = phase.visit.keep or (frame.keeps and phase.then is None)
         if phase.upload is None and not stays and not goes_on:
             raise Invalid(

@@ -42,8 +42,12 @@ def test_a_run_whose_output_is_closed_goes_on(where: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("swep", "raysim: 'swep' is no command; did you mean 'sweep'?\n"),
-        ("list strategy", "raysim: list: 'strategy' is nothing that can be listed; did you mean 'strategies'?\n"),
+        ("swep", "raysim: 'swep' is no command; did you mean 'sweep'?; see 'raysim --help'\n"),
+        (
+            "list strategy",
+            "raysim: list: 'strategy' is nothing that can be listed; did you mean 'strategies'?; "
+            "see 'raysim list --help'\n",
+        ),
     ],
 )
 def test_what_is_no_command_is_answered_with_the_nearest(command: str, said: str, tmp_path: Path):

@@ -7,7 +7,7 @@ hospitals keep under compression, and the ledger from which the privacy of a run
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,11 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
 
     ``all_trained``: whether every update that was sent has been used, so that whoever sent it has trained.
     """
+    # Pooled rows send nothing: what compression leaves out there is in no ledger.
     owing = {
-        hospital for hospital, vectors in (kept or {}).items() if any(RESIDUAL.fullmatch(what) for what in vectors)
+        hospital
+        for hospital, vectors in (kept or {}).items()
+        if hospital != POOLED and any(RESIDUAL.fullmatch(what) for what in vectors)
     }
     sent = {hospital for _, kind, ids, _ in history.ledger.entries if kind == UPDATE for hospital in ids.tolist()}
     wrong = owing - sent if owing - sent or not all_trained else sent - owing
@@ -65,11 +68,12 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
         )
 
 
-def check_promise(history: History, setup: Ledger, cohorts: Callable[[int], Ids | None], *, always: bool) -> None:
+def check_promise(history: History, setup: Ledger, due: Callable[[int], Sequence[Ids]], *, always: bool) -> None:
     """Raise ``ValueError`` for a ledger of a private run from which entries have been removed.
 
-    ``setup`` is the ledger of what hospitals send before the first round, made again. ``cohorts`` gives the hospitals
-    that send an update in a round, None where that is not known. ``always``: whether every round has an entry.
+    ``setup`` is the ledger of what hospitals send before the first round, made again. ``due`` gives the hospitals that
+    send an update in a round, as often as that is known. ``always``: whether every round has an entry in which
+    hospitals were asked for updates.
     """
     kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent in history.ledger.entries if t == 0}
     for _, kind, ids, sent in setup.entries:
@@ -79,11 +83,12 @@ def check_promise(history: History, setup: Ledger, cohorts: Callable[[int], Ids 
     for t, kind, ids, _ in history.ledger.entries:
         if kind in UPDATES:
             senders.setdefault(t, set()).update(ids.tolist())
-    for row in history.rounds:
-        due = cohorts(row.round)
-        if always and row.round not in senders:
+    if len(history.cohorts) != len(history.rounds):
+        raise ValueError(f"it has cohorts of {len(history.cohorts)} rounds, and {len(history.rounds)} were played")
+    for row, cohort in zip(history.rounds, history.cohorts, strict=True):
+        if always and cohort is not None and row.round not in senders:
             raise ValueError(f"its ledger has no updates of round {row.round}")
-        if due is not None and senders.get(row.round, set()) != set(due.tolist()):
+        if any(senders.get(row.round, set()) != set(ids.tolist()) for ids in due(row.round)):
             raise ValueError(f"its ledger has updates of round {row.round} from others than took part")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -39,14 +40,18 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
     released = {kind: None for _, kind, _, _ in ledger.entries}
     covers = tuple(kind for kind in UPDATES if kind in released)
     public = {plain(name) for name in section.declared_public}
-    noisy = events(section, ledger)
+    # What is told with noise beside updates was told at most as often in each earlier start as in the whole run.
+    noisy = {
+        kind: replace(event, count=event.count * (1 + job.earlier.starts))
+        for kind, event in events(section, ledger).items()
+    }
     covers += tuple(noisy)
     exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
     beside = list(noisy.values())
     covered, multiplier, hospitals, twice = {}, section.noise_multiplier, None, None
     spent_by: dict[str, list[tuple[float, float, int]]] | None = None
     if section.own_steps:
-        joined = _joined(ledger, len(terms.patients))
+        joined = _joined(ledger, len(terms.patients)) + job.earlier.rounds
         noise, each = multipliers(section, terms), by_hospital(section, terms, joined, beside)
         twice = at_two_hospitals(section, terms, joined, beside) if section.unit == "patient" else None
         with_patients = np.array(terms.patients) > 0
@@ -59,6 +64,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
         rounds = _rounds(ledger, UPDATES)
         if section.way == "local":
             rounds = int(_joined(ledger, len(federation.hospitals)).max(initial=0))
+        rounds += job.earlier.rounds
         if section.way == "pooled" and section.unit == "patient":
             twice = _twice(section, rounds, beside)
         spent_by = {}
@@ -101,6 +107,17 @@ def _twice(section: PrivacySection, rounds: int, beside: Sequence[Event]) -> flo
         return 0.0
     event = Repeated(section.noise_multiplier or 0.0, section.sampling, 2, rounds)
     return accountant.rough(event, section.delta, tuple(beside))
+
+
+def promised(job: Job, federation: Federation) -> Statement | None:
+    """The guarantee of ``job`` for its updates, as if all of its rounds had been played by all hospitals.
+
+    It stands for a run that left no ledger, as one that diverged does.
+    """
+    ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
+    for round in range(1, job.rounds + 1):
+        ledger.add(round, UPDATES[0], everyone, 1)
+    return statement(job, federation, ledger)
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:

@@ -25,8 +25,7 @@ def headline(summary: Mapping[str, Any]) -> str:
     on.
     """
     inversion, bound = summary.get("inversion"), summary.get("one_run")
-    broken = bound is not None and bound["epsilon_claimed"] is not None
-    parts = [canaries(bound)] if broken and bound["epsilon_at_least"] > bound["epsilon_claimed"] else []
+    parts = [canaries(bound)] if bound is not None and _refuted(bound) else []
     parts += [read_out(inversion)] if inversion is not None and _bare(inversion) else []
     return " ".join(filter(None, [*parts, members(summary)]))
 
@@ -62,7 +61,7 @@ def canaries(bound: Mapping[str, Any]) -> str:
     """A sentence or two on planted records, and what they say of a privacy guarantee."""
     least, claimed = bound["epsilon_at_least"], bound["epsilon_claimed"]
     guessed = f"{bound['canaries']} planted records: {bound['right']} of {bound['guesses']} guesses right"
-    if claimed is not None and least > claimed:
+    if _refuted(bound):
         return (
             f"{guessed}, so that epsilon is at least {least:.2f} (95 %). The run claims {claimed:.3g}: its guarantee "
             "is broken, and its models are not to go out."
@@ -103,6 +102,11 @@ def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next
         report=report,
         next=next,
     )
+
+
+def _refuted(bound: Mapping[str, Any]) -> bool:
+    """Whether the planted records show a larger epsilon than the run claims."""
+    return bound["epsilon_claimed"] is not None and bool(bound["epsilon_at_least"] > bound["epsilon_claimed"])
 
 
 def _bare(inversion: Mapping[str, Any]) -> bool:

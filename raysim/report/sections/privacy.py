@@ -12,7 +12,10 @@ from raysim.privacy.statement import SHARED, Statement, together
 def of_run(result: Result) -> str:
     """A sentence on the guarantee of one run and its limits; empty without a guarantee."""
     statement = result.outcome.privacy
-    return "" if statement is None else f"Privacy: {statement.sentence()}."
+    if statement is None:
+        return ""
+    told = f"Privacy: {statement.sentence()}."
+    return f"{told} {_all((statement,), one_seed=True)}" if statement.further else told
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
@@ -28,11 +31,11 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     without = sorted({label for label, each in statements if each is None})
     if without:
         return (*lines, f"Nothing is promised of all runs together, for {', '.join(without)} came without noise.")
+    promised = tuple(each for _, each in statements if each is not None)
     seeds = [result.seed for result in results if result.outcome.privacy is not None]
-    return (
-        *lines,
-        _all(tuple(each for _, each in statements if each is not None), one_seed=len(set(seeds)) < len(seeds)),
-    )
+    # Runs that were played for another one have its seed.
+    one_seed = len(set(seeds)) < len(seeds) or any(each.further for each in promised)
+    return (*lines, _all(promised, one_seed=one_seed))
 
 
 def figures(statement: Statement | None) -> dict[str, float]:
@@ -45,9 +48,11 @@ def figures(statement: Statement | None) -> dict[str, float]:
 
 def _all(statements: tuple[Statement, ...], *, one_seed: bool) -> str:
     whole, delta, against = together(statements)
+    plays = sum(len(each.plays) for each in statements)
+    among = "" if plays == len(statements) else f", {plays - len(statements)} of them trials or runs to compare with,"
     epsilon = "infinite" if math.isinf(whole) else f"{whole:.4g}"
     return (
-        f"Whoever sees all {len(statements)} runs of this page learns more than from one: together epsilon = "
+        f"Whoever sees all {plays} runs of this page{among} learns more than from one: together epsilon = "
         f"{epsilon}, delta = {delta:.3g} for one {statements[0].unit} against the {against}"
         + (f"; this {SHARED}." if one_seed and any(each.noise == "seeded" for each in statements) else ".")
     )

@@ -1,0 +1,131 @@
+"""Every run that was played is charged: trials of ``tune``, runs without the attack, rounds that are played again.
+
+Joint epsilons are held against dp-accounting, by hand: ``n`` rounds with noise of ``z`` clips reveal as much as one
+with ``z / sqrt(n)``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dp_accounting import get_epsilon_gaussian
+
+from raysim.config.sections.privacy import PrivacySection
+from raysim.engine.reception.privacy_ledger import promised as promised_before
+from raysim.storage.resume import read_ticket
+from raysim.strategies.one_model.fedavg import FedAvg
+from tests.conftest import job_of
+from tests.storage.test_resume import go_on, start, stop_at, stopped
+
+Z, DELTA, ROUNDS = 5.0, 1e-3, 6
+TREE: dict[str, Any] = {
+    "data": {"source": "synthetic", "hospitals": 6, "rows": 300, "features": 3},
+    "training": {"rounds": ROUNDS, "batch_size": 32},
+    "strategy": "fedavg",
+    "selection": "all",
+    "tracking": {"uri": "none"},
+    "checkpoint": {"every": 2},
+    "privacy": {
+        "unit": "hospital",
+        "noise_multiplier": Z,
+        "delta": DELTA,
+        "clip": 0.5,
+        "declared_public": ["sizes", "preprocessing", "metrics", "validation_loss"],
+    },
+}
+
+
+def by_hand(rounds: int) -> float:
+    """The epsilon of so many rounds with all hospitals."""
+    return float(get_epsilon_gaussian(Z / math.sqrt(rounds), DELTA))
+
+
+def system(tree: dict[str, Any]) -> dict[str, Any]:
+    return tree | {"privacy": tree["privacy"] | {"noise": "system"}}
+
+
+def joint(folder: str) -> tuple[int, float]:
+    """How many runs a page says that it has, and their joint epsilon."""
+    page = re.sub(r"\s+", " ", Path(folder, "report.html").read_text())
+    (found,) = set(re.findall(r"sees all (\d+) runs of this page.*?together epsilon = ([0-9.]+), delta = 0.001", page))
+    return int(found[0]), float(found[1])
+
+
+def promised(folder: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(Path(folder, "summary.json").read_text())["privacy"]
+    return told
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_trials_are_in_the_joint_epsilon():
+    tree = {key: value for key, value in TREE.items() if key != "strategy"}
+    tree |= {"strategies": ["fedavg"], "seeds": [1], "reference": "fedavg"}
+    tree |= {"tune": {"training.learning_rate": [0.01, 0.1, 0.5]}}
+    tree["data"] = tree["data"] | {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
+    start(tree, "tuned", compare=True)
+    assert joint("tuned") == (4, pytest.approx(by_hand(4 * ROUNDS), rel=1e-3))
+
+
+def test_a_trial_that_left_no_ledger_is_charged_to_its_end(federate):
+    federation = federate([12, 9, 10])
+    section = PrivacySection(**TREE["privacy"])
+    job = replace(job_of(federation, FedAvg(weights="uniform"), rounds=ROUNDS), privacy=section)
+    whole = promised_before(job, federation)
+    assert whole is not None
+    assert whole.epsilons["outsider"] == pytest.approx(by_hand(ROUNDS))
+
+
+def test_a_run_without_the_attack_is_in_the_joint_epsilon():
+    start(TREE | {"adversary": {"attack": "sign_flip", "share": 0.2, "baseline": True}}, "attacked")
+    told = promised("attacked")
+    assert told["epsilon"] == pytest.approx(by_hand(ROUNDS))
+    assert (told["all_plays"]["plays"], told["all_plays"]["epsilon"]) == (2, pytest.approx(by_hand(2 * ROUNDS)))
+    assert joint("attacked") == (2, pytest.approx(by_hand(2 * ROUNDS), rel=1e-3))
+
+
+def test_rounds_that_are_played_again_with_other_noise_are_charged(monkeypatch):
+    stopped(monkeypatch, system(TREE), "stopped", 5)
+    assert read_ticket(Path("stopped")).reached == ROUNDS
+    shutil.copytree("stopped", "twice")
+    go_on("stopped")
+    # After the checkpoint of round 4, rounds 5 and 6 may have been played before.
+    assert promised("stopped")["epsilon"] == pytest.approx(by_hand(ROUNDS + 2))
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5)
+        with pytest.raises(KeyboardInterrupt):
+            go_on("twice")
+    go_on("twice")
+    assert promised("twice")["epsilon"] == pytest.approx(by_hand(ROUNDS + 4))
+
+
+def test_rounds_that_are_played_again_with_the_same_noise_are_not_charged(monkeypatch):
+    start(TREE, "whole")
+    stopped(monkeypatch, TREE, "stopped", 5)
+    go_on("stopped")
+    assert promised("stopped") == promised("whole")
+    assert Path("stopped/models.safetensors").read_bytes() == Path("whole/models.safetensors").read_bytes()
+
+
+def test_a_run_that_nobody_stopped_costs_its_rounds_alone():
+    start(system(TREE), "whole")
+    assert promised("whole")["epsilon"] == pytest.approx(by_hand(ROUNDS))
+
+
+def test_without_a_checkpoint_all_that_was_played_is_charged(monkeypatch):
+    stopped(monkeypatch, system(TREE) | {"checkpoint": {"every": 0}}, "stopped", 2)
+    assert read_ticket(Path("stopped")).reached == 4
+    go_on("stopped")
+    assert promised("stopped")["epsilon"] == pytest.approx(by_hand(ROUNDS + 4))
