@@ -144,6 +144,21 @@ def test_sentences_lose_names_and_small_numbers(folder: Path) -> None:
     assert "St. Mary" not in json.dumps(shared)
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("3 gain, 1 lose, and 2 stay as they are", "3 gain, 1 lose, and 2 stay as they are"),
+        ("among 3 stays", "among fewer than 5 stays"),
+        (
+            "It has 2 validation rows of the rarer class; 3 would take about 12 labelled rows.",
+            "It has fewer than 5 validation rows of the rarer class; 3 would take about 12 labelled rows.",
+        ),
+    ],
+)
+def test_counts_of_hospitals_stay_and_those_of_patients_go(text: str, shown: str) -> None:
+    assert sharing._sentence(text, {}) == shown
+
+
 def test_pseudonyms_hold_no_name() -> None:
     assert sharing.pseudonyms(["a", "b"]) == ["Place 1", "Place 2"] or "a" not in sharing.pseudonyms(["a", "b"])[0]
     assert sharing.pseudonyms(["Site", "x"])[0].startswith("Clinic")
