@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.streams import stream
+from raysim.core.words import counted
 from raysim.engine.job import Result
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.report.judgement.card import Line
@@ -102,14 +103,14 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     rarer = np.mean([rarer_class(counts) for counts in held], axis=0)
     labelled = float(np.median(np.mean([counts.rows for counts in held], axis=0)))
     text = (
-        f"Shrunken recalibration on {labelled:,.0f} labelled rows at the median hospital would "
+        f"Shrunken recalibration on {counted(round(labelled), 'labelled row')} at the median hospital would "
         f"{'lower' if change < 0 else 'raise'} log loss by {abs(change):.4f} and bring mean |ln O/E| from {off:.3f} to "
         f"{after:.3f}."
     )
     if np.median(rarer) < ENOUGH_ROWS:
         text += (
-            f" {ENOUGH_ROWS} validation rows of the rarer class at the median hospital, which has "
-            f"{np.median(rarer):.3g}, are about {needed:,} labelled rows there."
+            f" The median hospital has {np.median(rarer):.3g} validation rows of the rarer class; {ENOUGH_ROWS} would "
+            f"take about {needed:,} labelled rows."
         )
     elif not spread <= ALPHA:
         text = f"Hospitals do not demonstrably differ in calibration. {text}"

@@ -53,7 +53,7 @@ KEPT = (
 NAMING = frozenset(("harm", "calibration"))
 """The facts of the card whose lines name hospitals."""
 
-UNITS = r"(?:rows?|events?|non-events?|patients?|stays?|deaths?|admissions?)"
+UNITS = r"(?:rows?|events?|non-events?|patients?|stays?(?! as\b)|deaths?|admissions?)"
 SMALL = re.compile(rf"(?<![\w.,])([0-{LEAST - 1}](?:\.\d+)?)( (?:\w+ )?{UNITS}\b)")
 """A number below :data:`LEAST` before a word for patients."""
 
