@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -33,7 +34,7 @@ from raysim.tune.choice import Choice, choose, reason
 from raysim.tune.drawn import Drawing, drawn
 from raysim.tune.journal import JOURNAL, Journal, digest, working
 from raysim.tune.plan import SweepPlan, make_plan
-from raysim.tune.promised import cost
+from raysim.tune.promised import LOST, cost, read_lost, read_statement
 from raysim.tune.running.driver import drive
 from raysim.tune.running.places import Places, open_places
 from raysim.tune.running.progress import SweepProgress
@@ -76,6 +77,7 @@ def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int
         run = SweepRun(out, plan, config, console)
         if failed:
             run.forget_failed()
+        run.count_lost()
         return run.play(verbose=verbose)
 
 
@@ -129,6 +131,7 @@ class SweepRun:
             tracker.catch_up(journal.trials.values())
             choice = choose(journal.trials, plan.sweep)
             tested, shown = self._tested_before(choice), None
+            tested_before = tested is not None
             if tested is None:
                 with contextlib.ExitStack() as standing:
                     with phase(self._console, STARTING):
@@ -150,9 +153,7 @@ class SweepRun:
                         with phase(self._console, DRAWING):
                             shown = drawing.end()
             tree = results.summary(choice, journal.trials, self._total, tested, self._events)
-            promised = cost(
-                plan, [trial.params for trial in journal.trials.values()], [*self._federations.values()], self._finals
-            )
+            promised = self._cost(tested_before)
             if promised is not None:
                 tree["privacy"] = promised
                 self._line(f"privacy: {promised['statement']}")
@@ -192,6 +193,29 @@ class SweepRun:
         if not self._ended or not path.exists():
             return None
         return results.read_tested(path, choice)
+
+    def _cost(self, tested_before: bool) -> dict[str, Any] | None:
+        """What the sweep has cost of privacy. Noise that is drawn anew is paid for at each attempt of a trial."""
+        trials, finals = self._journal.trials.values(), [each.privacy for each in self._finals if each.privacy]
+        if tested_before:
+            paths = [self._folder / "recommended" / f"seed-{seed}" / "summary.json" for seed in self._plan.seeds]
+            finals = [found for path in paths if (found := read_statement(path)) is not None]
+        params = [trial.params for trial in trials for _ in range(trial.attempts if self._draws_anew else 1)]
+        lost = read_lost(self._folder) if self._draws_anew else 0
+        return cost(self._plan, params, [*self._federations.values()], finals, lost)
+
+    @property
+    def _draws_anew(self) -> bool:
+        """Whether a trial that is played again has other noise."""
+        return any(
+            job.draws_anew for _, params in self._plan.space.corners() for job in self._plan.jobs(params, "test")
+        )
+
+    def count_lost(self) -> None:
+        """Note how many trials may have been under way when the sweep was stopped, and are played again."""
+        if self._draws_anew:
+            again = self._left * (1 + self._plan.sweep.retries) + (0 if (self._folder / "summary.json").exists() else 1)
+            self._out.json(LOST, {"trials": read_lost(self._folder) + again})
 
     @property
     def _left(self) -> int:

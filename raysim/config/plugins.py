@@ -125,6 +125,11 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
             f"deals all rows again where one is gone, so privacy.unit: {config.privacy.unit} cannot be promised; use "
             "fractions"
         )
+    if config.hides_sizes and getattr(source, "kept_by_size", False):
+        raise ConfigError(
+            f"data.source: {section.source} leaves hospitals out by how many rows they have, which privacy.sizes: "
+            "noisy hides; leave one of the two out"
+        )
     return build(
         source,
         section.split.by_itself() if config.hides_rows else section.split,

@@ -18,7 +18,7 @@ from rich.console import Console
 from raysim.cli.commands import compare_all
 from raysim.config import reading
 from raysim.experiment import comparison
-from raysim.report.panel import Panel, Sent
+from raysim.report.panel import Panel, Sent, sent
 from raysim.report.tables import read_csv
 from raysim.statistics.differences.paired import Paired, paired
 from raysim.statistics.discrimination.auroc import Placements, placements
@@ -37,7 +37,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sent]:
         patch.chdir(home)
         patch.setenv("RAYSIM_CACHE", str(home / "cache"))
         kept: list[Sent] = []
-        original = comparison.sent
+        original = sent
         patch.setattr(comparison, "sent", lambda results: kept.append(original(results)) or kept[-1])
         rng = np.random.default_rng(0)
         frame = pd.DataFrame({"site": np.resize(HOSPITALS, 720), "age": rng.normal(60, 12, 720)})

@@ -153,6 +153,15 @@ def test_a_split_that_deals_all_rows_again_is_refused(tmp_path):
         federation(private)
 
 
+def test_a_source_that_keeps_large_hospitals_is_refused_where_sizes_are_hidden(tmp_path):
+    made = resolve({"data": {"source": "eicu_brief", "path": str(tmp_path)}})
+    table(tmp_path)
+    private = config(tmp_path / "with.csv", {}, "none").privacy
+    hidden = made.replaced(privacy=private.model_copy(update={"sizes": "noisy"}))
+    with pytest.raises(ConfigError, match=r"data.source: eicu_brief leaves hospitals out by how many rows they have"):
+        federation(hidden)
+
+
 def test_the_note_says_what_becomes_of_shares_and_other_runs_deal_as_before(tmp_path):
     table(tmp_path)
     private = federation(config(tmp_path / "with.csv", SPLITS["fractions"], "none"))

@@ -301,7 +301,7 @@ def test_the_non_dominated_set_is_of_intervals_and_not_of_means():
         pd.concat([table, copy[copy["strategy"] == "copy"]], ignore_index=True)
         for table, copy in zip((per_seed, hospitals), again, strict=True)
     ]
-    shown = evidence(*twice, "fedavg")
+    shown = evidence(twice[0], twice[1], "fedavg")
     assert shown is not None
     assert shown.dominated == {("clustered", "global"), ("copy", "global")}
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import raysim
 from raysim.core.errors import ConfigError
+from raysim.report.hospital.clinical import LEAST
 from raysim.report.pages import sharing
 from raysim.report.pages.again import SHARED, rewritten
 from tests.report.pages import Page, assert_sound
@@ -78,7 +79,7 @@ def test_no_name_is_anywhere_in_it(folder: Path, page: str) -> None:
 def test_counts_are_ranges_or_withheld(folder: Path, page: str) -> None:
     tree = json.loads((folder / "report.json").read_text())
     exact = [each["counts"] for each in tree["values"]["cards"]["hospitals"]]
-    assert any(low < sharing.LEAST for each in exact for low, _ in each.values())
+    assert any(low < LEAST for each in exact for low, _ in each.values())
     for each in data_in(page)["hospitals"]:
         assert "counts" not in each
         for _, text in each["facts"]:
@@ -95,8 +96,8 @@ def test_ranges_hold_what_they_stand_for() -> None:
     for low, high in itertools.combinations_with_replacement(range(300), 2):
         first, last = sharing.band(low, high)
         assert first <= low <= high <= last
-        assert first == 0 or first >= sharing.LEAST
-        assert last >= sharing.LEAST - 1
+        assert first == 0 or first >= LEAST
+        assert last >= LEAST - 1
 
 
 @given(st.lists(st.integers(0, 11), min_size=1, max_size=4))
@@ -107,9 +108,7 @@ def test_a_total_gives_no_small_count_back(counts: list[int]) -> None:
     possible = [
         each for each in itertools.product(*(range(low, high + 1) for low, high in ranges)) if sum(each) == total
     ]
-    open_ = all(
-        {each[h] for each in possible} == set(range(sharing.LEAST)) for h in range(len(counts)) if ranges[h][0] == 0
-    )
+    open_ = all({each[h] for each in possible} == set(range(LEAST)) for h in range(len(counts)) if ranges[h][0] == 0)
     assert sharing.gives_back([(count, count) for count in counts]) == (not open_)
 
 

@@ -124,7 +124,7 @@ def parts(placed: list[Placements], ids: list[np.ndarray], rows: np.ndarray) -> 
         for p, who in zip(placed, ids, strict=True)
     ]
     both = np.array(each).reshape(2, len(placed), 30, SUMS)
-    return patient_part(*both, rows)
+    return patient_part(both[0], both[1], rows)
 
 
 def test_seeds_that_share_patients_add_up_as_from_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:

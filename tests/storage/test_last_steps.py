@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.engine.job import RunState
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Personalization, Recalibration
 from tests.conftest import MakeFederation, job_of

@@ -88,9 +88,9 @@ def test_a_sweep_answers_in_one_block():
     assert text.endswith("Report out/report.html Next raysim resume out")
     ended = answer.block(choice, tree, "small", "41 s", "out", "out/report.html", ended=True)
     assert ended.next == "raysim run out/recommended.yaml"
-    printed = Console(file=io.StringIO(), width=160, record=True)
-    answer.details(choice, tree, printed)
-    assert "3 trials not dominated, hypervolume" in printed.export_text()
+    console = Console(file=io.StringIO(), width=160, record=True)
+    answer.details(choice, tree, console)
+    assert "3 trials not dominated, hypervolume" in console.export_text()
 
 
 def test_a_fall_within_what_trials_span_is_not_said():

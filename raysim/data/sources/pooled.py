@@ -149,6 +149,11 @@ class Homed(Pooled, Alternatives):
     silo: str = "partition"
     smallest: int = Field(10, ge=1, description="rows of the smallest hospital that is kept, unless silo is partition")
 
+    @property
+    def kept_by_size(self) -> bool:
+        """Whether hospitals are left out by how many rows they have."""
+        return self.silo != "partition"
+
     def idle(self) -> tuple[str, tuple[str, ...]]:
         return "silo", ("smallest",) if self.silo == "partition" else ("clients", "partition")
 

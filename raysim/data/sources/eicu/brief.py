@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -38,6 +38,9 @@ class EicuBrief(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kept_by_size: ClassVar[bool] = True
+    """Whether hospitals are left out by how many rows they have."""
 
     path: Path
     """The folder of the database's CSV files."""
