@@ -37,7 +37,9 @@ class Answer:
         """What is wrong with it, or None: it is an end with one of ``ends``, or with 2 and one line that says why."""
         if self.code in ends:
             return "accepted, though it cannot be meant" if must_refuse else None
-        lines = self.err.strip().splitlines()
+        lines = [
+            line for line in self.err.strip().splitlines() if line != "reading data"
+        ]  # progress, which came before
         if self.code != 2:
             return f"exit code {self.code}: {self.err[-1500:]}"
         if len(lines) != 1 or not lines[0].startswith("raysim: ") or len(lines[0]) > LONGEST:
