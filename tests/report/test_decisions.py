@@ -16,10 +16,12 @@ from raysim.report import naming, svg, tables
 from raysim.report.figures import models as figures
 from raysim.report.figures.forest import forest, short
 from raysim.report.hospital import gains
+from raysim.report.judgement.answer import answer_from, signed
 from raysim.report.judgement.card import Card
 from raysim.report.judgement.compose import Asked, comparison_card
 from raysim.report.judgement.evidence import evidence
 from raysim.report.judgement.judged import events_figure, in_short, marks, not_trained, rarer, sentence
+from raysim.statistics.differences.paired import Limits
 from tests.report.pages import HOSTILE, Page, frames
 
 
@@ -102,6 +104,39 @@ def test_the_forest_has_one_line_a_way_and_folds_equal_models() -> None:
         tenth = tenth[tenth["figure"] == "worst_decile"]["mean"].item()
         assert (mean, worst) == (naming.number(value, 3, sign=True), naming.number(tenth, 3, sign=True))
         assert line.count("<svg") == 3, "its sign, and a mark for each figure"
+
+
+def test_a_page_has_one_interval_for_training_alone() -> None:
+    """The line, the row, the sentence and the forest have the interval that holds for all methods together."""
+    rows, seeds, rng = [], [], np.random.default_rng(0)
+    level = rng.normal(0.8, 0.02, 12)
+    for seed in range(3):
+        for strategy in ("fedavg", "other", "local"):
+            auroc = level + rng.normal(0, 0.03, 12)
+            key = {"strategy": strategy, "model": "global", "seed": seed, "yardstick": strategy == "local"}
+            seeds.append({**key, "auroc": auroc.mean(), "seconds": 1.0, "bytes_down": 100.0, "bytes_up": 50.0})
+            names = [f"h{i}" for i in range(12)]
+            rows.append(pd.DataFrame({**key, "hospital": names, "n_test": 50, "auroc": auroc}))
+    frame, hospitals = pd.DataFrame(seeds), pd.concat(rows, ignore_index=True)
+    shown = evidence(frame, hospitals, "fedavg", alone=["local"])
+    assert shown is not None
+    assert shown.alone == 0
+    value, joint = shown.alone_less(shown.best)
+    assert shown.best == shown.base
+    assert joint.high - joint.low > np.diff(shown.of_references[0].population())[0], "wider than by itself"
+    table = tables.comparison(frame)
+    card = comparison_card(
+        shown, (), hospitals, Asked("death", "test", None, counted=True), names=naming.names(table, {}), noise={}
+    )
+    printed = signed(value, joint, 3)
+    line = card.line("federate")
+    assert line is not None
+    assert signed(-value, Limits(-joint.high, -joint.low), 3) in line.text
+    assert (card.ways[1].low, card.ways[1].high) == tuple(joint)
+    assert any(printed in sentence for sentence in answer_from(card, shown).reasons)
+    (drawn,) = forest(shown, tables.differences(frame, "fedavg", hospitals), table, figures.styles(table))
+    assert f"{naming.number(joint.low, 3, sign=True)} to {naming.number(joint.high, 3, sign=True)}" in drawn.markup
+    assert "Those of training alone hold together for all methods." in drawn.caption
 
 
 def test_without_a_difference_the_card_claims_none() -> None:

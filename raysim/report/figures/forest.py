@@ -84,11 +84,13 @@ def forest(shown: Evidence, differences: pd.DataFrame, table: pd.DataFrame, look
         Row(
             short(entry.name),
             looks[entry.key],
-            _of(differences, entry.key, kind.headline, kind.larger, shown.levels[shown.base]),
+            Difference(*shown.alone_less(shown.base))
+            if r == shown.alone
+            else _of(differences, entry.key, kind.headline, kind.larger, shown.levels[shown.base]),
             _of(differences, entry.key, "worst_decile", kind.larger),
             True,
         )
-        for entry in shown.references
+        for r, entry in enumerate(shown.references)
     ]
     rows = [row for row in rows if np.isfinite(row.mean.value)]
     if not rows:
@@ -105,7 +107,7 @@ def forest(shown: Evidence, differences: pd.DataFrame, table: pd.DataFrame, look
             "forest",
             f"Difference from {short(base.name)}",
             _table(rows, headings, against, kind.larger),
-            _caption(shown, any(row.reference for row in rows)),
+            _caption(shown, len(headings) > 1),
             tuple(charts),
         )
     ]
@@ -141,13 +143,18 @@ def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: f
     return Difference(float(row["mean"]), difference(Limits(float(row["low"]), float(row["high"])), larger, level))
 
 
-def _caption(shown: Evidence, references: bool) -> str:
+def _caption(shown: Evidence, worst: bool) -> str:
     parts = equal_sentences(shown)
     parts.append("A line that crosses 0: no difference shown.")
     pairs = len(shown.differences)
     together = f"95 % intervals of the mean hold together for all {pairs} pairs" if pairs > 1 else "95 % intervals"
-    own = "; those of references and of the worst tenth hold by themselves" if references else ""
-    parts.append(f"{together}{own}.")
+    parts.append(f"{together}.")
+    if shown.alone is not None and len(shown.entries) > 1:
+        parts.append("Those of training alone hold together for all methods.")
+    by_itself = ["other references"] if any(r != shown.alone for r in range(len(shown.references))) else []
+    by_itself += ["the worst tenth"] if worst else []
+    if by_itself:
+        parts.append(f"Those of {listed(by_itself)} hold by themselves.")
     if shown.one_seed:
         parts.append("They are of these trained models: one seed cannot compare ways of training.")
     return " ".join(parts)

@@ -111,9 +111,11 @@ def _front(shown: Evidence) -> list[str]:
 def _references(shown: Evidence) -> list[str]:
     """How references compare: training alone or on pooled rows, which are neither federated nor bounds."""
     sentences = []
-    for entry, pair in zip(shown.references, shown.of_references, strict=True):
-        interval = pair.population()
-        value = signed(pair.difference, possible(interval, shown, shown.levels[shown.best]), _digits(shown))
+    for i, (entry, pair) in enumerate(zip(shown.references, shown.of_references, strict=True)):
+        interval = possible(pair.population(), shown, shown.levels[shown.best])
+        if i == shown.alone:
+            interval = shown.alone_less(shown.best)[1]
+        value = signed(pair.difference, interval, _digits(shown))
         if not pair.of_training:
             verdict = "for these trained models, as one seed cannot compare methods"
         elif not interval.shows:

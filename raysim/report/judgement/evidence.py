@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.judgement.choice import Choice, choose
 from raysim.report.panel import Key, Panel, Sent
+from raysim.report.possible import NOTHING
+from raysim.report.possible import difference as possible
 from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, made_of
 from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
@@ -138,6 +140,17 @@ class Evidence:
         if i < j:
             return self.differences[i, j].difference, self.intervals[i, j]
         return -self.differences[j, i].difference, _turned(self.intervals[j, i])
+
+    def alone_less(self, i: int) -> tuple[float, Limits]:
+        """Training alone less ``entries[i]``, with the interval that holds jointly over the entries, as it is printed:
+        cut to what is possible, :data:`raysim.report.possible.NOTHING` where it then says nothing.
+
+        Only where training alone was run.
+        """
+        assert self.alone is not None
+        level = self.references[self.alone].level.difference
+        cut = possible(self.over_alone_intervals[i], self.kind.larger, level)
+        return -self.over_alone[i].difference, cut if cut == NOTHING else _turned(cut)
 
     def worst_decile(self, i: int, j: int) -> Limits:
         """The interval of the worst decile of ``entries[i]`` less that of ``entries[j]``; NaN where there is none."""

@@ -104,7 +104,7 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     labelled = float(np.median(np.mean([counts.rows for counts in held], axis=0)))
     text = (
         f"Shrunken recalibration on {counted(round(labelled), 'labelled row')} at the median hospital would "
-        f"{'lower' if change < 0 else 'raise'} log loss by {abs(change):.4f} and bring mean |ln O/E| from {off:.3f} to "
+        f"{_changed(change)} and bring mean |ln O/E| from {off:.3f} to "
         f"{after:.3f}."
     )
     if np.median(rarer) < ENOUGH_ROWS:
@@ -115,6 +115,17 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     elif not spread <= ALPHA:
         text = f"Hospitals do not demonstrably differ in calibration. {text}"
     return Proposal(recommended(spread, rarer) and change < 0, text, change, labelled)
+
+
+def _changed(change: float) -> str:
+    """What happens to log loss, as a verb phrase.
+
+    >>> _changed(-0.0013), _changed(0.00001)
+    ('lower log loss by 0.0013', 'leave log loss as it is')
+    """
+    if abs(change) < 0.5e-4:
+        return "leave log loss as it is"
+    return f"{'lower' if change < 0 else 'raise'} log loss by {abs(change):.4f}"
 
 
 def effect(results: Sequence[Result], key: Key) -> Effect | None:

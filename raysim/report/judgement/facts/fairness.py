@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from raysim.core.words import chance
 from raysim.report.judgement.card import Line, State
 from raysim.report.judgement.facts.wording import figure, json_number, some
 from raysim.report.judgement.fairness import CANNOT, figures, ranking
@@ -48,7 +49,10 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
 
 
 def _figure(gap: WithinGap) -> str:
-    return f"{gap.attribute} {figure(gap.estimate, _limits(gap), sign=True)}"
+    limits = _limits(gap)
+    # The interval is of this attribute alone, the claim of all that were looked at.
+    alone = f", {chance(gap.p_holm)} over all attributes" if limits.shows else ""
+    return f"{gap.attribute} {figure(gap.estimate, limits, sign=True)}{alone}"
 
 
 def _limits(gap: WithinGap) -> Limits:

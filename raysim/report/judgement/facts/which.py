@@ -87,14 +87,10 @@ def ways(shown: Evidence, *, alone_taken: bool = False) -> tuple[Way, ...]:
         level, larger = shown.levels[shown.best], shown.kind.larger
         rows = [_way(shown.entries[shown.best], "taken", NAN, NONE, "")]
         for i, (entry, pair) in enumerate(zip(shown.references, shown.of_references, strict=True)):
-            joint = shown.over_alone_intervals[shown.best] if i == shown.alone else None
-            interval = pair.population() if joint is None else Limits(-joint.high, -joint.low)
-            verdict = _verdict(shown, interval, pair)
-            cut = possible(interval, larger, level)
-            if joint is not None:  # as the line on training alone has it
-                of_best = possible(joint, larger, entry.level.difference)
-                cut = of_best if of_best == NOTHING else Limits(-of_best.high, -of_best.low)
-            rows.append(_way(entry, "reference", pair.difference, cut, verdict))
+            interval = possible(pair.population(), larger, level)
+            if i == shown.alone:
+                interval = shown.alone_less(shown.best)[1]
+            rows.append(_way(entry, "reference", pair.difference, interval, _verdict(shown, interval, pair)))
         others = []
         for i in (i for i in range(len(shown.entries)) if i != shown.best):
             pair = shown.differences[min(i, shown.best), max(i, shown.best)]
