@@ -98,16 +98,24 @@ def test_bytes_decide_between_equals_only():
 def test_equal_models_are_one_entry():
     per_seed, hospitals = frames({"fedavg": 0.8, "fedprox": 0.8, "chip": 0.7}, noise=0.0)
     said = answered(per_seed, hospitals, "fedprox")
-    assert "fedavg and fedprox ended with equal models and count as one." in said.reasons
+    assert "fedavg and fedprox have the same AUROC at every hospital and count as one." in said.reasons
     weighed = evidence(per_seed, hospitals, "fedprox")
     assert weighed is not None
-    assert [entry.name for entry in weighed.entries] == ["fedavg", "chip"]
+    assert [entry.name for entry in weighed.entries] == ["fedprox", "chip"], "the reference gives its name"
     assert weighed.base == 0
+    for share, name in ((0.5, "fedavg"), (0.9, "fedprox")):
+        moved = per_seed.assign(bytes_down=np.where(per_seed["strategy"] == "fedavg", share, 1.0), bytes_up=0.0)
+        cheaper = evidence(moved, hospitals, "fedprox")
+        assert cheaper is not None
+        assert cheaper.entries[0].name == name
     alone = answered(*frames({"fedavg": 0.8, "fedprox": 0.8}, noise=0.0), "fedavg")
     assert not alone.difference_shown
     which = alone.card.line("which")
     assert which is not None
-    assert which.text == "fedavg is the only method that was compared (fedavg and fedprox ended with equal models)."
+    assert (
+        which.text
+        == "fedavg is the only method that was compared (fedavg and fedprox have the same AUROC at every hospital)."
+    )
 
 
 def test_a_reference_is_no_method_and_may_be_beaten():

@@ -490,6 +490,6 @@ def test_what_forbids_use_stands_in_the_headline() -> None:
     assert (text, use) == ("Nothing is recommended: 2 of 20 hospitals can be judged.", "none")
     leak = Line("leaks", "warn", "d.time all but is the label.", None, "leave it out", True, "d.time may be the label")
     text, _ = said("yes", GOOD, RIGHT, ENOUGH, leak)
-    assert text == "Take FedAvg. D.time may be the label."
+    assert text == "Take FedAvg. d.time may be the label."
     text, _ = said("yes", GOOD, RIGHT, cautions=("rates at the edge of the grid: try beyond",))
     assert text == "Take FedAvg. Rates at the edge of the grid: try beyond."

@@ -59,7 +59,8 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
         sentences += _take(verdict, use, calibration.short)
     others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration")]
     for clause in (*(line.short for line in others), *verdict.cautions):
-        sentences.append(f"{clause[:1].upper()}{clause[1:]}.")
+        key = "." in clause.split(" ", 1)[0]  # of the configuration, which is written as it is
+        sentences.append(f"{clause if key else clause[:1].upper() + clause[1:]}.")
     return " ".join(sentences)
 
 

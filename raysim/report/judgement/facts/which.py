@@ -23,7 +23,8 @@ def which(shown: Evidence) -> Line:
     others = len(shown.entries) - 1
     figures = {"entries": len(shown.entries), "unbeaten": len(shown.unbeaten), "equal": len(choice.equals)}
     if not others:
-        same = f" ({some(best.called)} ended with equal models)" if len(best.members) > 1 else ""
+        alike = f" ({some(best.called)} have the same {shown.kind.title} at every hospital)"
+        same = alike if len(best.members) > 1 else ""
         return Line("which", "open", f"{best.name} is the only method that was compared{same}.", figures)
     if shown.one_seed:
         text = f"One seed cannot compare methods: {best.name} {_stands(shown)}."
