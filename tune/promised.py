@@ -10,6 +10,7 @@ from typing import Any
 from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.engine.reception.privacy_ledger import promised
 from raysim.engine.reception.promises import Terms, settled
 from raysim.privacy.statement import SHARED, Statement
 from raysim.tune.plan import SweepPlan
@@ -54,9 +55,10 @@ def cost(
     A bound: epsilons add up, and deltas, as if every trial had been played to its end. So many trials were ``lost``
     when the sweep was stopped, and count as the dearest one.
     """
+    listed = list(trials)
     sections = [
         settled(job.privacy, Terms.of(job, federation))
-        for params in trials
+        for params in listed
         for job, federation in zip(plan.jobs(params, "validation"), federations, strict=True)
         if job.privacy is not None
     ]
@@ -66,7 +68,8 @@ def cost(
     if lost and sections:
         dearest = max(sections, key=lambda section: math.inf if section.epsilon is None else section.epsilon)
         sections += [dearest] * (lost * len(federations))
-    exact = sorted({kind for each in statements for kind in each.not_private})
+    told = statements or [first for first in [_first(plan, listed, federations[0])] if first is not None]
+    exact = sorted({kind for each in told for kind in each.not_private})
     epsilons = [math.inf if section.epsilon is None else section.epsilon for section in sections]
     epsilon = math.inf if exact else sum(epsilons) + sum(each.epsilon for each in statements)
     delta = sum(section.delta for section in sections) + sum(each.delta for each in statements)
@@ -84,3 +87,8 @@ def cost(
         "not_private": exact,
         "statement": text,
     }
+
+
+def _first(plan: SweepPlan, trials: Sequence[Params], federation: Federation) -> Statement | None:
+    """The guarantee of the first of the ``trials``, where no run on test rows says what is not private."""
+    return promised(plan.jobs(trials[0], "validation")[0], federation)

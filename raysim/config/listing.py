@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 
 from raysim.config.sections.plugin_sections import PlugIn
 from raysim.core import registry
+from raysim.core.defaults import table
 from raysim.strategies import GROUPS
 
 ENGINE = ("n_features", "n_outputs")
@@ -41,9 +42,6 @@ NAMES: Mapping[Any, str] = {
 
 LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
 """Words for pydantic's bounds."""
-
-FIRST = "fedavg"
-"""The strategy that is listed first: the default, which everybody needs."""
 
 REFUSED = {
     "is not at least": "at least",
@@ -81,7 +79,7 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
         summary = " ".join(documentation(entry.load()).partition("\n\n")[0].split())
         groups.setdefault(title, []).append(Plugin(name, summary))
     for plugins in groups.values():
-        plugins.sort(key=lambda each: each.name != FIRST)
+        plugins.sort(key=lambda each: each.name != table()["reference"])  # what others are compared with comes first
     return {title: plugins for title, plugins in groups.items() if plugins}
 
 

@@ -9,7 +9,6 @@ from textwrap import shorten
 from typing import Any
 
 from raysim.engine.job import Outcome, Result
-from raysim.statistics.clinical.curves import probabilities, unless_broken
 from raysim.storage.manifest import Kind, Manifest
 from raysim.tracking.charts import VERDICT_TAG
 from raysim.tracking.names import metric_label
@@ -30,6 +29,8 @@ def headlines(results: Sequence[Result]) -> dict[str, float]:
 
 def observed_over_expected(outcome: Outcome) -> float:
     """Events per event that the headline model expects, over the rows of all hospitals; NaN where that is unknown."""
+    from raysim.statistics.clinical.curves import probabilities, unless_broken  # commands start without them
+
     counts = outcome.scores.get(list(outcome.metrics)[-1])
     if counts is None:
         return math.nan

@@ -41,8 +41,9 @@ OTHER_MEANINGS = {
             "raysim/experiment/audits/canary_audit.py",
         ),
     ],
+    "fine_tuning": ["raysim/engine/last_steps.py"],  # the step after the last round
     "all": [
-        "raysim/report/pages/audit.py",  # all hospitals
+        *("raysim/report/pages/audit.py", "raysim/report/judgement/facts/calibration.py"),  # all hospitals
         *("raysim/experiment/stacked_tables.py", "raysim/study/plots.py", "raysim/study/predictors.py"),  # every one
         *(
             "raysim/adversaries/who.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.data.contribution import drawn
+from raysim.data.contribution import drawn, shuffled
 
 PEOPLE = np.array([7, 3, 7, 9, 3, 7])
 """Of six rows; patients by first appearance are 7, 3, 9."""
@@ -34,3 +34,15 @@ def test_a_hospital_without_rows_has_no_patients() -> None:
     assert nobody.rows.dtype == nobody.patient.dtype == np.int64
     assert nobody.single
     assert nobody.everything
+
+
+def test_which_rows_of_a_patient_take_part_follows_from_their_number_alone() -> None:
+    people = np.array([4, 4, 4, 2, 2, 9, 9, 9, 9, 9, 2, 4])
+    for gone in (4, 2, 9):
+        stay = people != gone
+        whole, less = drawn(people, shuffled(people, 1), 2), drawn(people[stay], shuffled(people[stay], 1), 2)
+        kept = [row for row in whole.rows.tolist() if stay[row]]
+        assert np.flatnonzero(stay)[less.rows].tolist() == kept
+    chosen = {tuple(drawn(people, shuffled(people, seed), 1).rows.tolist()) for seed in range(60)}
+    assert {row for rows in chosen for row in rows} == set(range(12)), "every row may be the one"
+    assert sorted(shuffled(people, 1).tolist()) == list(range(12))

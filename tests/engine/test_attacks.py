@@ -58,7 +58,7 @@ def attacked(federation, strategy, attack=None, rule=None, **settings):
 
 
 def attack_of(name):
-    return {"attack": name, "feature": "x1"}
+    return {"attack": name} | ({"feature": "x1"} if name in ("units", "backdoor") else {})
 
 
 def same(one: Outcome, other: Outcome):
@@ -172,7 +172,7 @@ def test_the_largest_share_of_bad_hospitals_is_known_without_a_rule(federation, 
     [("mimic", "centred_clipping"), ("gaussian", "multi_krum"), ("label_flip", "trimmed_mean"), ("adaptive", "krum")],
 )
 def test_a_run_that_goes_on_ends_with_the_same_bits(federation, attack, rule):
-    job = attacked(federation, FedAvg(), {"attack": attack, "rows": 0.5}, {"name": rule}, rounds=4)
+    job = attacked(federation, FedAvg(), {"attack": attack}, {"name": rule}, rounds=4)
     from raysim.cluster.placement import Placement, balance
 
     coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
@@ -202,7 +202,6 @@ def test_a_liar_enters_the_cluster_with_most_hospitals(federation):
     [
         ({"share": 1.0}, None, "adversary.share: 1.0 makes all 10 hospitals bad"),
         ({"attack": "units", "feature": "x9"}, None, "adversary.feature: 'x9' is not there"),
-        ({"attack": "sign_flip", "feature": "x9"}, None, "adversary.feature: 'x9' is not there"),
         ({"attack": "units"}, None, "adversary.feature: attack 'units' changes a feature"),
         ({"attack": "backdoor", "feature": "x1", "label": 2}, None, "adversary.label: 2 is none of 2 classes"),
         ({"attack": "alie", "knowledge": "own"}, None, "adversary.knowledge: 'own' is not what attack 'alie'"),

@@ -25,7 +25,7 @@ STRATEGIES = sorted(registry.entries("strategies"))
 SECTIONS = {
     "compression": {"compression": CompressionSection(name="top_k", ratio=0.5)},
     "secure": {"secure": SecureSection.model_validate({"mode": "execute", "threshold": 3, "drop": {"mask": 0.2}})},
-    "adversary": {"adversary": AdversarySection(attack="gaussian", rows=0.3)},
+    "adversary": {"adversary": AdversarySection(attack="gaussian", share=0.3)},
     "time": {"system": SystemSection(rows_per_second=50.0)},
 }
 

@@ -78,8 +78,8 @@ def test_one_step_on_all_rows_makes_fedprox_federated_averaging_and_one_entry_of
     for name, tensor in models[0].items():
         np.testing.assert_allclose(models[1][name], tensor, atol=1e-6)
     reasons = json.loads(Path("out/answer.json").read_text())["reasons"]
-    assert "fedavg and fedprox ended with equal models and count as one." in reasons
-    assert "fedavg and fedprox ended with equal models and count as one." in printed
+    assert "fedavg and fedprox have the same AUROC at every hospital and count as one." in reasons
+    assert "fedavg and fedprox have the same AUROC at every hospital and count as one." in printed
 
 
 def test_two_steps_keep_them_apart() -> None:
@@ -89,4 +89,4 @@ def test_two_steps_keep_them_apart() -> None:
         "training.rounds=6",
         "training.batch_size=16",
     )
-    assert "ended with equal models" not in Path("out/answer.json").read_text()
+    assert "have the same AUROC" not in Path("out/answer.json").read_text()

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dp_accounting import get_epsilon_gaussian
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, get_epsilon_gaussian
+from dp_accounting.pld import PLDAccountant
 
 from raysim.config.sections.privacy import PrivacySection
 from raysim.engine.reception.privacy_ledger import promised as promised_before
@@ -77,6 +78,19 @@ def test_trials_are_in_the_joint_epsilon():
     tree["data"] = tree["data"] | {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
     start(tree, "tuned", compare=True)
     assert joint("tuned") == (4, pytest.approx(by_hand(4 * ROUNDS), rel=1e-3))
+
+
+def test_trials_of_sampled_patients_are_composed_with_their_run():
+    """In four runs each patient is drawn in 24 rounds with probability .2."""
+    tree = {key: value for key, value in TREE.items() if key != "strategy"}
+    tree |= {"strategies": ["fedavg"], "seeds": [1], "reference": "fedavg"}
+    tree |= {"tune": {"training.learning_rate": [0.01, 0.1, 0.5]}}
+    tree["data"] = tree["data"] | {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
+    tree["privacy"] = tree["privacy"] | {"unit": "patient", "mode": "pooled", "rate": 0.2, "noise_multiplier": 2.0}
+    start(tree, "tuned", compare=True)
+    accountant = PLDAccountant()
+    accountant.compose(PoissonSampledDpEvent(0.2, GaussianDpEvent(2.0)), 4 * ROUNDS)
+    assert joint("tuned") == (4, pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3))
 
 
 def test_a_trial_that_left_no_ledger_is_charged_to_its_end(federate):

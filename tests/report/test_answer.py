@@ -98,16 +98,24 @@ def test_bytes_decide_between_equals_only():
 def test_equal_models_are_one_entry():
     per_seed, hospitals = frames({"fedavg": 0.8, "fedprox": 0.8, "chip": 0.7}, noise=0.0)
     said = answered(per_seed, hospitals, "fedprox")
-    assert "fedavg and fedprox ended with equal models and count as one." in said.reasons
+    assert "fedavg and fedprox have the same AUROC at every hospital and count as one." in said.reasons
     weighed = evidence(per_seed, hospitals, "fedprox")
     assert weighed is not None
-    assert [entry.name for entry in weighed.entries] == ["fedavg", "chip"]
+    assert [entry.name for entry in weighed.entries] == ["fedprox", "chip"], "the reference gives its name"
     assert weighed.base == 0
+    for share, name in ((0.5, "fedavg"), (0.9, "fedprox")):
+        moved = per_seed.assign(bytes_down=np.where(per_seed["strategy"] == "fedavg", share, 1.0), bytes_up=0.0)
+        cheaper = evidence(moved, hospitals, "fedprox")
+        assert cheaper is not None
+        assert cheaper.entries[0].name == name
     alone = answered(*frames({"fedavg": 0.8, "fedprox": 0.8}, noise=0.0), "fedavg")
     assert not alone.difference_shown
     which = alone.card.line("which")
     assert which is not None
-    assert which.text == "fedavg is the only method that was compared (fedavg and fedprox ended with equal models)."
+    assert (
+        which.text
+        == "fedavg is the only method that was compared (fedavg and fedprox have the same AUROC at every hospital)."
+    )
 
 
 def test_a_reference_is_no_method_and_may_be_beaten():
@@ -147,6 +155,16 @@ def test_whether_to_federate_is_said_before_any_method_is_named():
     assert (better.card.federate, better.card.headline) == ("yes", "Take fedavg.")
     assert line is not None
     assert line.text.endswith("better by less than 0.01.")
+
+
+def test_a_method_that_beats_the_reference_is_not_called_the_reference():
+    means = {"fedavg": 0.70, "chip": 0.80, "local": 0.80}
+    said = answered(*frames(means, aside=("local",), noise=0.03), "fedavg", ("local",))
+    assert (said.card.federate, said.card.recommended) == ("not shown", "chip")
+    assert said.card.headline == "No method demonstrably beats training alone; chip is better than the reference."
+    limits = said.card.line("limits")
+    assert limits is not None
+    assert "could" not in limits.text, "the one difference was found"
 
 
 def test_small_hospitals_are_compared_by_themselves():

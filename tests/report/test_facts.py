@@ -457,6 +457,13 @@ def said(
         ),
         ("equal", RIGHT, {"alone_taken": True}, "Train alone: it ranks as well as federating", "risks"),
         ("not tested", RIGHT, {}, "Take FedAvg. Whether federating helps was not tested.", "risks"),
+        (
+            "not shown",
+            RIGHT,
+            {"stands": "is better than the reference"},
+            "No method demonstrably beats training alone; FedAvg is better than the reference.",
+            "risks",
+        ),
         ("not shown", RIGHT, {"one_seed": True}, "One seed cannot compare methods; FedAvg is the reference.", "risks"),
         (
             "not tested",
@@ -490,6 +497,6 @@ def test_what_forbids_use_stands_in_the_headline() -> None:
     assert (text, use) == ("Nothing is recommended: 2 of 20 hospitals can be judged.", "none")
     leak = Line("leaks", "warn", "d.time all but is the label.", None, "leave it out", True, "d.time may be the label")
     text, _ = said("yes", GOOD, RIGHT, ENOUGH, leak)
-    assert text == "Take FedAvg. D.time may be the label."
+    assert text == "Take FedAvg. d.time may be the label."
     text, _ = said("yes", GOOD, RIGHT, cautions=("rates at the edge of the grid: try beyond",))
     assert text == "Take FedAvg. Rates at the edge of the grid: try beyond."

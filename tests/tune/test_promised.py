@@ -29,6 +29,16 @@ def test_epsilons_and_deltas_of_all_trials_and_seeds_add_up():
     assert "all 6 runs" in spent["statement"]
 
 
+def test_what_trials_tell_exactly_is_named_before_the_sweep_has_ended():
+    told = {**PROMISE, "declared_public": ["sizes"]}
+    plan, _ = make_plan(
+        small_tree(strategy={"name": "fedavg"}, privacy=told, sweep__space={"privacy.clip": {"uniform": [0.1, 1]}})
+    )
+    federations = [Federation.open(folder) for folder in plan.folders.values()]
+    spent = cost(plan, [{"privacy.clip": 0.1}], federations, [])
+    assert (spent["epsilon"], spent["not_private"]) == ("inf", ["metrics", "preprocessing"])
+
+
 def test_trials_that_a_stopped_sweep_lost_count_as_the_dearest():
     tree = small_tree(seeds=[1, 2], strategy={"name": "fedavg"}, privacy={**PROMISE, "noise": "system"})
     tree["sweep"]["space"] = {"privacy.epsilon": {"uniform": [0.5, 4]}}

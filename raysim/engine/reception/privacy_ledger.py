@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.sections.privacy import SIZE, UPDATES, Adversary, PrivacySection, plain
+from raysim.config.sections.privacy import PREPROCESSING, SIZE, UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
 from raysim.engine.reception.noisy_statistics import events
 from raysim.engine.reception.promises import Terms, at_two_hospitals, by_hospital, multipliers, settled, spent
@@ -22,7 +22,7 @@ from raysim.privacy import accountant
 from raysim.privacy.events import Event, Repeated
 from raysim.privacy.statement import Statement
 from raysim.strategies.base import Ids
-from raysim.traffic.ledger import Ledger
+from raysim.traffic.ledger import MEASURED, Ledger
 
 if TYPE_CHECKING:
     from raysim.engine.job import Job
@@ -110,11 +110,16 @@ def _twice(section: PrivacySection, rounds: int, beside: Sequence[Event]) -> flo
 
 
 def promised(job: Job, federation: Federation) -> Statement | None:
-    """The guarantee of ``job`` for its updates, as if all of its rounds had been played by all hospitals.
+    """The guarantee of ``job`` for what every run tells: updates, as if all hospitals had played all of its rounds,
+    sizes, what features were scaled by, and figures of models.
 
     It stands for a run that left no ledger, as one that diverged does.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
+    for kind in (SIZE, *((PREPROCESSING,) if federation.preprocessing_scalars else ())):
+        ledger.add(0, kind, everyone, 1)
+    for _ in range(Terms.of(job, federation).evaluations):
+        ledger.add(job.rounds, MEASURED, everyone, 1)
     for round in range(1, job.rounds + 1):
         ledger.add(round, UPDATES[0], everyone, 1)
     return statement(job, federation, ledger)

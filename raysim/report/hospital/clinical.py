@@ -58,7 +58,7 @@ def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
     figures = [_decision_curve(chosen, of), _calibration(chosen, of), _table(chosen, part)]
     if len(chosen) == len(shown):
         return figures
-    every = [_decision_curve(shown, of, "-all"), _calibration(shown, of, "-all"), _table(shown, part, "-all")]
+    every = [_decision_curve(shown, of, "-each"), _calibration(shown, of, "-each"), _table(shown, part, "-each")]
     return [*figures, *(replace(figure, more=True) for figure in every)]
 
 

@@ -72,7 +72,7 @@ def answer_from(
 
 def _equal(shown: Evidence) -> list[str]:
     groups = [entry.called for entry in shown.entries if len(entry.members) > 1]
-    return [f"{listed(names)} ended with equal models and count as one." for names in groups]
+    return [f"{listed(names)} have the same {shown.kind.title} at every hospital and count as one." for names in groups]
 
 
 def _worse(shown: Evidence) -> list[str]:

@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.metrics.labels import TaskKind, reporting
-from raysim.report.judgement.choice import Choice, choose
+from raysim.report.judgement.choice import LESS, Choice, choose
 from raysim.report.panel import Key, Panel, Sent
 from raysim.report.possible import NOTHING
 from raysim.report.possible import difference as possible
@@ -35,10 +35,10 @@ FEWEST_SMALL = 5
 
 @dataclass(frozen=True)
 class Entry:
-    """A way of federating: one model, or several that ended equal."""
+    """A way of federating: one model, or several with the same headline figure at every hospital."""
 
     name: str
-    """The label of the member that moves the fewest bytes, the first of equals."""
+    """The label of the reference if it is a member, else of the first, unless another moves clearly fewer bytes."""
     key: Key
     """The key of that member."""
     bytes: float
@@ -182,7 +182,7 @@ def evidence(
     panel = Panel.of(hospitals, sent)
     recalibrated = made_of(keys)
     plain = {before: after for after, before in recalibrated.items()}
-    entries = _entries(panel, [key for key in keys if key not in aside and key not in plain], names, traffic)
+    entries = _entries(panel, [key for key in keys if key not in aside and key not in plain], names, traffic, reference)
     if not entries:
         return None
     pairs = list(combinations(range(len(entries)), 2))
@@ -205,7 +205,7 @@ def evidence(
     against = baseline_of(table, reference)
     against = against if against is None else plain.get(against, against)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
-    references = _entries(panel, [key for key in aside if key not in plain], names, traffic)
+    references = _entries(panel, [key for key in aside if key not in plain], names, traffic, reference)
     choice = choose(
         [(1 if kind.larger else -1) * entry.level.difference for entry in entries],
         better,
@@ -288,8 +288,14 @@ def _equal(
     return equal
 
 
-def _entries(panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float]) -> list[Entry]:
-    """One entry for each judged model, or group of equal ones."""
+def _entries(
+    panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float], reference: str
+) -> list[Entry]:
+    """One entry for each judged model, or group of equal ones.
+
+    A group is called by the strategy ``reference`` if that is one of it, else by its first, unless another moves
+    clearly fewer bytes.
+    """
     groups: list[list[Key]] = []
     for key in keys:
         if not panel.difference(key, key).hospitals:
@@ -299,11 +305,14 @@ def _entries(panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict
             groups.append([key])
         else:
             same.append(key)
-    cheapest = [min(group, key=lambda key: (traffic[key], keys.index(key))) for group in groups]
-    return [
-        Entry(names[key], key, traffic[key], tuple(group), _called(group), panel.level(key))
-        for key, group in zip(cheapest, groups, strict=True)
-    ]
+    entries = []
+    for group in groups:
+        key = next((each for each in group if each[0] == reference), group[0])
+        cheapest = min(group, key=lambda each: (traffic[each], keys.index(each)))
+        if traffic[cheapest] <= LESS * traffic[key]:
+            key = cheapest
+        entries.append(Entry(names[key], key, traffic[key], tuple(group), _called(group), panel.level(key)))
+    return entries
 
 
 def _same(panel: Panel, first: Key, second: Key) -> bool:

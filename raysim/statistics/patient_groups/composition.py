@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 from raysim.statistics.levels import LEVEL
 
@@ -36,6 +35,8 @@ def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Compo
 
     The interval is the jackknife's over hospitals, by t. NaN without rows of both, and limits under ten hospitals.
     """
+    from scipy.special import stdtrit  # actors start without it
+
     of_hospital = np.asarray(figure, dtype=np.float64)
     rows = np.stack([np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)])
     judged = np.isfinite(of_hospital) & (rows.sum(axis=0) > 0)

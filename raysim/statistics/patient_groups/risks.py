@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, ndtr
 
 from raysim.metrics.segments import Segments
 from raysim.statistics.levels import Z
@@ -51,6 +50,8 @@ def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Flo
 
     Hospital ``h`` is rows ``offsets[h]:offsets[h + 1]``.
     """
+    from scipy.special import expit  # actors start without it
+
     margin, positive = np.asarray(logits, dtype=np.float64), np.asarray(event, dtype=np.int64)
     segments = Segments.of(offsets, margin, positive, classes=2)
     ids = segments.ids()
@@ -73,6 +74,8 @@ def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: A
     group's intercept, and events predicted before the shift. At a hospital with one class the shift is infinite: what
     is observed is expected, and says nothing.
     """
+    from scipy.special import expit  # actors start without it
+
     margin, positive = np.asarray(logits, dtype=np.float64), np.asarray(event, dtype=np.float64)
     hospital = np.repeat(np.arange(len(np.asarray(offsets)) - 1), np.diff(np.asarray(offsets)))
     broken = np.zeros(len(np.asarray(offsets)) - 1, dtype=bool)
@@ -96,6 +99,8 @@ def ratios(sums: Floats) -> Floats:
 
 def group_risks(groups: Sequence[str], sums: Floats) -> tuple[GroupRisk, ...]:
     """Each group's risk, from the ``sums [H, G, 4]`` of all hospitals."""
+    from scipy.special import ndtr  # actors start without it
+
     found = []
     for g, name in enumerate(groups):
         observed, expected = float(sums[:, g, OBSERVED].sum()), float(sums[:, g, EXPECTED].sum())

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
 from raysim.statistics.chance.inversion import SAME
 from raysim.statistics.levels import ALPHA, LEVEL, POWER, Z
@@ -249,6 +248,8 @@ def _pair(
     for_all: float,
     larger: bool,
 ) -> PairGap:
+    from scipy.special import ndtri  # actors start without it
+
     counted = weight > 0
     if not counted.any():
         return replace(NOTHING, groups=names)
@@ -264,6 +265,8 @@ def _pair(
 
 def _like(share: Floats, residual: Floats, se: float) -> float:
     """Half the width of the interval for hospitals like these; NaN under two."""
+    from scipy.special import stdtrit  # actors start without it
+
     if len(share) < 2:
         return NAN
     spread = float((np.square(share * residual) / (1.0 - share)).sum())
