@@ -30,7 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_file_that_does_not_fit_the_disk_is_refused_before_it_is_written(small_disk: Path) -> None:
     """A page without room ends the process by SIGBUS when it is written."""
-    with pytest.raises(OSError) as refused:
+    with pytest.raises(OSError, match="No space left") as refused:
         mapped.zeros((2**20,), np.float32, small_disk / "x.npy")
     assert refused.value.errno == errno.ENOSPC
 
