@@ -37,12 +37,12 @@ class Answer:
         """What is wrong with it, or None: it is an end with one of ``ends``, or with 2 and one line that says why."""
         if self.code in ends:
             return "accepted, though it cannot be meant" if must_refuse else None
-        lines = [
-            line for line in self.err.strip().splitlines() if line != "reading data"
-        ]  # progress, which came before
+        # Progress of what came before stands above; the error is one line, the last.
+        *above, last = self.err.strip().splitlines() or [""]
         if self.code != 2:
             return f"exit code {self.code}: {self.err[-1500:]}"
-        if len(lines) != 1 or not lines[0].startswith("raysim: ") or len(lines[0]) > LONGEST:
+        told_before = any(line.startswith(("raysim: ", "Traceback", " ")) for line in above)
+        if told_before or not last.startswith("raysim: ") or len(last) > LONGEST:
             return f"not one line: {self.err[:1500]}"
         return None
 
