@@ -63,10 +63,9 @@ class Condensed:
     entries: Entries
 
 
-def check_entries(X: NDArray[Any], entries: int) -> None:
-    """Raise ``ValueError`` where a feature of rows ``X [n, L]`` is no index into a table with so many ``entries``."""
-    known = np.logical_and(X >= 0, X <= entries - 1)  # NaN is neither
-    wrong = X[~known]
+def check_entries(ids: NDArray[Any], entries: int) -> None:
+    """Raise ``ValueError`` where one of ``ids [n, L]`` is no index into a table with so many ``entries``."""
+    wrong = ids[~((ids >= 0) & (ids < entries))]  # NaN is neither
     if wrong.size:
         raise ValueError(f"a feature is {wrong[0]:g}, not an index into a table of {entries} entries; make them agree")
 
