@@ -157,6 +157,16 @@ def test_whether_to_federate_is_said_before_any_method_is_named():
     assert line.text.endswith("better by less than 0.01.")
 
 
+def test_a_method_that_beats_the_reference_is_not_called_the_reference():
+    means = {"fedavg": 0.70, "chip": 0.80, "local": 0.80}
+    said = answered(*frames(means, aside=("local",), noise=0.03), "fedavg", ("local",))
+    assert (said.card.federate, said.card.recommended) == ("not shown", "chip")
+    assert said.card.headline == "No method demonstrably beats training alone; chip is better than the reference."
+    limits = said.card.line("limits")
+    assert limits is not None
+    assert "could" not in limits.text, "the one difference was found"
+
+
 def test_small_hospitals_are_compared_by_themselves():
     per_seed, hospitals = frames({"fedavg": 0.80, "local": 0.8}, aside=("local",), noise=0.004)
     size = hospitals["hospital"].str[1:].astype(int) + 10

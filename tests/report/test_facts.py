@@ -457,6 +457,13 @@ def said(
         ),
         ("equal", RIGHT, {"alone_taken": True}, "Train alone: it ranks as well as federating", "risks"),
         ("not tested", RIGHT, {}, "Take FedAvg. Whether federating helps was not tested.", "risks"),
+        (
+            "not shown",
+            RIGHT,
+            {"stands": "is better than the reference"},
+            "No method demonstrably beats training alone; FedAvg is better than the reference.",
+            "risks",
+        ),
         ("not shown", RIGHT, {"one_seed": True}, "One seed cannot compare methods; FedAvg is the reference.", "risks"),
         (
             "not tested",

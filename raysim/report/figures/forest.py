@@ -51,7 +51,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """A way, or several that ended with equal models."""
+    """A way, or several that have the same figure at every hospital."""
 
     name: str
     look: Style
@@ -161,7 +161,7 @@ def _caption(shown: Evidence, worst: bool) -> str:
 
 
 def equal_sentences(shown: Evidence) -> list[str]:
-    """A sentence for each entry of several that ended with equal models, which has one row."""
+    """A sentence for each entry of several that have the same figure at every hospital, which has one row."""
     sentences = []
     for entry in (*shown.entries, *shown.references):
         others = [short(each) for each in entry.called if each != entry.name]

@@ -56,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Way:
-    """A row of the card: a method, or several that ended with equal models."""
+    """A row of the card: a method, or several that have the same figure at every hospital."""
 
     name: str
     """Its name as on pages."""
@@ -75,7 +75,7 @@ class Way:
     verdict: str = ""
     """``better``, ``worse``, ``equal``, ``no difference`` (none was found), ``one seed`` (not compared), or empty."""
     also: tuple[str, ...] = ()
-    """The names of others that ended with equal models."""
+    """The names of others that have the same figure at every hospital."""
 
 
 @dataclass(frozen=True)

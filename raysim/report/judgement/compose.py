@@ -28,7 +28,7 @@ from raysim.report.judgement.facts.harmed import harmed
 from raysim.report.judgement.facts.headline import Verdict, headline, use_of
 from raysim.report.judgement.facts.limits import Data
 from raysim.report.judgement.facts.quality import CHANCE, quality
-from raysim.report.judgement.facts.which import NONE, ways, which
+from raysim.report.judgement.facts.which import NONE, stands, ways, which
 from raysim.report.judgement.facts.wording import percent, plain
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import Key
@@ -137,6 +137,7 @@ def comparison_card(
         remarks=remarks,
         one_seed=shown.one_seed or not all(each.of_training for each in shown.of_references),
         alone_taken=to_alone,
+        stood=stands(shown),
     )
 
 
@@ -204,6 +205,7 @@ def _composed(
     remarks: Remarks,
     one_seed: bool,
     alone_taken: bool,
+    stood: str = "",
 ) -> Card:
     """The card, its lines in order and its headline last."""
     numbers, calibration_line = None, calibrating.NOT_MEASURED
@@ -237,6 +239,7 @@ def _composed(
         act_at="" if useful is None else percent(useful.at),
         cautions=remarks.cautions,
         recalibrated=runs[1][1] == RECALIBRATED,
+        stands=stood,
     )
     return Card(
         what,
@@ -337,7 +340,8 @@ def _visible(shown: Evidence) -> list[float]:
     difference that is possible is as large."""
     if shown.one_seed:
         return []
-    sizes = [_pair(shown, i).visible for i in range(len(shown.entries)) if i != shown.best]
+    others = (i for i in range(len(shown.entries)) if i != shown.best)
+    sizes = [_pair(shown, i).visible for i in others if not shown.between(i, shown.best)[1].shows]
     level = shown.levels[shown.best]
     return [size if possible.visible(size, shown.kind.larger, level) else np.inf for size in sizes if size == size]
 

@@ -28,6 +28,8 @@ class Verdict:
     """Clauses that limit the headline without forbidding a use."""
     recalibrated: bool = False
     """Whether the model has been recalibrated already."""
+    stands: str = "is the reference"
+    """Why it is taken where nothing is demonstrated against training alone, as a verb phrase."""
 
 
 def use_of(quality: Line, calibration: Line, recommends: bool) -> Use:
@@ -82,9 +84,9 @@ def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
     if verdict.federate == "equal":
         return [f"{name} and training alone rank alike (within 0.01): federating gains nothing in AUROC.", *tail]
     if verdict.one_seed and verdict.federate == "not shown":
-        return [f"One seed cannot compare methods; {name} is the reference.", *tail]
+        return [f"One seed cannot compare methods; {name} {verdict.stands}.", *tail]
     if verdict.federate == "not shown":
-        return [f"No method demonstrably beats training alone; {name} is the reference.", *tail]
+        return [f"No method demonstrably beats training alone; {name} {verdict.stands}.", *tail]
     after = [untested] if verdict.federate == "not tested" else []
     if mends:
         return [f"Take {name}, recalibrated at each hospital; not as it is: {only}.", *after]

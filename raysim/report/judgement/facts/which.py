@@ -27,7 +27,7 @@ def which(shown: Evidence) -> Line:
         same = alike if len(best.members) > 1 else ""
         return Line("which", "open", f"{best.name} is the only method that was compared{same}.", figures)
     if shown.one_seed:
-        text = f"One seed cannot compare methods: {best.name} {_stands(shown)}."
+        text = f"One seed cannot compare methods: {best.name} {stands(shown)}."
         return Line("which", "open", text, figures, "run three seeds or more")
     equals = _equals(shown)
     if choice.instead_of is not None:
@@ -52,8 +52,13 @@ def which(shown: Evidence) -> Line:
     return Line("which", "open" if len(shown.unbeaten) > 1 else "ok", f"{text}{equals}.", figures)
 
 
-def _stands(shown: Evidence) -> str:
-    return "stands as the reference" if shown.choice.why == "reference" else "has the best mean"
+def stands(shown: Evidence) -> str:
+    """Why the method is taken, as a verb phrase."""
+    if shown.best == shown.base:
+        return "is the reference"
+    if shown.choice.instead_of is not None:
+        return "moves the fewest bytes of equal ones"
+    return "is better than the reference" if shown.choice.why == "better" else "has the best mean"
 
 
 def _equals(shown: Evidence) -> str:
