@@ -30,6 +30,29 @@ STRICT = ("-W", "error", "-W", f"ignore:{OF_MLFLOW}")
 """Options of Python, with which a command that leaks another warning fails."""
 
 
+PROGRESS = re.compile(
+    r"reading data|starting Ray|drawing pictures"
+    r"|\d+ hospitals?, (\d[\d,]* rows?, )?\d+ features?; .+"
+    r"|.+ goes on from round \d+ of \d+"
+    r"|.+: round \d+/\d+(, .+)?"
+    r"|\[\d+/\d+\] .+: \d+\.\d s, .+"
+)
+"""A line of how far a run or comparison is."""
+
+
+def said(err: str) -> list[str]:
+    """The lines of a command's stderr that are no progress."""
+    return [line for line in err.splitlines() if not PROGRESS.fullmatch(line)]
+
+
+def refusal(err: str) -> str:
+    """The one line by which a command says why it ends, without ``raysim:``; only progress may come before it."""
+    (line,) = said(err)
+    assert line.startswith("raysim: ")
+    assert err.endswith(f"{line}\n"), err
+    return line.removeprefix("raysim: ")
+
+
 class Done(NamedTuple):
     """What a command left: its exit code, and what it wrote to stdout and stderr."""
 

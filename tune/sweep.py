@@ -225,14 +225,13 @@ class SweepRun:
     def _announce(self, federation: Federation, places: Places) -> None:
         session = places.session
         if session.warning:
-            self._console.print(f"warning: {session.warning}", highlight=False, markup=False)
+            say(self._console, f"warning: {session.warning}")
         seeds = len(self._plan.seeds)
-        self._console.print(
+        say(
+            self._console,
             f"{size_in_words(federation, self._config)}; {places.where}; "
             f"{counted(self._left, 'trial')} of {counted(seeds, 'seed')}, "
             f"searcher {self._plan.sweep.searcher}, scheduler {self._plan.sweep.scheduler.name}",
-            highlight=False,
-            markup=False,
         )
         if session.dashboard:
             self._line(f"dashboard: {session.dashboard}")

@@ -19,7 +19,7 @@ from raysim.experiment.head_start import open_head_start
 from raysim.experiment.run_actors import RunActors
 from raysim.experiment.run_placement import Load, at_once, begins_here
 from raysim.experiment.session import Session, open_session
-from raysim.report.terminal.progress import RunProgress, phase, size_in_words
+from raysim.report.terminal.progress import RunProgress, phase, say, size_in_words
 from raysim.storage import resume
 from raysim.tracking.recording import Recorder
 
@@ -113,10 +113,6 @@ class RunServices:
         )
         if warning:
             self.say(f"warning: {warning}")
-        self._console.print(
-            f"{size_in_words(federation, self._config)}; {where}",
-            highlight=False,
-            markup=False,
-        )
+        say(self._console, f"{size_in_words(federation, self._config)}; {where}")
         if dashboard:
             self.say(f"dashboard: {dashboard}")

@@ -434,6 +434,7 @@ def test_a_warning_is_logged_where_nothing_is_shown(caplog: pytest.LogCaptureFix
 
 def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # which would say how wide a block may be
     shown = Console(file=io.StringIO(), width=160)
     aside = Console(file=io.StringIO(), width=160)
     asked, manner = reading.resolve(SMALL, reads=()), {"in_process": True, "verbose": False}

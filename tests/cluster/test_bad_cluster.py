@@ -20,7 +20,7 @@ from raysim.config.nodes import Node
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import HangingError, ResourceError
 from raysim.experiment.session import place_live
-from tests.commands import in_a_process
+from tests.commands import in_a_process, refusal
 from tests.conftest import patiently
 
 
@@ -67,8 +67,8 @@ def refused(tmp_path: Path, address: str, command: Callable[..., None] = _patien
     options = ["--set", "data.hospitals=8", "--set", "data.rows=400", "--set", "tracking.uri=none"]
     done = in_a_process(command, ["raysim", "run", *options, "--out", str(tmp_path / "out")], tmp_path, settings)
     assert done.code == 2, done.err
-    (line,) = done.err.strip().splitlines()
-    assert line.startswith("raysim: RAY_ADDRESS: '")
+    line = refusal(done.err)
+    assert line.startswith("RAY_ADDRESS: '")
     return line
 
 
@@ -271,7 +271,7 @@ def test_a_ray_that_hangs_while_it_starts_ends_the_command(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.strip().startswith("raysim: resources: Ray did not start within 0.3 s; see /tmp/ray/")
+    assert refusal(done.stderr).startswith("resources: Ray did not start within 0.3 s; see /tmp/ray/")
 
 
 DIES = """

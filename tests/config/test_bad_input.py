@@ -20,7 +20,7 @@ from raysim.config import loading
 from raysim.config.checking import adapter
 from raysim.core import registry
 from raysim.storage.manifest import Manifest
-from tests.commands import STRICT
+from tests.commands import STRICT, refusal
 
 SMALL = {"data.hospitals": 6, "data.rows": 300, "training.rounds": 2, "training.batch_size": 32}
 
@@ -407,9 +407,9 @@ def test_divergence_names_round_and_hospital_and_leaves_no_results(capsys, monke
     )
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    said = capsys.readouterr().err.strip()
+    said = refusal(capsys.readouterr().err)
     assert ended.value.code == 2
-    assert said.startswith("raysim: training.learning_rate: 1e+30 made hospital ")
+    assert said.startswith("training.learning_rate: 1e+30 made hospital ")
     assert "in round 1; lower it" in said
     assert not Path("out").exists()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import STRICT
+from tests.commands import STRICT, said
 
 SMALL = {"data.hospitals": 6, "data.rows": 300, "training.rounds": 1, "training.batch_size": 32, "tracking.uri": "none"}
 
@@ -67,11 +67,11 @@ def settings(values: dict[str, object]) -> list[str]:
 def test_a_command_named_as_a_section_leaves_the_section_alone(installed: Path):
     """``model`` and ``training`` are sections of every configuration, ``run`` and ``sweep`` commands of raysim."""
     small = settings(SMALL | {"model": "mlp", "model.hidden": "[4]", "strategy": "fedavg"})
-    done = raysim(installed, "run", "--in-process", "--out", "out", *small)
+    done = raysim(installed, "run", "--in-process", "--out", "out", "--details", *small)
     assert done.returncode == 0, done.stderr
     assert "AUROC" in done.stdout
     assert (installed / "out" / "models.safetensors").is_file()
-    assert done.stderr.splitlines() == [
+    assert said(done.stderr) == [
         "raysim: the command 'run' of otherpackage is left out: the name is taken",
         "raysim: the command 'sweep' of otherpackage is left out: the name is taken",
     ]

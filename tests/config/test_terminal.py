@@ -172,6 +172,15 @@ def test_phases_and_the_time_left_are_said_outside_of_a_terminal_too(monkeypatch
     assert b == "[2/2] b: 1.0 s, done"
 
 
+def test_a_line_of_progress_in_a_log_is_one_line_however_long():
+    log = io.StringIO()
+    with RunProgress(Console(file=log, width=20), 1, 1) as display:
+        display.begin("a strategy of a long name", 1)
+        display.end(1.0, "global mean AUROC 0.8000, lowest hospital 0.7000")
+    line = "[1/1] a strategy of a long name: 1.0 s, global mean AUROC 0.8000, lowest hospital 0.7000"
+    assert log.getvalue() == f"{line}\n"
+
+
 def test_a_figure_that_is_undefined_is_said_to_be(monkeypatch):
     assert (figure(0.61237, 4), figure(math.nan, 4)) == ("0.6124", "undefined")
     monkeypatch.setattr(progress, "PLAIN_SECONDS", -1.0)

@@ -180,7 +180,9 @@ def test_folders_with_the_names_of_ours_are_not_taken_for_ours(programs: Path, h
 
 def test_an_encoder_of_the_working_directory_is_taken_and_nothing_else_of_it(programs: Path, here: Path):
     add(here, *OTHERS)
-    assert "files:" in run(programs, here, "--in-process", strategy="{name: cbfl, clusters: 2, encoder: good.encode}")
+    assert "\nReport " in run(
+        programs, here, "--in-process", strategy="{name: cbfl, clusters: 2, encoder: good.encode}"
+    )
 
 
 def test_python_dash_m_raysim_puts_the_working_directory_last(programs: Path, here: Path):
@@ -194,7 +196,7 @@ def test_python_dash_m_raysim_puts_the_working_directory_last(programs: Path, he
 def test_this_process_and_actors_find_the_strategy_and_take_nothing_else(programs: Path, here: Path):
     add(here, *OTHERS)
     alone = run(programs, here, "--in-process", "--out", "alone")
-    assert "files:" in alone
+    assert "\nReport alone/report.html\n" in alone
     run(programs, here, "--out", "actors", **{"resources.hospitals_per_actor": "4"})
     for name in ("hospitals.csv", "egress.csv", "models.safetensors"):
         assert (here / "alone" / name).read_bytes() == (here / "actors" / name).read_bytes(), name

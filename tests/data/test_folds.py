@@ -180,7 +180,7 @@ def test_a_comparison_over_folds_shows_their_interval(tmp_path: Path) -> None:
     }
     out, printed = tmp_path / "out", io.StringIO()
     config = resolve(tree)
-    compare_all(config, Console(file=printed, width=160), out, in_process=True, verbose=False)
+    compare_all(config, Console(file=printed, width=160), out, in_process=True, verbose=False, details=True)
     assert "2 strategies: mean ± 95 % interval over 3 folds" in printed.getvalue()
     assert "\n4 hospitals, " in "\n" + printed.getvalue()
     table = pd.read_csv(out / "comparison.csv").set_index("strategy")

@@ -75,7 +75,7 @@ def test_of_several_classes_there_are_none(federate: MakeFederation) -> None:
 
 def test_the_tables_say_what_is_undefined_and_of_whom(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    asked = ClinicalSection(thresholds=(0.3,), bins=5)
+    asked = ClinicalSection(thresholds=(0.3,), act_at=0.2, bins=5)
     outcome = play(federation, FedAvg(), rounds=3, clinical=asked)
     written = tables(federation, outcome, asked)
     clinical = written["clinical.csv"]
@@ -84,6 +84,10 @@ def test_the_tables_say_what_is_undefined_and_of_whom(federate: MakeFederation) 
     ]
     assert list(dict.fromkeys(clinical["hospital"])) == ["", *(federation.hospitals[h] for h in (0, 1, 2, 4))]
     assert (clinical["value"].isna() == (clinical["undefined"] != "")).all()
+    sensitivity = clinical[clinical["figure"] == "sensitivity"]
+    for _, of_one in sensitivity.groupby("hospital"):
+        assert of_one["threshold"].tolist() == [0.2, 0.3], "one threshold to act at, and one more that was asked for"
+    clinical = clinical[clinical["threshold"] != 0.2]
     together = clinical[clinical["hospital"] == ""].set_index("figure")
     assert together.loc["sensitivity", "n"] == sum(TEST)
     one = clinical[clinical["hospital"] == federation.hospitals[2]].set_index("figure")
@@ -99,8 +103,10 @@ def test_the_tables_say_what_is_undefined_and_of_whom(federate: MakeFederation) 
     assert bins.loc[bins["hospital"] == "", "n"].sum() == sum(TEST)
     curve = written["net_benefit.csv"]
     assert curve.groupby("hospital", sort=False).size().tolist() == [99, 19, 19, 19, 19]
-    equity = written["clinical_equity.csv"].set_index("figure")
-    assert equity.loc["sensitivity", "hospitals"] + equity.loc["sensitivity", "undefined"] == 4
+    equity = written["clinical_equity.csv"]
+    called = equity[equity["figure"] == "sensitivity"]
+    assert called["at"].tolist() == [0.2, 0.3]
+    assert (called["hospitals"] + called["undefined"] == 4).all()
     chosen = pd.unique(clinical.loc[clinical["figure"] == "sensitivity_at_specificity", "threshold"])
     assert len(chosen) == 1
 

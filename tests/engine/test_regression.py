@@ -225,7 +225,7 @@ def test_a_comparison_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     tree["data"]["task"] = "regression"
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))
     out = tmp_path / "out"
-    raysim(monkeypatch, "compare", str(tmp_path / "c.yaml"), "--out", str(out), "--in-process")
+    raysim(monkeypatch, "compare", str(tmp_path / "c.yaml"), "--out", str(out), "--in-process", "--details")
     said = capsys.readouterr().out
     assert "mean MAE" in said
     assert "MAE against fedavg" in said

@@ -17,6 +17,7 @@ from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Round
 from raysim.strategies.base import FederationView, HospitalRows, State, Strategy
 from raysim.strategies.one_model.fedavg import FedAvg
+from tests.commands import refusal
 from tests.conftest import MakeFederation, job_of, play
 from tests.strategies import wrong
 
@@ -62,9 +63,8 @@ def refused(settings: dict[str, object], capsys: pytest.CaptureFixture[str], mon
         cli.main()
     error = capsys.readouterr().err
     assert ended.value.code == 2, error
-    (line,) = error.strip().splitlines()
     assert not Path("out").exists(), "there is nothing to resume"
-    return line.removeprefix("raysim: ")
+    return refusal(error)
 
 
 @pytest.fixture(autouse=True)

@@ -127,7 +127,7 @@ def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code
         resumed = in_a_process(resume_here, ["out"], tmp_path, environment)
     assert resumed.code == 0, resumed
     for label in ("one", "two"):
-        assert f"{label}, seed 1 goes on from round 4 of 9" in resumed.out, resumed.out
+        assert f"{label}, seed 1 goes on from round 4 of 9" in resumed.out + resumed.err, resumed
     models = sorted(path.relative_to(whole) for path in whole.rglob("models.safetensors"))
     assert len(models) == 3
     for name in (*models, Path("hospitals.csv")):

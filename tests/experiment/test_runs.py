@@ -24,7 +24,7 @@ from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
-from tests.commands import STRICT, raysim
+from tests.commands import STRICT, raysim, said
 from tests.conftest import empty_store, play, shared_ray
 
 pytestmark = shared_ray("actors")
@@ -52,7 +52,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
     folder = tmp_path_factory.mktemp("run")
     (folder / "c.yaml").write_text(yaml.safe_dump(SMALL | {"strategy": {"name": "chip", "clusters": 3}}))
     done = subprocess.run(
-        [sys.executable, *STRICT, "-m", "raysim", "run", "c.yaml", "--out", "out"],
+        [sys.executable, *STRICT, "-m", "raysim", "run", "c.yaml", "--out", "out", "--details"],
         cwd=folder,
         env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | environment(folder),
         capture_output=True,
@@ -85,7 +85,7 @@ def test_a_run_prints_its_table_and_no_chatter(ran):
     assert "lowest hospital" in done.stdout, "of twelve fewer than ten have both classes, and no decile"
     for model in ("global", "cluster", "personal"):
         assert model in done.stdout
-    assert done.stderr == ""
+    assert said(done.stderr) == []
 
 
 def test_the_files_of_a_run_agree_with_each_other(ran):

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from raysim.report.terminal.progress import time_left
+from raysim.report.terminal.progress import say, time_left
 from raysim.tune.journal import Finished
 from raysim.tune.settings import Sweep
 
@@ -45,7 +45,7 @@ class SweepProgress:
         if self._live is not None:
             self._live.stop()
         else:
-            self._console.print(self._line(), highlight=False, markup=False)
+            say(self._console, self._line())
 
     def started(self, number: int) -> None:
         """A trial runs."""
@@ -58,7 +58,7 @@ class SweepProgress:
         self._running.discard(trial.number)
         self._count(trial)
         if trial.status == "failed":
-            self._console.print(f"trial {trial.number} failed: {trial.error}", highlight=False, markup=False)
+            say(self._console, f"trial {trial.number} failed: {trial.error}")
         self._show()
 
     def _count(self, trial: Finished) -> None:
@@ -77,7 +77,7 @@ class SweepProgress:
             self._live.update(self._table())
         elif time.monotonic() - self._last_line >= PLAIN_SECONDS:
             self._last_line = time.monotonic()
-            self._console.print(self._line(), highlight=False, markup=False)
+            say(self._console, self._line())
 
     @property
     def _done(self) -> int:

@@ -36,7 +36,7 @@ UNSAID = (
 def phase(console: Console, text: str) -> Iterator[None]:
     """Show what is being done: a live line in a terminal, elsewhere a line that stays."""
     if not console.is_terminal:
-        console.print(text, highlight=False, markup=False)
+        say(console, text)
     with waiting(console, text):
         yield
 
@@ -197,7 +197,7 @@ class RunProgress:
         return time_left(time.monotonic() - self._began, played, self._total)
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False)
+        say(self._console, line)
 
 
 def size_in_words(federation: Federation, config: Config) -> str:
