@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,21 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArray[Any]:
-    """Zeros to be written over: in memory, or as the ``.npy`` file at ``path``."""
+    """Zeros to be written over: in memory, or as the ``.npy`` file at ``path``.
+
+    Raises ``OSError`` where the disk has no room for all of the file: room is taken now, since a page that finds none
+    when it is written ends the process by SIGBUS.
+    """
     if path is None:
         return np.zeros(shape, dtype)
     if 0 in shape:  # nothing can be mapped
         np.save(path, np.zeros(shape, dtype))
         return np.zeros(shape, dtype)
-    return np.asarray(np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape))
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, array.offset + array.nbytes)
+    return np.asarray(array)
 
 
 def is_at(array: NDArray[Any], path: Path) -> bool:

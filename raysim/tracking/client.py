@@ -18,7 +18,7 @@ from raysim.engine.job import Round
 from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, table
 from raysim.tracking.names import metric_name, named
 from raysim.tracking.sqlite_metrics import SqliteMetrics
-from raysim.tracking.stores import SQLITE, sqlite_path
+from raysim.tracking.stores import SQLITE, opening, sqlite_path
 
 RUN_TAG = "raysim.run"
 """The tag that holds the id by which a resumed run is found again."""
@@ -72,13 +72,14 @@ class Tracker:
             # MLflow keeps a store for each address in a process: a relative one would stay in the first folder.
             uri = f"{SQLITE}{sqlite_path(uri).absolute()}"
         self._answered = answered
-        self._client = _Answering(MlflowClient(tracking_uri=uri), answered)
         self._metrics = SqliteMetrics(sqlite_path(uri)) if uri.startswith(SQLITE) else None
         self._held: dict[str, set[tuple[str, int]]] = {}
         self._closed: set[str] = set()
-        existing = self._client.get_experiment_by_name(experiment)
-        self._experiment = existing.experiment_id if existing else self._create(uri, experiment)
-        self._prepare({} if existing is None else existing.tags)
+        with opening(uri):
+            self._client = _Answering(MlflowClient(tracking_uri=uri), answered)
+            existing = self._client.get_experiment_by_name(experiment)
+            self._experiment = existing.experiment_id if existing else self._create(uri, experiment)
+            self._prepare({} if existing is None else existing.tags)
 
     @property
     def experiment(self) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -62,6 +66,47 @@ def _check_sqlite(uri: str) -> None:
         return
     if begins != b"SQLite format 3":
         raise ConfigError(f"tracking.uri: {path.absolute()} is not a SQLite database; name another file")
+
+
+@contextlib.contextmanager
+def opening(uri: str) -> Iterator[None]:
+    """While a store is opened, no other raysim opens the same file: MLflow makes its tables in many steps, and two
+    processes that make them at once leave a database that none can open again.
+
+    The lock is a hidden file beside the database that is gone when nobody holds it. Stores that are no files, and file
+    systems without locks, are opened without one.
+    """
+    if not uri.startswith(SQLITE):
+        yield
+        return
+    path = sqlite_path(uri).absolute()
+    lock = path.with_name(f".{path.name}.lock")
+    handle = None
+    with contextlib.suppress(OSError):
+        handle = _locked(lock)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                lock.unlink()
+            os.close(handle)
+
+
+def _locked(lock: Path) -> int:
+    """An open file at ``lock`` that this process alone has locked."""
+    while True:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            # Whoever held it before has removed the file: a lock on that one keeps nobody out.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), os.stat(lock)):
+                    return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
 
 
 def sqlite_path(uri: str) -> Path:

@@ -2,12 +2,53 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from raysim.core import mapped
+from tests.commands import raysim
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 1 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mounting, capture_output=True).returncode:
+        pytest.skip("mounting a file system is for root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_file_that_does_not_fit_the_disk_is_refused_before_it_is_written(small_disk: Path) -> None:
+    """A page without room ends the process by SIGBUS when it is written."""
+    with pytest.raises(OSError, match="No space left") as refused:
+        mapped.zeros((2**20,), np.float32, small_disk / "x.npy")
+    assert refused.value.errno == errno.ENOSPC
+
+
+@pytest.mark.faults
+def test_a_full_disk_under_the_cache_is_one_line(small_disk: Path, tmp_path: Path) -> None:
+    data = {"source": "synthetic", "hospitals": 4, "rows": 4000, "features": 100}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"data": data, "tracking": {"uri": "none"}}))
+    arguments = ["run", "c.yaml", "--out", "out", "--in-process"]
+    done = raysim(arguments, tmp_path, {"RAYSIM_CACHE": str(small_disk)})
+    assert done.code == 2, done
+    progress, line = done.err.splitlines()
+    assert progress == "reading data"
+    assert line == (
+        f"raysim: RAYSIM_CACHE: the cache folder '{small_disk}' cannot be written (No space left on device); set the "
+        "environment variable to a folder with space that can be"
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def resident(path: Path) -> int:
