@@ -35,7 +35,7 @@ def write_run_page(
     out: Manifest, result: Result, frozen: Mapping[str, object], config: Config, whole: Path | None = None
 ) -> None:
     """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``; ``whole`` is the folder of the
-    experiment that it is a part of, if it is one.
+    experiment that it is a part of, if it is one. That experiment's page shows single hospitals, under all models.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
@@ -54,7 +54,7 @@ def write_run_page(
         training=training.of_run(result),
         sizes=size_sentences(result),
         part=part,
-        result=result,
+        result=None if whole else result,
         card=card,
         beside=Beside(
             use=clinical.drawn(served, part),

@@ -227,9 +227,9 @@ def test_the_page_of_one_hospital(written: Path, tmp_path: Path) -> None:
     assert 'href="report.html">all hospitals' not in text
     assert 'href="report.html">all hospitals' in rewritten(written, name, None).read_text(encoding="utf-8")
     run = json.loads((written / "runs" / "chip" / "seed-0" / "report.json").read_text())
-    facts = dict(run["values"]["cards"]["hospitals"][5]["facts"])
-    assert "Cluster of CHiP-FL" in facts, "of the strategy, not of one of its models"
-    assert [line[0] for line in run["values"]["cards"]["hospitals"][5]["tables"][2]] == ["CHiP-FL"]
+    assert run["values"]["cards"]["hospitals"] == [], "the comparison's page shows each hospital under all models"
+    card = json.loads((written / "report.json").read_text())["values"]["cards"]["hospitals"][5]
+    assert [line[0] for line in card["tables"][2]] == ["FedAvg", "CHiP-FL", "Training alone"], "one line a strategy"
     with pytest.raises(ConfigError, match=re.escape(f"did you mean '{name}'")):
         rewritten(written, name + "x", None)
     with pytest.raises(ConfigError, match=r"has no report\.json"):

@@ -36,5 +36,5 @@ def test_a_page_of_more_hospitals_than_it_can_show_says_so(
         assert (page.MANY_SAID in html) == (most == 5)
         assert ('id="your-hospital"' in html) == (most == 6)
         if most == 5:
-            with pytest.raises(ConfigError, match="tells nothing of single hospitals"):
+            with pytest.raises(ConfigError, match="shows no single hospitals"):
                 rewritten(folder, "hospital_1", None)

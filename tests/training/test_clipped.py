@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from raysim.training.kernels.clipped import Clippable, clipped_sum, patient_lengths
 from raysim.training.models import build_model
@@ -90,3 +92,26 @@ def test_a_row_that_is_not_finite_counts_zero():
     layers = model("logistic_regression", 2, 2).traced(theta, bad, Y, None)
     without = model("logistic_regression", 2, 2).traced(theta, X[[0, 2]], Y[[0, 2]], None)
     assert clipped_sum(layers, ALONE, 0.5) == pytest.approx(clipped_sum(without, np.arange(2), 0.5), abs=1e-12)
+
+
+def test_an_embedding_s_clipped_sum_is_that_of_autograd():
+    """Of patients of several rows; padding has no gradient, and what is no index into the table is said."""
+    rng, clip, patient = np.random.default_rng(0), 0.3, np.array([0, 0, 1, 2, 2, 2, 3])
+    text = model("text_dense", 6, 3, vocabulary=9, dimension=4)
+    theta, ids, y = text.initial(rng), rng.integers(0, 9, (7, 6)).astype(float), rng.integers(0, 3, 7)
+    expected = np.zeros_like(theta)
+    for one in range(4):
+        rows, module = patient == one, text.as_module(theta).module.train()
+        losses = nn.functional.cross_entropy(
+            module(torch.from_numpy(ids[rows])), torch.from_numpy(y[rows]), reduction="sum"
+        )
+        slopes = torch.autograd.grad(losses, list(module.parameters()))
+        gradient = np.concatenate([slope.reshape(-1).numpy() for slope in slopes])
+        expected += gradient * min(1, clip / np.linalg.norm(gradient))
+    found = text.clipped_sum(theta, ids, y, None, patient, clip)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert not found[:4].any()
+    assert np.abs(found[4:]).max() > 0.01
+    ids[2, 3] = 9
+    with pytest.raises(ValueError, match="a feature is 9, not an index into a table of 9 entries"):
+        text.clipped_sum(theta, ids, y, None, patient, clip)

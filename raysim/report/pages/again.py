@@ -97,7 +97,10 @@ def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tup
         return Page(tree["template"], tree["values"]), "report.html"
     names = [str(card["name"]) for card in tree["values"]["cards"]["hospitals"]]
     if not names:
-        raise ConfigError(f"--hospital: '{hospital}': this page tells nothing of single hospitals")
+        raise ConfigError(
+            f"--hospital: '{hospital}': this page shows no single hospitals; name the folder of the "
+            "comparison, if the run is part of one"
+        )
     if hospital not in names:
         raise ConfigError(f"--hospital: '{hospital}' is not a hospital of this run; {nearest(hospital, names)}")
     links = [("all hospitals", "report.html")] if beside else []

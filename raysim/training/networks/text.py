@@ -113,8 +113,12 @@ def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
 
 
 def token_ids(x: Tensor, vocabulary: int) -> Tensor:
-    """The ids ``x [n, L]`` as int64. Raises ``ValueError`` for one that is not in ``0..vocabulary-1``."""
-    if x.numel():
+    """The ids ``x [n, L]`` as int64. Raises ``ValueError`` for one that is not in ``0..vocabulary-1``.
+
+    Under ``vmap``, by which private steps take gradients row by row, there are no numbers to compare here: those rows
+    are checked before (:func:`raysim.training.kernels.modules.lookup.check_entries`).
+    """
+    if x.numel() and not torch._C._functorch.is_functorch_wrapped_tensor(x):
         least, most = (float(bound) for bound in x.aminmax())  # compared as tensors they would take three times as long
         if not (least >= 0 and most < vocabulary):
             wrong = least if not least >= 0 else most

@@ -37,6 +37,7 @@ from raysim.training.kernels.modules.by_row import RowGradients, descend
 from raysim.training.kernels.modules.checks import check_autocast
 from raysim.training.kernels.modules.exported import Margins, margins
 from raysim.training.kernels.modules.flat import FlatModule
+from raysim.training.kernels.modules.lookup import check_entries
 from raysim.training.kernels.modules.visit import Visit, play
 from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.losses import LOG_LOSS, choose, row_losses
@@ -171,6 +172,8 @@ class ModuleModel:
         clip: float,
     ) -> Vector:
         """See :class:`raysim.training.kernels.clipped.Clippable`. Computed in the run's precision."""
+        if self._flat.lookup is not None:
+            check_entries(X, self.layout.shapes[self.layout.names.index(self._flat.lookup)][0])
         self.module.train()
         labels = self._flat.indices(y) if self._loss == LOG_LOSS else self._flat.send(y)
         counts = self._flat.send(np.ones(len(y)) if weights is None else weights)

@@ -8,6 +8,7 @@ ten thousand words, of which a hospital uses one thousand, thus costs as much as
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,13 @@ class Condensed:
     task: Task
     layout: Layout
     entries: Entries
+
+
+def check_entries(ids: NDArray[Any], entries: int) -> None:
+    """Raise ``ValueError`` where one of ``ids [n, L]`` is no index into a table with so many ``entries``."""
+    wrong = ids[~((ids >= 0) & (ids < entries))]  # NaN is neither
+    if wrong.size:
+        raise ValueError(f"a feature is {wrong[0]:g}, not an index into a table of {entries} entries; make them agree")
 
 
 def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Condensed | None:
