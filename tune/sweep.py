@@ -14,6 +14,7 @@ from rich.console import Console
 from raysim.config import plugins
 from raysim.config.reading import Source, read_tree
 from raysim.config.schema import Config
+from raysim.core.atomic import remove_stray
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.words import counted
 from raysim.data.federation import Federation
@@ -71,6 +72,7 @@ def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int
     begun = working(folder)
     # Relative paths mean what they meant when the sweep was started; modules are still found in this working directory.
     with held(folder), standing_here((begun, folder)), contextlib.chdir(begun):
+        remove_stray(folder)
         out = Manifest.read(folder)
         with phase(console, "reading data"):
             plan, config = make_plan(read_tree(folder / "sweep.yaml"))

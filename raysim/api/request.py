@@ -24,6 +24,7 @@ from raysim.config.sections.plugin_sections import StrategySection
 from raysim.config.written import is_importable
 from raysim.core import host
 from raysim.core.errors import ConfigError, ResourceError
+from raysim.core.words import as_yaml
 from raysim.data.sources.frame import data_section
 from raysim.strategies.base import Strategy
 
@@ -71,6 +72,10 @@ def tree_of(
     overrides: Overrides | None = None,
 ) -> dict[str, Any]:
     """As :func:`configuration`, before it is checked, and with sections that only one command reads."""
+    if not isinstance(overrides, Mapping | Sequence | None) or any(
+        not isinstance(each, str) for each in overrides or ()
+    ):
+        raise ConfigError(f"overrides: {as_yaml(overrides)} is neither a mapping nor a list of texts; give one of them")
     settings = overrides if not isinstance(overrides, Mapping) else ()
     values = dict(overrides) if isinstance(overrides, Mapping) else {}
     if seed is not None:
@@ -104,7 +109,7 @@ def importable(section: Any) -> Any:
 
 def _labelled(strategies: Strategies) -> list[Any]:
     if isinstance(strategies, str) or not isinstance(strategies, Mapping | Sequence):
-        raise ConfigError(f"strategies: {strategies!r} is not a list; put it in one")
+        raise ConfigError(f"strategies: {as_yaml(strategies)} is not a list; put it in one")
     if not isinstance(strategies, Mapping):
         return list(strategies)
     sections = {label: validated(StrategySection, each, "strategies") for label, each in strategies.items()}

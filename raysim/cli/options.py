@@ -43,7 +43,7 @@ def workers_begun(modules: Sequence[str], in_process: bool = False) -> contextli
     from raysim.cluster import forked, greeting
 
     address = os.environ.get("RAY_ADDRESS")
-    if in_process:
+    if in_process or address == greeting.AUTO:  # which is looked up with Ray at hand
         return contextlib.nullcontext()
     return greeting.begun(address) if address else forked.begun(modules)
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from raysim.cluster import ray_private
 from raysim.cluster.forked import MODULES, fork_server
-from raysim.cluster.greeting import SLOW, check_answers, greeted, remedy, short
+from raysim.cluster.greeting import AUTO, SLOW, check_answers, greeted, remedy, resolved, short
 from raysim.cluster.placement import Placement
 from raysim.cluster.token_file import private_token
 from raysim.cluster.variables import LOCAL, QUIET
@@ -67,7 +67,7 @@ def connected(verbose: bool, dashboard: bool = False, modules: Sequence[str] = M
         # Both import ray while this process does, so that neither import waits for the other.
         if not address:
             start = standing.enter_context(fork_server(modules))
-        elif "ray" not in sys.modules:
+        elif "ray" not in sys.modules and address != AUTO:
             asked = asking.enter_context(greeted(address))
         with host.quiet(*(() if verbose else TALKATIVE)):
             import ray  # noqa: F401
@@ -87,8 +87,10 @@ def _started(
     if FOLDER.parent != Path.cwd():  # else workers may find raysim only there
         options["job_config"] = ray_private.job_without_folders()
     if address:
-        options["address"] = address
-        check_answers(address, asked)
+        with host.quiet("ray"):
+            options["address"] = resolved(address)
+        if address != AUTO:
+            check_answers(address, asked)
     else:
         private_token()
         # Without an address Ray would join whatever somebody has started on this machine.

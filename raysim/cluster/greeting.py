@@ -17,7 +17,29 @@ CONNECT_SECONDS = 10.0
 SLOW = "timed out during startup"
 """Part of Ray's message about a node that needs more than half a minute to start."""
 
+AUTO, LOCAL = "auto", "local"
+"""Words that ``RAY_ADDRESS`` takes in place of an address: that of a Ray on this machine, and a Ray of one's own."""
+
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
+
+
+def resolved(address: str) -> str:
+    """The address that Ray takes ``address`` for, once that answers where it was looked up; imports Ray for ``auto``.
+
+    Raises ``ResourceError`` where ``auto`` leads to nothing that answers.
+    """
+    if address != AUTO:
+        return address
+    found = ray_private.found_address()
+    if found is None:
+        raise ResourceError(
+            f"RAY_ADDRESS: '{AUTO}' finds no Ray on this machine; start one with 'ray start --head', or unset it"
+        )
+    try:
+        check_answers(found, None)
+    except ResourceError as error:
+        raise ResourceError(f"{error} ('{AUTO}' led to it: 'ray stop' forgets a Ray that has ended)") from None
+    return found
 
 
 def check_answers(address: str, asked: subprocess.Popen[str] | None) -> None:
@@ -25,7 +47,7 @@ def check_answers(address: str, asked: subprocess.Popen[str] | None) -> None:
 
     ``asked``: a process that greets the address already (see :func:`greeted`), or None. Raises ``ResourceError``.
     """
-    if address in ("auto", "local"):
+    if address == LOCAL:
         return
     if "://" in address:
         raise ResourceError(

@@ -47,6 +47,20 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """The program of an agent that takes over the listening socket, with the call that waits at it."""
 
 
+def found_address() -> str | None:
+    """The address of the Ray on this machine that ``RAY_ADDRESS=auto`` leads to; None where it leads to none.
+
+    It may be one that has ended: Ray keeps the address of the last one in a file.
+    """
+    from ray._private import services
+
+    try:
+        found: str | None = services.canonicalize_bootstrap_address("auto")
+    except (ConnectionError, ValueError):
+        return None
+    return found
+
+
 def cores_and_gpus() -> tuple[float, int]:
     """The cores that a Ray started here would find, as the container limits them, and the GPUs that are visible."""
     from ray._private.accelerators import NvidiaGPUAcceleratorManager

@@ -22,6 +22,7 @@ from raysim.config.sizes import SIZE_KEYS
 from raysim.config.written import fields_of
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
+from raysim.core.words import as_yaml
 from raysim.data.federation import Federation
 from raysim.data.records import Naming
 from raysim.privacy.scaler import ScalerNoise
@@ -67,7 +68,9 @@ def build_last_steps(section: StrategySection, where: str = "strategy") -> LastS
 
 def _step(keys: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(keys, Mapping):
-        raise ConfigError(f"{where}: {keys!r} is no step; write its keys, such as {{epochs: 1, learning_rate: 0.03}}")
+        raise ConfigError(
+            f"{where}: {as_yaml(keys)} is no step; write its keys, such as {{epochs: 1, learning_rate: 0.03}}"
+        )
     return keys
 
 

@@ -15,7 +15,7 @@ from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.core.words import as_yaml
+from raysim.core.words import as_yaml, of_type
 
 Source = str | PathLike[str] | Mapping[str, Any] | Config
 """A YAML file, a mapping with its content, or a configuration."""
@@ -88,7 +88,10 @@ def read_tree(source: Source | None, overrides: Sequence[str] = ()) -> dict[str,
     elif isinstance(source, Mapping):
         tree = source
     elif not isinstance(source, str | PathLike | None):
-        raise ConfigError(f"config: {source!r} is neither a path nor keys and values; give a YAML file or a mapping")
+        raise ConfigError(
+            f"config: {of_type(source)} is neither a path nor keys and values; give a YAML file or a mapping, and "
+            "a data frame as data"
+        )
     elif source is not None:
         tree = anchored(_loaded(Path(source)), Path(source).parent)
     return anchored(laid_over(tree, parsed(overrides), "--set "), Path.cwd())

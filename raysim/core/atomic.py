@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,28 @@ class replacing:
                 os.replace(self._temporary, self._path)
         finally:
             self._temporary.unlink(missing_ok=True)
+
+
+_STRAY = re.compile(r"\.([1-9]\d*)\..+", re.ASCII | re.DOTALL)
+
+
+def remove_stray(folder: Path) -> None:
+    """Remove what processes that were killed have left unfinished in a folder and below it by :class:`replacing`."""
+    for path in folder.rglob(".*"):
+        named = _STRAY.fullmatch(path.name)
+        if named and path.is_file() and not path.is_symlink() and not _runs(int(named[1])):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's; no process's number
+        return True
+    return True
 
 
 def write_json(path: Path, value: Any) -> None:

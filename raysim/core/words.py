@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import date
+from pathlib import PurePath
 from typing import Any
 
 
@@ -32,8 +34,10 @@ def chance(p: float, draws: int | None = None) -> str:
 def as_yaml(value: Any) -> str:
     """A value of a configuration as its YAML file has it, with texts in quotes.
 
-    >>> as_yaml(None), as_yaml([1, True, "x"]), as_yaml({"mu": None})
-    ('null', "[1, true, 'x']", '{mu: null}')
+    What no YAML file can have is named by its type alone: a data frame would show rows of patients.
+
+    >>> as_yaml(None), as_yaml([1, True, "x"]), as_yaml({"mu": None}), as_yaml([object()])
+    ('null', "[1, true, 'x']", '{mu: null}', '[an object]')
     """
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -41,4 +45,16 @@ def as_yaml(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {as_yaml(below)}" for key, below in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(as_yaml, value)) + "]"
-    return repr(value)
+    if isinstance(value, str | int | float | date | type | PurePath):
+        return repr(value)
+    return of_type(value)
+
+
+def of_type(value: Any) -> str:
+    """What a value is, without its content.
+
+    >>> of_type([1]), of_type(object())
+    ('a list', 'an object')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -30,7 +30,7 @@ _CODES, _TEXTS = "codes of ", "texts of "
 """How the parts of a :class:`Coded` attribute of patients are called in their file."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Coded:
     """Texts of ``N`` rows, each written once: ``texts[codes]``."""
 
@@ -46,7 +46,7 @@ class Coded:
         return taken
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Federation:
     """All hospitals' rows, and what is known of rows, patients and hospitals.
 
@@ -87,6 +87,11 @@ class Federation:
     """Which of these may give the label away."""
     preprocessing_noise: str = ""
     """The noise on the means and deviations of preprocessing, in words; empty: none."""
+
+    def __repr__(self) -> str:
+        """Its size alone: what is printed is not to show rows of patients."""
+        rows, features = self.X.shape
+        return f"<federation: {len(self.hospitals)} hospitals, {rows} rows, {features} features>"
 
     @staticmethod
     def open(folder: Path | str) -> Federation:

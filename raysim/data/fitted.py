@@ -245,6 +245,11 @@ class Preprocessing:
             name, flagged = described["name"], bool(described["flagged"])
             if described["kind"] == "numeric":
                 scale = math.inf if described["scale"] is None else float(described["scale"])
+                if not scale > 0:
+                    raise ValueError(f"the scale of column '{name}' is {scale:g}, and no number above 0")
+                for part in ("mean", "fill"):
+                    if not math.isfinite(float(described[part])):
+                        raise ValueError(f"the {part} of column '{name}' is {described[part]}, and no finite number")
                 columns.append(Numeric(name, float(described["mean"]), scale, float(described["fill"]), flagged))
             else:
                 columns.append(Categorical(name, tuple(described["categories"]), flagged))

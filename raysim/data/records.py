@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a run whose federation is cached never needs pandas
     import pandas as pd
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Records:
     """One row per stay (or other prediction), ``N`` rows, in any order.
 

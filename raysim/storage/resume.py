@@ -22,7 +22,7 @@ from typing import Any
 
 from raysim.config.checking import validated
 from raysim.core import bounded
-from raysim.core.atomic import write_json
+from raysim.core.atomic import remove_stray, write_json
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import EarlierPlays, Outcome
@@ -285,6 +285,7 @@ def opened(
             ticket = read_ticket(folder)
             ticket.check(settings)
             ticket.check_owner(folder)
+            remove_stray(folder)
             yield Opened(folder, ticket, Manifest.read(folder), True)
             return
         run_id = uuid.uuid4().hex

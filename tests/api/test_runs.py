@@ -55,6 +55,26 @@ def cache(tmp_path_factory: pytest.TempPathFactory):
         yield
 
 
+def test_what_python_prints_of_a_federation_shows_no_rows():
+    rows = pd.DataFrame({"site": ["a", "b"] * 20, "age": np.arange(40) + 0.7265, "died": [0, 0, 1, 1] * 10})
+    described = raysim.describe({"data": {"silo": "site", "label": "died", "preprocessing": "none"}}, data=rows)
+    assert repr(described.federation) == "<federation: 2 hospitals, 40 rows, 1 features>"
+    assert repr(described.federation) in repr(described)
+    assert ".7265" not in repr(described)
+    assert "array" not in repr(described.federation)
+
+
+@pytest.mark.parametrize("call", [raysim.run, raysim.compare, raysim.describe])
+def test_a_data_frame_in_the_place_of_a_configuration_is_not_shown(call: Any):
+    rows = pd.DataFrame({"site": ["a", "b"], "age": [71, 72]})
+    for arguments in ({"config": rows}, {"overrides": rows}, {"overrides": [rows]}, {"seed": rows}):
+        with pytest.raises(raysim.RaysimError) as refused:
+            call(**arguments)
+        (line,) = str(refused.value).splitlines()
+        assert "a DataFrame" in line
+        assert "71" not in line
+
+
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> ComparisonResult:
     listed = ["local", "fedavg", "fedprox"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import subprocess
 import sys
@@ -74,6 +75,29 @@ def refused(tmp_path: Path, address: str, command: Callable[..., None] = _patien
 
 def test_nobody_answers(tmp_path, nobody):
     assert f"'{nobody}' does not answer (Connection refused); see that the cluster is up" in refused(tmp_path, nobody)
+
+
+def _alone(*arguments: str) -> None:
+    """``raysim`` that finds no process of another Ray on this machine, but the address that Ray has noted."""
+    from ray._private import services
+
+    services.find_gcs_addresses = functools.cache(set)
+    _patient(*arguments)
+
+
+def test_auto_leads_to_a_ray_that_has_ended(tmp_path, nobody):
+    """Ray itself would try it for more than a minute."""
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(nobody)
+    line = refused(tmp_path, "auto", _alone, RAY_TMPDIR=str(tmp_path))
+    port = nobody.rpartition(":")[2]  # Ray takes this machine's outer address for the loopback one
+    assert f":{port}' does not answer (Connection refused)" in line
+    assert line.endswith("('auto' led to it: 'ray stop' forgets a Ray that has ended)")
+
+
+def test_auto_leads_to_no_ray(tmp_path):
+    line = refused(tmp_path, "auto", _alone, RAY_TMPDIR=str(tmp_path))
+    assert "'auto' finds no Ray on this machine; start one with 'ray start --head', or unset it" in line
 
 
 def test_something_else_answers(tmp_path, listener):

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from hypothesis import assume, given, settings
@@ -17,6 +18,8 @@ from raysim.config.reading import COMPARISON, compared, read_tree, resolve
 from raysim.config.schema import Config
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+
+FRAME = pd.DataFrame({"age": [71]})
 
 REQUIRED: dict[str, dict[str, Any]] = {
     "table": {"path": "t.csv", "silo": "site", "label": "died"},
@@ -154,7 +157,21 @@ def test_a_tree_is_read_before_it_is_checked():
     assert read_tree({"sweep": {"trials": 3}}, ["sweep.trials=4"]) == {"sweep": {"trials": 4}}
 
 
-@pytest.mark.parametrize("source", [5, ["a.yaml"], True])
+@pytest.mark.parametrize("source", [5, ["a.yaml"], True, FRAME])
 def test_what_is_no_configuration_is_named(source):
     with pytest.raises(ConfigError, match=r"^config: .* is neither a path nor keys and values; give a YAML file or a"):
         read_tree(source)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [{"data": FRAME}, {"data": {"source": FRAME}}, {"strategy": FRAME}, {"seed": FRAME}, {"seeds": [FRAME]}],
+    ids=["section", "source", "strategy", "seed", "in a list"],
+)
+def test_an_error_names_what_a_data_frame_is_and_not_what_it_holds(tree):
+    """Its text would show rows of patients."""
+    with pytest.raises(ConfigError) as refused:
+        resolve(tree)
+    (line,) = str(refused.value).splitlines()
+    assert "a DataFrame" in line
+    assert "71" not in line

@@ -50,8 +50,12 @@ def test_a_patient_has_one_part_at_both_hospitals_whatever_type_its_id_has() -> 
 def test_rows_without_an_id_go_by_their_content(by: str) -> None:
     """Equal rows stay together, and categories count by name: another category before theirs changes nothing."""
     rows = np.arange(400)
-    text = [f"c{i // 2 % 50}" for i in rows]
-    y, silo, x = [i // 2 % 2 for i in rows], [f"h{i // 2 % 3}" for i in rows], [float(i // 2) for i in rows]
+    text = [f"c{i // 2 % 50}" for i in rows.tolist()]
+    y, silo, x = (
+        [i // 2 % 2 for i in rows.tolist()],
+        [f"h{i // 2 % 3}" for i in rows.tolist()],
+        [float(i // 2) for i in rows.tolist()],
+    )
     made = parts(THIRDS, records({"x": x, "c": text}, y, silo), rows, by, 0)
     assert (made[::2] == made[1::2]).all()
     more = records({"x": [9.5, *x], "c": ["a first one", *text]}, [0, *y], ["h0", *silo])

@@ -55,7 +55,7 @@ def test_the_first_lines_and_the_answer_name_the_column(tree: dict[str, Any], ca
     assert text.index("feature 'discharge'") < text.index("drawing pictures")
     answer = json.loads(Path("out/answer.json").read_text())
     assert [each["figure"] for each in answer["forbids"] if each["fact"] == "leaks"] == [{"features": ["discharge"]}]
-    assert "ischarge may give the label away" in answer["headline"]
+    assert "Feature 'discharge' may give the label away" in answer["headline"]
     # At every hospital the AUROC is 1: nothing varies, which is no sign that it is chance.
     assert "chance" not in answer["headline"]
 

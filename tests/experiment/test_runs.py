@@ -54,7 +54,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
     done = subprocess.run(
         [sys.executable, *STRICT, "-m", "raysim", "run", "c.yaml", "--out", "out", "--details"],
         cwd=folder,
-        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | environment(folder),
+        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        | environment(folder)
+        | {"COLUMNS": "160"},
         capture_output=True,
         text=True,
     )

@@ -14,6 +14,7 @@ import pytest
 from raysim.cli import main as cli
 from raysim.core.csv_files import read_csv
 from raysim.core.errors import ConfigError
+from raysim.serving.export import export
 from raysim.serving.predictor import Predictor
 from raysim.storage.manifest import Manifest
 from raysim.storage.tables import write_table
@@ -120,6 +121,28 @@ def test_folders_that_hold_no_one_run(place: Path, tmp_path: Path) -> None:
     (stopped / "manifest.json").write_text(json.dumps(manifest | {"kind": "study"}))
     with pytest.raises(ConfigError, match=r"stopped: holds a study, which keeps no models; name the folder of a"):
         Predictor.open(stopped)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("scale", 0.0, "the scale of column '.*' is 0, and no number above 0"),
+        ("scale", float("nan"), "the scale of column '.*' is nan, and no number above 0"),
+        ("mean", float("nan"), "the mean of column '.*' is nan, and no finite number"),
+        ("fill", float("inf"), "the fill of column '.*' is inf, and no finite number"),
+    ],
+)
+def test_a_preprocessing_by_which_no_row_has_features_is_refused(
+    key: str, value: float, why: str, place: Path, tmp_path: Path
+) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(folder_of(place, "fedavg"), changed)
+    tree = json.loads((changed / "preprocessing.json").read_text())
+    next(column for column in tree["columns"] if column["kind"] == "numeric")[key] = value
+    (changed / "preprocessing.json").write_text(json.dumps(tree))
+    with pytest.raises(ConfigError, match=rf"preprocessing.json: cannot be used \({why}\); run again"):
+        export(Predictor.open(changed), tmp_path / "out", "torch", None, None)
+    assert not (tmp_path / "out").exists()
 
 
 def test_of_a_comparison_one_run_is_to_be_named(place: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raysim.core.errors import ConfigError, DataError
+from raysim.core.words import as_yaml
 from raysim.data import cache
 from raysim.data.sources.columns import plain_text
 
@@ -33,9 +34,10 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
     stored.
     """
     if keys.get("path") is not None:
-        raise ConfigError(f"data.path: '{keys['path']}' stands beside a data frame; keep one of them")
-    if keys.get("source", SOURCE) != SOURCE:
-        raise ConfigError(f"data.source: '{keys['source']}' stands beside a data frame; remove the key")
+        raise ConfigError(f"data.path: {as_yaml(keys['path'])} stands beside a data frame; keep one of them")
+    source = keys.get("source", SOURCE)
+    if not isinstance(source, str) or source != SOURCE:
+        raise ConfigError(f"data.source: {as_yaml(source)} stands beside a data frame; remove the key")
     return {**keys, "source": SOURCE, "path": str(stored(frame))}
 
 
@@ -87,11 +89,11 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
 
     try:
         array = pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:120]
+    except (pa.ArrowException, TypeError, ValueError):  # whose messages show values of patients
+        kinds = ", ".join(sorted({type(value).__name__ for value in values.dropna()})[:6])
         raise DataError(
-            f"{field}: column '{name}' of the data frame holds what no table does ({reason}); convert it, or drop it "
-            "from the frame"
+            f"{field}: column '{name}' of the data frame holds what no table does (values of type {kinds}); convert "
+            "it, or drop it from the frame"
         ) from None
     if pa.types.is_dictionary(array.type):  # categories stay texts: Parquet would turn "1" and "2" into numbers
         return plain_text(pa.table({name: array}), name, field)
