@@ -2,6 +2,7 @@
 # make run DATA=FOLDER    the same on the eICU tables in FOLDER (demo or full); SILO=hospital for the full database
 # make test               the tests; OPTIONS="tests/data -k folds" runs some of them
 # make docs faults surroundings    the documentation's commands, faults and strange surroundings, which make test leaves out
+# make card               what a GPU computes, on one that is pretended where torch has none
 # make suite              all tests, as in continuous integration
 # make site               the documentation as a site, in site/
 # make check              lint, types and the suite, as in continuous integration
@@ -23,13 +24,13 @@ else
 JOB := experiments/main.yaml
 endif
 
-.PHONY: run test docs faults surroundings suite lint types site check bench
+.PHONY: run test docs faults surroundings card suite lint types site check bench
 
 run: $(VENV)/.installed
 	$(BIN)/raysim compare $(JOB) $(OPTIONS)
 
 test: $(VENV)/.installed-dev
-	$(PYTEST) -m "not documentation and not faults and not surroundings" $(OPTIONS)
+	$(PYTEST) -m "not documentation and not faults and not surroundings and not card" $(OPTIONS)
 
 docs: $(VENV)/.installed-dev
 	$(PYTEST) -m documentation $(OPTIONS)
@@ -37,8 +38,12 @@ docs: $(VENV)/.installed-dev
 faults surroundings: $(VENV)/.installed-dev
 	$(PYTEST) -m $@ $(OPTIONS)
 
-suite: $(VENV)/.installed-dev
-	$(PYTEST) $(OPTIONS)
+# One process: torch knows a pretended card, once made, to the end of it.
+card: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m card tests/card
+
+suite: card
+	$(PYTEST) -m "not card" $(OPTIONS)
 
 site: $(VENV)/.installed-dev
 	$(BIN)/python -m mkdocs build --strict

@@ -33,11 +33,12 @@ STRICT = ("-W", "error", "-W", f"ignore:{OF_MLFLOW}")
 PROGRESS = re.compile(
     r"reading data|starting Ray|drawing pictures"
     r"|\d+ hospitals?, (\d[\d,]* rows?, )?\d+ features?; .+"
+    r"|\d+/\d+ trials done, .+"
     r"|.+ goes on from round \d+ of \d+"
     r"|.+: round \d+/\d+(, .+)?"
     r"|\[\d+/\d+\] .+: \d+\.\d s, .+"
 )
-"""A line of how far a run or comparison is."""
+"""A line of how far a run, comparison or sweep is."""
 
 
 def said(err: str) -> list[str]:

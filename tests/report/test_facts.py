@@ -169,6 +169,16 @@ def test_training_alone_is_compared_where_it_is_defined() -> None:
     )
 
 
+def test_a_difference_at_some_hospitals_is_not_cut_at_what_is_possible_over_all() -> None:
+    """Training alone may rank at 0.70 at small hospitals, and at 0.88 over all."""
+    some = pair(0.143)
+    args = (CLASSIFICATION, "FedAvg", "alone", Paired(0.05, 0.05, 40, 3, 1e-4, 1e-4, 1e-5, 12.0), Limits(0.02, 0.09))
+    _, line = federate(*args, some, 0.88, (5, some))
+    found = re.findall(r"(small hospitals|one class): \+0\.143 \(\+(\S+) to \+(\S+)\), better", line.text)
+    assert [where for where, _, _ in found] == ["small hospitals", "one class"], line.text
+    assert all(float(low) < 0.143 < float(high) for _, low, high in found)
+
+
 def test_a_smaller_error_is_better_than_training_alone() -> None:
     got, line = federate(REGRESSION, "FedAvg", "Training alone", pair(-0.2), Limits(-0.3, -0.1), None)
     assert got == "yes"

@@ -15,7 +15,7 @@ import pytest
 
 from raysim.core import host
 from raysim.tune import sweep as sweeps
-from tests.commands import started
+from tests.commands import said, started
 from tests.conftest import shared_ray
 from tests.fuzz.command import answer, limited
 from tests.tune.sweeps import PLAIN, TWO, begin, go_on
@@ -193,7 +193,7 @@ def test_a_sweep_that_is_terminated_says_how_it_goes_on(sweep_file, tmp_path):
         done = process.wait()
     assert done.code == 143, done.err
     assert "SIGTERM received" not in done.err, "Ray's own trace"
-    assert f"'raysim resume {tmp_path / 'out'}' goes on" in done.out
+    assert f"'raysim resume {tmp_path / 'out'}' goes on" in done.err
 
 
 @pytest.mark.parametrize("part", ["gcs_server", "raylet"])
@@ -204,8 +204,9 @@ def test_a_ray_that_dies_under_a_sweep_is_an_error_in_one_line(part, sweep_file,
         victim.kill()
         done = process.wait()
     assert done.code == 2, done.err
-    *before, error = done.err.splitlines()
-    assert all(line.startswith("raysim: Ray did not come up in time") for line in before), done.err
+    *before, error = said(done.err)
+    assert done.err.endswith(f"{error}\n"), "it is the last line"
+    assert all(line.startswith(("raysim: Ray did not come up in time", "warning: validation rows")) for line in before)
     assert error == (
         f"raysim: resources: Ray itself has failed ({part} has ended); what is finished is on disk: 'raysim resume' "
         "with its folder goes on"

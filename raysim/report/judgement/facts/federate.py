@@ -36,9 +36,9 @@ def federate(
 
     ``pair`` is the method ``name`` less training ``alone``, with ``limits`` that hold jointly over the methods that
     were chosen among; ``small`` the same at the hospitals with fewest training rows, where enough define both.
-    ``level`` is the headline figure of training alone, which bounds a difference from it. ``two_classes``: at how many
-    hospitals a model was trained on one class alone, and the difference at the others. ``hospitals``: at how many the
-    method is judged, of which training alone may lack some.
+    ``level`` is the headline figure of training alone, which bounds the difference ``pair``. ``two_classes``: at how
+    many hospitals a model was trained on one class alone, and the difference at the others. ``hospitals``: at how many
+    the method is judged, of which training alone may lack some.
     """
     verdict = _verdict(kind, pair, limits)
     digits = kind.decimals([pair.difference])
@@ -60,10 +60,10 @@ def federate(
     if not pair.of_training:
         text += "; of these trained models, as one seed cannot compare methods"
     if small is not None:
-        text += f"; small hospitals: {_small(kind, small, digits, level)}"
+        text += f"; small hospitals: {_at_some(kind, small, digits)}"
     if two_classes is not None and two_classes[1].hospitals < pair.hospitals:
         marked, others = two_classes
-        beside = _small(kind, others, digits, level) if others.hospitals else "undefined"
+        beside = _at_some(kind, others, digits) if others.hospitals else "undefined"
         text += f"; without {counted(marked, 'hospital')} that trained on one class: {beside}"
     state = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}[verdict]
     remedy = {
@@ -90,8 +90,9 @@ def _verdict(kind: TaskKind, pair: Paired, limits: Limits) -> Federate:
     return "equal" if pair.equal or (kind.larger and equivalent(limits)) else "not shown"
 
 
-def _small(kind: TaskKind, pair: Paired, digits: int, level: float) -> str:
-    limits = difference(pair.population(), kind.larger, level)
+def _at_some(kind: TaskKind, pair: Paired, digits: int) -> str:
+    """A difference at some of the hospitals, in words; the figure over all hospitals says nothing of its bounds."""
+    limits = difference(pair.population(), kind.larger)
     if limits == NOTHING:
         return "the interval says nothing"
     value = figure(pair.difference, limits, digits, sign=True)

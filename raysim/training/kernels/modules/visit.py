@@ -200,7 +200,8 @@ def play(tasks: Iterable[tuple[Task, Vector]], flats: Sequence[FlatModule], begi
     waiting, free = iter(tasks), list(flats)
     active: list[Visit] = []
     gpus = [flat.device for flat in flats[:1] if flat.device.type != "cpu"]
-    with torch.random.fork_rng(devices=gpus, enabled=flats[0].draws):
+    kind = gpus[0].type if gpus else "cuda"
+    with torch.random.fork_rng(devices=gpus, enabled=flats[0].draws, device_type=kind):
         try:
             while True:
                 while free and (entry := next(waiting, None)) is not None:

@@ -1,0 +1,1 @@
+"""What is computed on a card, on one that torch has or on one that is pretended."""
