@@ -288,7 +288,7 @@ def main() -> None:
     except (RaysimError, OSError, MemoryError) as error:
         if isinstance(error, BrokenPipeError) and pipes.silence_unread():
             raise SystemExit(UNREAD) from None
-        line = error if isinstance(error, RaysimError) else of_the_machine(error)
+        line = error if isinstance(error, RaysimError) else _without_folder(error) or of_the_machine(error)
         if line is None or (verbose and not isinstance(error, HangingError)):
             raise
         _complain(f"raysim: {' '.join(str(line).split())}")
@@ -311,6 +311,16 @@ def main() -> None:
                     stream.flush()
             os._exit(143)  # all is shut down but half-imported libraries, which could fail at exit
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _without_folder(error: OSError | MemoryError) -> str | None:
+    """What to say where the folder that the command was typed in has been removed; None where it is there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        gone = isinstance(error, FileNotFoundError) and error.filename is None
+        return "the working folder has been removed; change to one that is there" if gone else None
+    return None
 
 
 def _complain(line: str) -> None:

@@ -19,6 +19,14 @@ def resolve_device(device: str) -> tuple[str, str]:
     return "cuda" if torch.cuda.is_available() else "cpu", seen
 
 
+def device_for(device: str, gpus: float) -> str:
+    """What an actor that holds ``gpus`` is told to compute on: without a share, ``auto`` is the CPU.
+
+    Such an actor may see the GPU of its node, of which it may take nothing.
+    """
+    return "cpu" if device == "auto" and not gpus else device
+
+
 def settle_device(device: str, gpus: float) -> None:
     """Have this process compute on ``device``, of which it holds ``gpus``, a fraction or a number of cards.
 

@@ -64,11 +64,12 @@ def place(
     where the actors asked for cannot run at once.
     """
     _check_shares(resources)
+    _check_device(resources, len(rows))
     machines = [_FreeMachine(node) for node in nodes]
     single = _place_single(rows, resources, nodes, machines, names)
     rest = np.setdiff1d(np.arange(len(rows)), [hospital for hospital, _, _ in single])
     count = actor_count(len(rest), resources, machines)
-    gpus = _units(resources.gpus_per_actor)
+    gpus = _gpu_units(resources.gpus_per_actor)
     cpus = _units(resources.cpus_per_actor or 0.0) or _even_share(machines, count, gpus)
     homes = _spread(machines, count, cpus, gpus)
     if len(homes) < count:
@@ -99,7 +100,7 @@ def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[
     """How many actors serve the hospitals: by ``hospitals_per_actor``, or as many as can run at once."""
     if resources.hospitals_per_actor != "auto":
         return math.ceil(hospitals / int(resources.hospitals_per_actor))
-    cpus, gpus = _units(resources.cpus_per_actor or 1.0), _units(resources.gpus_per_actor)
+    cpus, gpus = _units(resources.cpus_per_actor or 1.0), _gpu_units(resources.gpus_per_actor)
     # One actor that cannot run makes the check that follows name what is missing.
     return min(hospitals, max(1, sum(machine.slots(cpus, gpus) for machine in machines)))
 
@@ -171,7 +172,7 @@ def _place_single(
     for name, request in resources.per_hospital.items():
         cpus = request.cpus if request.cpus is not None else resources.cpus_per_actor or 1.0
         gpus = request.gpus if request.gpus is not None else resources.gpus_per_actor
-        asked.append((_units(gpus), _units(cpus), int(rows[numbers[name]]), -numbers[name], name))
+        asked.append((_gpu_units(gpus), _units(cpus), int(rows[numbers[name]]), -numbers[name], name))
     placed = []
     for gpus, cpus, _, hospital, name in sorted(asked, reverse=True):
         fitting = [i for i, machine in enumerate(machines) if machine.slots(cpus, gpus)]
@@ -225,6 +226,23 @@ def _check_shares(resources: ResourcesSection) -> None:
             raise ResourceError(f"{where}: {gpus} is more than one GPU but not whole; use {math.ceil(gpus)}")
 
 
+def _check_device(resources: ResourcesSection, hospitals: int) -> None:
+    """Raise ``ResourceError`` where an actor has to compute on a GPU of which it holds nothing."""
+    if resources.device != "cuda":
+        return
+    for name, request in resources.per_hospital.items():
+        if not (resources.gpus_per_actor if request.gpus is None else request.gpus):
+            raise ResourceError(
+                f"resources.per_hospital.{name}.gpus: 0 with resources.device: cuda leaves its actor no GPU; "
+                "give it a share, such as 0.25, or set device: auto"
+            )
+    if not resources.gpus_per_actor and hospitals > len(resources.per_hospital):
+        raise ResourceError(
+            "resources.gpus_per_actor: 0 with resources.device: cuda leaves actors no GPU; set it, such as to 0.25, "
+            "or set device: auto"
+        )
+
+
 def _too_much(
     resources: ResourcesSection, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
 ) -> ResourceError:
@@ -250,6 +268,11 @@ def _too_much(
 
 def _units(value: float) -> int:
     return round(value * UNIT)
+
+
+def _gpu_units(value: float) -> int:
+    """Rounded down, so that six sixths of a GPU are no more than one; a share above 0 stays one."""
+    return max(math.floor(value * UNIT + 1e-6), 1 if value > 0 else 0)
 
 
 def _bundle(cpus: float, gpus: float) -> dict[str, float]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
 from raysim.cluster.answers import fetch, first_answers, first_line, has_died
-from raysim.cluster.devices import check_device, resolve_device, settle_device
+from raysim.cluster.devices import check_device, device_for, resolve_device, settle_device
 from raysim.cluster.hospital_actor import HospitalActor
 from raysim.cluster.lines import DIAL_SECONDS, Lines, packed
 from raysim.cluster.placement import Placement
@@ -93,7 +93,7 @@ class RayPool:
 
         self.served = placement.served
         self._sender = Sender(placement.served, delivery)
-        self._device = device
+        self._devices = [device_for(device, placement.share(i)[1]) for i in range(len(placement.served))]
         self._timeout = timeout
         self._nodes = placement.nodes or (0,) * len(placement.served)
         self._no_calls()
@@ -108,7 +108,8 @@ class RayPool:
                 options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement.bundle(i))
             threads = max(1, int(cpus)) if i in placement.overrides else 1
             pieces = np.array_split(ids, -(-len(ids) // PIECE) or 1)
-            self.actors.append(actor.options(**options).remote(folders, code, i == 0, device, gpus, threads, *pieces))
+            given = (folders, code, i == 0, self._devices[i], gpus, threads)
+            self.actors.append(actor.options(**options).remote(*given, *pieces))
 
     def __getstate__(self) -> dict[str, Any]:
         # A coordinator that this object travels to makes its own calls.
@@ -140,7 +141,10 @@ class RayPool:
         answers = first_answers(self.first_calls(), seconds, "hospital actor", "serve more hospitals per actor")
         self.places = [answer.node for answer in answers]
         check_same([(answer.node, answer.software) for answer in answers])
-        warnings = [check_device(self._device, answer.resolved, answer.seen) for answer in answers]
+        warnings = [
+            check_device(device, answer.resolved, answer.seen)
+            for device, answer in zip(self._devices, answers, strict=True)
+        ]
         return next((warning for warning in warnings if warning), None)
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:

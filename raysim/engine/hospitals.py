@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.errors import ResourceError
 from raysim.core.streams import stream
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.local_training import LocalTraining
@@ -29,7 +30,7 @@ from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult
 from raysim.engine.updates.contributions import Contributions
 from raysim.engine.updates.noisy_answers import noisy_answer, noisy_figures
 from raysim.engine.visits.answers import AnswerCache
-from raysim.engine.visits.naming import named
+from raysim.engine.visits.naming import named, of_full_memory
 from raysim.engine.visits.starts import parameters, with_private
 from raysim.metrics import measures as metrics
 from raysim.metrics.error_counts import error_counts
@@ -141,7 +142,16 @@ class HospitalGroup:
         """The model of a run, built once."""
         key = repr((work.federation, work.model, work.precision))
         if key not in self._models:
-            self._models[key] = work.model.bind(self._federation(work.federation, False), self._device, work.precision)
+            federation = self._federation(work.federation, False)
+            try:
+                self._models[key] = work.model.bind(federation, self._device, work.precision)
+            except RuntimeError as error:
+                if not of_full_memory(error):
+                    raise
+                raise ResourceError(
+                    f"resources.gpus_per_actor: the GPU's share has too little memory for the model "
+                    f"({str(error).splitlines()[0]}); raise it, take a smaller model or set resources.device: cpu"
+                ) from error
         return self._models[key]
 
     def _train(self, plan: RoundPlan, kept: HospitalStates, result: PartialResult) -> HospitalStates:

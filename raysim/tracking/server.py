@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raysim.core.errors import ConfigError, ResourceError
+from raysim.tracking import guarded_mlflow
 from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, runs_page, table_page
 
 START_SECONDS = 120.0
@@ -48,7 +49,16 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
     Raises ``ConfigError`` where it ends at once (another program may hold the port), and ``ResourceError`` where it
     does not answer.
     """
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host", "127.0.0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        guarded_mlflow.__name__,
+        "server",
+        "--backend-store-uri",
+        uri,
+        "--host",
+        "127.0.0.1",
+    ]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [*command, "--port", str(port), "--workers", "1"],

@@ -87,7 +87,8 @@ class CardTensor(Tensor):
         return CardTensor(self.held)
 
     @data.setter
-    def data(self, value: CardTensor) -> None:
+    def data(self, value: Tensor) -> None:
+        assert isinstance(value, CardTensor)
         Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         self._counted()
         self.held, self._counted = value.held, MEMORY.add(self, value.held)
@@ -96,7 +97,9 @@ class CardTensor(Tensor):
         return self.cpu().tolist()
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return computed(func, args, kwargs or {})
 
 

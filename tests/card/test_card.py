@@ -13,10 +13,12 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core import registry
+from raysim.core.errors import ResourceError
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.messages import ModelSpec
+from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.training.base import DeviceFull, Moments, Optimizer
 from raysim.training.kernels import batched
 from raysim.training.kernels.batched import Cohort
@@ -201,3 +203,15 @@ def test_a_call_has_the_hospitals_that_the_memory_has_room_for(pretended_card, m
         assert taken <= limit
     with pytest.raises(DeviceFull, match="of the GPU"):
         trained(most / 40)
+
+
+def test_a_card_too_small_for_the_model_is_said(pretended_card, tmp_path):
+    from tests.card.pretended import MEMORY
+
+    X, y = rows_of("text_dense", 36)
+    federation = store(tmp_path, X, y, 12 * np.arange(3)[:, None] + [0, 8, 8, 12], 3)
+    job = job_of(federation, FedAvg(), model=ModelSpec("text_dense", None, MODELS["text_dense"][2], "default"))
+    group = HospitalGroup(np.arange(3), pools=True, device=pretended_card)
+    MEMORY.limit = MEMORY.held + 8
+    with pytest.raises(ResourceError, match=r"resources.gpus_per_actor: the GPU's share has too little memory for the"):
+        group.model(job.work)

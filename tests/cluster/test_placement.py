@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raysim.cluster.devices import device_for
 from raysim.cluster.placement import Placement, balance, describe, place
 from raysim.config.nodes import Node, inventory, parse_nodes, standing_nodes
 from raysim.config.sections.resources import OwnActor, ResourcesSection
@@ -193,6 +194,16 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
             r"resources.per_hospital.h1.gpus: 2.5 is more than one GPU but not whole; use 3",
         ),
         (
+            ResourcesSection(device="cuda"),
+            "4cpu+1gpu",
+            r"resources.gpus_per_actor: 0 with resources.device: cuda leaves actors no GPU; set it",
+        ),
+        (
+            ResourcesSection(device="cuda", gpus_per_actor=0.25, per_hospital={"h1": OwnActor(gpus=0)}),
+            "4cpu+1gpu",
+            r"resources.per_hospital.h1.gpus: 0 with resources.device: cuda leaves its actor no GPU; give it a share",
+        ),
+        (
             ResourcesSection(per_hospital={"h1": OwnActor(cpus=5)}),
             "4cpu,4cpu",
             r"resources.per_hospital.h1: 5 CPUs are free on no node \(nodes: 2 x 4 CPUs\); lower it",
@@ -240,3 +251,20 @@ def test_actors_and_hospitals_are_counted_in_words():
         "2 actors on 2 nodes, 1 hospital each",
         "2 actors, 1 to 2 hospitals each",
     ]
+
+
+@pytest.mark.parametrize("parts", [3, 6, 7, 9, 12])
+def test_parts_of_a_gpu_fill_it(parts):
+    """Rounded up, six sixths of a GPU would be more than one."""
+    resources = ResourcesSection(hospitals_per_actor=1, gpus_per_actor=1 / parts)
+    placement = place(np.ones(parts, dtype=int), resources, [Node("a", parts, 1)])
+    assert len(placement.served) == parts
+    assert placement.gpus * parts <= 1
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "told"),
+    [("auto", 0.25, "auto"), ("auto", 0.0, "cpu"), ("cpu", 0.25, "cpu"), ("cuda", 1.0, "cuda")],
+)
+def test_only_actors_with_a_share_look_for_a_gpu(device, gpus, told):
+    assert device_for(device, gpus) == told

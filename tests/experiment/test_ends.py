@@ -147,6 +147,16 @@ def test_a_command_that_is_terminated_while_it_imports(command: str, moment: str
     assert said(done.err) in ([], [GOES_ON])
 
 
+@pytest.mark.parametrize("arguments", [["describe"], ["run", "--in-process"], ["resume", "x"]], ids=" ".join)
+def test_a_command_in_a_folder_that_has_been_removed_is_one_line(arguments: list[str], tmp_path: Path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = program(gone, f"import os, sys\nos.rmdir(os.getcwd())\nARGUMENTS = {arguments!r}" + RUN)
+    assert done.code == 2, done
+    assert done.err.splitlines()[-1] == "raysim: the working folder has been removed; change to one that is there"
+    assert "Traceback" not in done.err
+
+
 def test_a_command_that_is_terminated_while_ray_starts(tmp_path: Path):
     configured(tmp_path)
     done = program(tmp_path, f"import sys\nARGUMENTS = {['run', 'c.yaml', '--out', 'out']!r}" + INIT + RUN)

@@ -31,7 +31,7 @@ class named:
                 f"hospital '{self._name}' failed while {self._doing}: what it ran {exits.said(error)}; raise an error "
                 "instead"
             ) from None
-        if isinstance(error, Exception) and _of_full_memory(error):
+        if isinstance(error, Exception) and of_full_memory(error):
             raise ResourceError(
                 f"hospital '{self._name}' found too little memory on the GPU while {self._doing} "
                 f"({str(error).splitlines()[0]}); lower training.batch_size, raise resources.gpus_per_actor or set "
@@ -42,6 +42,7 @@ class named:
             raise HospitalFailed(f"hospital '{self._name}' failed while {self._doing}: {text}") from error
 
 
-def _of_full_memory(error: Exception) -> bool:
+def of_full_memory(error: Exception) -> bool:
+    """Whether a GPU's memory is full."""
     torch = sys.modules.get("torch")  # a process that has not imported it has no GPU
     return isinstance(error, DeviceFull) or (torch is not None and isinstance(error, torch.OutOfMemoryError))
