@@ -72,7 +72,7 @@ def test_a_sweep_gives_its_trials_and_scores_with_the_recommended_one(tmp_path: 
     assert len(result.rounds) == 2 * 2
     assert recommended["reason"][0] in result._repr_html_()
     assert result.answer.splitlines() == result.reasons == recommended["reason"]
-    assert f"trial {recommended['trial']}," in result.answer
+    assert f"trial {recommended['trial']}:" in result.answer
     assert list(result.figures) == list(result.plots) == ["auroc_gini"]
     (axes,) = result.figures["auroc_gini"].axes
     marked = axes.lines[-1]  # the recommended trial

@@ -319,7 +319,7 @@ def test_a_description_names_the_hospitals_and_classes_of_the_highest_psi(tmp_pa
     console = Console(file=io.StringIO(), width=200)
     console.print(unlikeness_table(golden(tmp_path), 1e-6))
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "labels            wpsi 0.706" in text
+    assert "labels            much (PSI from 0.25): wpsi 0.706" in text
     # The median of four; the hospital without rows has none.
     assert "lowest 0.0799, median 0.239; highest: h2 4.61, h1 0.293, h0 0.184, h3 0.0799 " in text
     assert "h4" not in text

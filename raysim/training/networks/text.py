@@ -118,8 +118,13 @@ def token_ids(x: Tensor, vocabulary: int) -> Tensor:
     Under ``vmap``, by which private steps take gradients row by row, there are no numbers to compare here: those rows
     are checked before (:func:`raysim.training.kernels.modules.lookup.check_entries`).
     """
-    if x.numel() and not torch._C._functorch.is_functorch_wrapped_tensor(x):
-        least, most = (float(bound) for bound in x.aminmax())  # compared as tensors they would take three times as long
+    if x.numel():
+        try:
+            least, most = (
+                float(each) for each in x.aminmax()
+            )  # compared as tensors they would take three times as long
+        except RuntimeError:
+            return x.long()
         if not (least >= 0 and most < vocabulary):
             wrong = least if not least >= 0 else most
             raise ValueError(f"a token is {wrong:g}, not an id below model.vocabulary ({vocabulary}); make them agree")
