@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from raysim.core.words import counted
+from raysim.core.words import capitalised, counted
 from raysim.report.terminal.block import Block, Warning
 from raysim.tune.choice import Choice, at_the_edge, headline, title
 
@@ -39,7 +39,7 @@ def falls(choice: Choice, tested: Tested | None) -> list[str]:
             words = title(choice, j)
             verb = "falls" if choice.sweep.larger[j] else "rises"
             cautions.append(
-                f"{words[0].upper()}{words[1:]} {verb} from {before:.3f} on validation rows to {after:.3f} on test "
+                f"{capitalised(words)} {verb} from {before:.3f} on validation rows to {after:.3f} on test "
                 f"rows, while all trials span {span:.3f}: the choice is partly luck."
             )
     return cautions
@@ -51,7 +51,7 @@ def block(
     """The block of the sweep called ``name``, whose ``summary.json`` is ``summary``, in its ``folder`` as printed."""
     tested = None if choice.recommended is None else _tested(summary["recommended"]["test"])
     sentences = [*([summary["warning"]] if summary["warning"] else []), *at_the_edge(choice), *falls(choice, tested)]
-    warnings = [Warning(f"{text[0].upper()}{text[1:]}".rstrip(".") + ".", False) for text in sentences]
+    warnings = [Warning(capitalised(text).rstrip(".") + ".", False) for text in sentences]
     done = [f"{summary[state]} {state}" for state in ("completed", "stopped", "failed") if summary[state]]
     if summary["failed"]:
         warnings.append(Warning(f"{counted(summary['failed'], 'trial')} failed: trials.csv has each error.", False))

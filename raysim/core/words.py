@@ -1,9 +1,9 @@
-"""Numbers and values in sentences: counts with their nouns, and values as a configuration has them."""
+"""Numbers, names and values in sentences: counts with their nouns, lists, and values as a configuration has them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import PurePath
 from typing import Any
@@ -16,6 +16,36 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     ('1 row', '1,841 hospitals', '2 classes')
     """
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def number(value: float, digits: int, *, sign: bool = False) -> str:
+    """A figure; no sign for what rounds to 0.
+
+    >>> number(0.0312, 2, sign=True), number(-0.001, 2, sign=True), number(float("nan"), 2)
+    ('+0.03', '0.00', 'undefined')
+    """
+    if math.isnan(value):
+        return "undefined"
+    text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+    return text.lstrip("+-") if float(text) == 0 else text
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a phrase.
+
+    >>> listed(["a", "b", "c"]), listed(["a"]), listed([])
+    ('a, b and c', 'a', '')
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def capitalised(text: str) -> str:
+    """A text that begins with a capital letter; the rest stays as it is.
+
+    >>> capitalised("mean AUROC"), capitalised("")
+    ('Mean AUROC', '')
+    """
+    return text[:1].upper() + text[1:]
 
 
 def chance(p: float, draws: int | None = None) -> str:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from raysim.config import plugins
 from raysim.config.schema import Config
+from raysim.core.words import capitalised
 from raysim.data.leaks import suspects
 from raysim.engine.job import Result
 from raysim.report import tables
@@ -82,7 +83,7 @@ def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:
         f"{'feature' if len(found) == 1 else 'features'} {some([repr(name) for name in found])} may give the label away"
     )
     text = next(iter(found.values())) if len(found) == 1 else short
-    text = f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    text = f"{capitalised(text).rstrip('.')}."
     return (Line("leaks", "warn", text, {"features": list(found)}, "leave it out (data.drop)", True, short),)
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raysim.core.words import counted
+from raysim.core.words import counted, number
 from raysim.engine.timing import LARGER, SMALLER
 from raysim.experiment.tuning import is_bound
 from raysim.report.figures.curve import UNITS
-from raysim.report.judgement.facts.wording import figure, json_number, number, some
+from raysim.report.judgement.facts.wording import figure, json_number, some
 from raysim.statistics.differences.paired import Limits, Paired, paired
 from raysim.statistics.differences.simultaneous import adjusted
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from raysim.core import words
 from raysim.report.possible import NOTHING, SAYS_NOTHING
 from raysim.report.tables import yardsticks
 from raysim.strategies.shared.personalization import RECALIBRATED
@@ -61,10 +62,7 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
     """
     if not math.isfinite(value):
         return "undefined"
-    text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
-    if float(text) == 0:
-        text = text.lstrip("+-")
-    return text.replace("-", "\N{MINUS SIGN}")
+    return words.number(value, digits, sign=sign).replace("-", "\N{MINUS SIGN}")
 
 
 def minus(text: str) -> str:
@@ -86,9 +84,10 @@ def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str
         return ""
     if (low, high) == NOTHING:
         return SAYS_NOTHING
-    if math.isinf(low) or math.isinf(high):
-        ends = [number(low, digits, sign=sign) + " or more"] * math.isfinite(low)
-        return "".join([*ends, *[number(high, digits, sign=sign) + " or less"] * math.isfinite(high)])
+    if math.isinf(low):
+        return f"{number(high, digits, sign=sign)} or less" if math.isfinite(high) else ""
+    if math.isinf(high):
+        return f"{number(low, digits, sign=sign)} or more"
     return f"{number(low, digits, sign=sign)} to {number(high, digits, sign=sign)}"
 
 
@@ -138,7 +137,4 @@ def signed(value: float, digits: int) -> str:
     >>> signed(0.01234, 3), signed(-0.01234, 3) == "\N{MINUS SIGN}0.012", signed(-0.0001, 3)
     ('+0.012', True, '0.000')
     """
-    if not math.isfinite(value):
-        return "undefined"
-    text = f"{abs(value):.{digits}f}"
-    return text if float(text) == 0 else ("+" if value > 0 else "\N{MINUS SIGN}") + text
+    return number(value, digits, sign=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from raysim.core import words
+from raysim.core.words import capitalised
 from raysim.report import svg
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import render
@@ -101,7 +102,7 @@ def gives_up(choice: Choice) -> list[str]:
     for j, (name, cost) in enumerate(zip(choice.sweep.names, choice.knee.costs, strict=True)):
         mean, spread = choice.recommended.figures[name]
         words = title(choice, j)
-        head = f"{words[0].upper()}{words[1:]}: {mean:.4g}."
+        head = f"{capitalised(words)}: {mean:.4g}."
         if cost.gap == 0:
             sentences.append(f"{head} No trial of the set is better.")
             continue

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from raysim.core.words import capitalised
 from raysim.report import svg
 from raysim.report.svg import PANEL, Axis, Chart, Figure
 
@@ -71,9 +72,7 @@ def curve_figure(
         verb = "has" if len(level) == 1 else "have"
         caption += f" Level: {', '.join(called[line] for line in level)}, which {verb} no {field} to vary."
     entries = [(called[line], styles[line, "global"]) for line in lines]
-    return svg.figure(
-        "curve", f"{word[:1].upper()}{word[1:]} by {field}", charts, caption, svg.legend(entries, lines=True)
-    )
+    return svg.figure("curve", f"{capitalised(word)} by {field}", charts, caption, svg.legend(entries, lines=True))
 
 
 def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:

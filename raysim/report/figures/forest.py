@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from raysim.core.words import listed
 from raysim.report import svg
-from raysim.report.judgement.answer import listed, possible
+from raysim.report.judgement.answer import possible
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.naming import Key, number, with_interval
 from raysim.report.possible import NOTHING, SAYS_NOTHING, difference

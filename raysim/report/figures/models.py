@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from raysim.core.words import counted
+from raysim.core.words import capitalised, counted
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report import svg
 from raysim.report.naming import Key, number
@@ -133,7 +133,7 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
             svg.linear(axes[across], [values[:, 0] - spread[:, 0], values[:, 0] + spread[:, 0]], count=3),
             svg.linear(axes[up], [values[:, 1] - spread[:, 1], values[:, 1] + spread[:, 1]], count=4),
             name=f"trade-{k}",
-            title=f"{short[up][:1].upper()}{short[up][1:]} by {short[across]}",
+            title=f"{capitalised(short[up])} by {short[across]}",
             description=f"Scatter plot of {axes[up]} against {axes[across]}. {'; '.join(points)}.",
             width=svg.PANEL,
             height=230,
@@ -254,7 +254,7 @@ def from_reference(
     return [
         svg.figure(
             f"{figure}-from-reference",
-            f"{word[:1].upper()}{word[1:]} at hospitals, against {name}",
+            f"{capitalised(word)} at hospitals, against {name}",
             [chart],
             f"Hospitals from the one that loses most to the one that gains most, each line in its own order. Where a "
             f"line is above 0, hospitals have more {word} than with {name}.",

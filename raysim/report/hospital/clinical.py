@@ -11,6 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from raysim.core.words import listed
 from raysim.report import svg
 from raysim.report.hospital.clinical_rows import ClinicalRows
 from raysim.report.naming import interval, number
@@ -232,4 +233,4 @@ def _ranges(at: NDArray[np.float64], holds: NDArray[np.bool_]) -> str:
     for first, stop in edges.reshape(-1, 2):
         low, high = (f"{100 * at[i]:.3g} %" for i in (first, stop - 1))
         parts.append(f"at {low}" if stop - first == 1 else f"between {low} and {high}")
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+    return listed(parts)

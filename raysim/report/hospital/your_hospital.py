@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from raysim.core.words import capitalised, listed
 from raysim.data.federation import PARTS
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind
@@ -19,7 +20,6 @@ from raysim.report import possible
 from raysim.report.hospital import beside
 from raysim.report.hospital.clinical_rows import over_runs, read_rows
 from raysim.report.hospital.gains import Gains, HospitalFigures, between, compared_with, served
-from raysim.report.judgement.answer import listed
 from raysim.report.naming import Key, of_strategy, with_interval
 from raysim.statistics.differences.paired import Limits
 
@@ -131,7 +131,7 @@ def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: in
     own = possible.level(Limits(float(figures.low[h]), float(figures.high[h])), kind.larger)
     reached = with_interval(value, *own, digits)
     if gains is None or not np.isfinite(gains.value[h]):
-        return [f"{name[:1].upper()}{name[1:]}: {kind.title} {reached} at this hospital."]
+        return [f"{capitalised(name)}: {kind.title} {reached} at this hospital."]
     limits = possible.difference(Limits(float(gains.low[h]), float(gains.high[h])), kind.larger)
     difference = with_interval(float(gains.value[h]), *limits, digits, sign=True)
     up, down = gains.gaining(), gains.losing()

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from raysim.core.words import capitalised, listed
 from raysim.report.judgement.card import Card
 from raysim.report.judgement.evidence import Evidence
-from raysim.report.judgement.facts.wording import plain
+from raysim.report.judgement.facts.wording import figure, plain
 from raysim.report.judgement.fairness import treated
 from raysim.report.judgement.noise import Noise, size_sentence
 from raysim.report.possible import NOTHING, SAYS_NOTHING, difference
@@ -149,7 +150,7 @@ def _caution(shown: Evidence) -> str:
     if len(shown.differences) > 1:
         notes.append(f"intervals hold together for all {len(shown.differences)} pairs, by Holm's procedure")
     text = "; ".join(notes)
-    return text[:1].upper() + text[1:] + "." if text else ""
+    return f"{capitalised(text)}." if text else ""
 
 
 def _digits(shown: Evidence) -> int:
@@ -179,24 +180,8 @@ def signed(value: float, interval: Limits, digits: int) -> str:
         return SAYS_NOTHING
     if not np.isfinite(value):
         return "undefined"
-    if not np.isfinite(interval).all():
-        return f"{_with_sign(value, digits)}, without an interval"
-    return f"{_with_sign(value, digits)} ({_with_sign(interval.low, digits)} to {_with_sign(interval.high, digits)})"
-
-
-def _with_sign(value: float, digits: int) -> str:
-    """A figure with its sign; none for what rounds to 0."""
-    text = f"{value:+.{digits}f}"
-    return text.lstrip("+-") if float(text) == 0 else text
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names as a phrase.
-
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    text = figure(value, interval, digits, sign=True)
+    return text if np.isfinite(interval).all() else f"{text}, without an interval"
 
 
 def plus_minus(mean: float, std: float, digits: int) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raysim.core.words import counted
+from raysim.core.words import capitalised, counted, listed
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report import tables
 from raysim.report.judgement import judged
-from raysim.report.judgement.answer import listed, plus_minus
+from raysim.report.judgement.answer import plus_minus
 from raysim.report.naming import MODELS, with_interval
 from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits
 from raysim.statistics.mean_interval import mean_interval
@@ -117,14 +117,14 @@ def run_lead(
         name = MODELS.get(model, f"{model} model")
         mean, std = row[kind.headline], row[f"{kind.headline}_std"]
         if not np.isfinite(mean):
-            parts.append(f"{name[:1].upper()}{name[1:]}: no hospital has a defined {kind.title}.")
+            parts.append(f"{capitalised(name)}: no hospital has a defined {kind.title}.")
             continue
         limits = _of_mean(hospitals, model, kind)
         reached = plus_minus(mean, std, digits)
         if np.isfinite(limits.low):
             any_limits, reached = True, with_interval(mean, limits.low, limits.high, digits)
         sentence = (
-            f"{name[:1].upper()}{name[1:]}: a mean {kind.title} of {reached}, and "
+            f"{capitalised(name)}: a mean {kind.title} of {reached}, and "
             f"{plus_minus(row['worst_decile'], row['worst_decile_std'], digits)} at {where}."
         )
         parts.append(" ".join(filter(None, (sentence, (sizes or {}).get(model, "")))))

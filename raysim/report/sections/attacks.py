@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from raysim.adversaries.figures import AttackFigures
+from raysim.core.words import capitalised
 from raysim.engine.job import Outcome, Result
 from raysim.statistics.levels import LEVEL
 
@@ -38,9 +39,9 @@ def of_run(result: Result) -> str:
     attack = result.outcome.attack
     if attack is None:
         return ""
-    text = sentence(attack, result.federation.task.title)
+    text = capitalised(sentence(attack, result.federation.task.title))
     facts = _facts(result.outcome)
-    return f"{text[0].upper()}{text[1:]}; {facts}." if facts else f"{text[0].upper()}{text[1:]}."
+    return f"{text}; {facts}." if facts else f"{text}."
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:

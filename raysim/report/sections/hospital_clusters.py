@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.words import listed
 from raysim.data.federation import Federation
 from raysim.engine.job import Result
 from raysim.report import svg
 from raysim.report.figures.models import Names
-from raysim.report.judgement.answer import listed
 from raysim.report.naming import number, of_strategy
 from raysim.report.tables import read_csv
 from raysim.strategies.base import HospitalRows

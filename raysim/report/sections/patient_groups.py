@@ -13,6 +13,7 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
+from raysim.core.words import capitalised
 from raysim.engine.measuring.subgroups import EVERYWHERE
 from raysim.metrics.labels import reporting
 from raysim.report import svg
@@ -182,7 +183,7 @@ def _panel(
 
 def _beside(per_seed: pd.DataFrame, part: str) -> str:
     sentence = unknown(per_seed, part)
-    return f" {sentence[0].upper()}{sentence[1:]}." if sentence else ""
+    return f" {capitalised(sentence)}." if sentence else ""
 
 
 def _of_seed(patients: pd.DataFrame) -> str:

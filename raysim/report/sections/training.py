@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from raysim.core.words import listed
 from raysim.engine.job import Outcome, Result
 from raysim.engine.stopping import Stopped
 from raysim.report import svg
 from raysim.report.figures.models import curves
-from raysim.report.judgement.answer import listed
 from raysim.statistics.convergence import Convergence
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from rich.style import Style
 from rich.text import Text
 
+from raysim.core.words import capitalised, number
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
 from raysim.report.judgement.card import Card, Line, Way
-from raysim.report.judgement.facts.wording import figure, number
+from raysim.report.judgement.facts.wording import figure
 from raysim.report.terminal.block import ROWS, Block, Warning
 from raysim.statistics.differences.paired import Limits
 
@@ -70,7 +71,7 @@ def warnings(card: Card) -> list[Warning]:
 def _short(line: Line) -> str:
     """What is wrong, with its remedy."""
     text = line.short or line.text.rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}" + (f": {line.remedy}" if line.remedy else ".")
+    return capitalised(text) + (f": {line.remedy}" if line.remedy else ".")
 
 
 def _rows(ways: Sequence[Way], kind: TaskKind) -> tuple[list[list[str]], int]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from raysim.core.words import chance, counted
+from raysim.core.words import capitalised, chance, counted, number
 from raysim.report.judgement.card import Line, State
-from raysim.report.judgement.facts.wording import figure, json_number, number, some
+from raysim.report.judgement.facts.wording import figure, json_number, some
 from raysim.statistics.clinical.by_hospital import TOLERATED, HospitalCalibration
 from raysim.statistics.differences.paired import Limits
 from raysim.statistics.levels import ALPHA
@@ -74,7 +74,7 @@ def calibration(
     figures = {**numbers, "p": json_number(own.p)}
     text = "; ".join([*parts, *(_other(*other) for other in others)])
     remedy, short = (REMEDY, _short(own)) if warns else ("", "")
-    return numbers, Line("calibration", own.state, f"{text[:1].upper()}{text[1:]}.", figures, remedy, warns, short)
+    return numbers, Line("calibration", own.state, f"{capitalised(text)}.", figures, remedy, warns, short)
 
 
 def off_by(estimate: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raysim.core.words import chance
+from raysim.core.words import capitalised, chance
 from raysim.report.judgement.card import Line, State
 from raysim.report.judgement.facts.wording import figure, json_number, some
 from raysim.report.judgement.fairness import CANNOT, figures, ranking
@@ -45,7 +45,7 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
     text = "; ".join(parts)
     remedy = "look at each group before use" if shown else ""
     short = f"within hospitals it {'; '.join(map(ranking, shown))}" if shown else ""
-    return Line("fairness", state, f"{text[:1].upper()}{text[1:]}.", numbers, remedy, short=short)
+    return Line("fairness", state, f"{capitalised(text)}.", numbers, remedy, short=short)
 
 
 def _figure(gap: WithinGap) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from raysim.core.words import capitalised
 from raysim.report.judgement.card import Federate, Line, Use
 
 
@@ -62,7 +63,7 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
     others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration")]
     for clause in (*(line.short for line in others), *verdict.cautions):
         key = "." in clause.split(" ", 1)[0]  # of the configuration, which is written as it is
-        sentences.append(f"{clause if key else clause[:1].upper() + clause[1:]}.")
+        sentences.append(f"{clause if key else capitalised(clause)}.")
     return " ".join(sentences)
 
 

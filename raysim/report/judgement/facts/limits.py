@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.core.words import counted
+from raysim.core.words import capitalised, counted, number
 from raysim.report.judgement.card import Line
-from raysim.report.judgement.facts.wording import number
 from raysim.statistics.differences.paired import FEW_HOSPITALS, Paired
 
 FEWEST = 3
@@ -102,7 +101,7 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
     if pair is not None and not pair.of_training:
         parts.append("one seed cannot compare methods")
     text = "; ".join(parts) or "All hospitals are judged"
-    return Line("limits", "open" if parts else "ok", f"{text[:1].upper()}{text[1:]}.", numbers)
+    return Line("limits", "open" if parts else "ok", f"{capitalised(text)}.", numbers)
 
 
 def _visible(sizes: Sequence[float]) -> str:

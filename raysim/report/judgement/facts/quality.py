@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from raysim.core.words import counted
+from raysim.core.words import counted, number
 from raysim.metrics.labels import TaskKind
 from raysim.report.judgement.card import Line, State
-from raysim.report.judgement.facts.wording import figure, json_number, number, percent
+from raysim.report.judgement.facts.wording import figure, json_number, percent
 from raysim.report.possible import NOTHING
 from raysim.statistics.clinical.usefulness import Usefulness
 from raysim.statistics.differences.paired import Limits

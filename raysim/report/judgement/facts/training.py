@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from raysim.core.words import capitalised
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.wording import some
 
@@ -30,7 +31,7 @@ def training(falling: Sequence[tuple[str, float]], diverged: Sequence[str], meas
     remedy = "lower training.learning_rate" if diverged else f"try training.rounds={2 * rounds}"
     named = [f"training diverged: {some(diverged)}"] if diverged else []
     named += [f"not trained to the end: {some([name for name, _ in falling])}"] if falling else []
-    return Line("training", "warn", f"{text[:1].upper()}{text[1:]}.", numbers, remedy, short="; ".join(named))
+    return Line("training", "warn", f"{capitalised(text)}.", numbers, remedy, short="; ".join(named))
 
 
 def _fell(fall: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from raysim.core.words import listed, number
 from raysim.report.possible import NOTHING, SAYS_NOTHING
 from raysim.statistics.differences.paired import Limits
 
@@ -28,18 +29,6 @@ def figure(value: float, limits: Limits, digits: int = 3, *, sign: bool = False)
     return f"{text} ({number(limits.low, digits, sign=sign)} to {number(limits.high, digits, sign=sign)})"
 
 
-def number(value: float, digits: int, *, sign: bool = False) -> str:
-    """A figure; no sign for what rounds to 0.
-
-    >>> number(0.0312, 2, sign=True), number(-0.001, 2, sign=True), number(float("nan"), 2)
-    ('+0.03', '0.00', 'undefined')
-    """
-    if math.isnan(value):
-        return "undefined"
-    text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
-    return text.lstrip("+-") if float(text) == 0 else text
-
-
 def percent(share: float) -> str:
     """A share in per cent.
 
@@ -55,8 +44,7 @@ def some(names: Sequence[str], most: int = SEVERAL) -> str:
     >>> some(["a", "b"]), some(["a", "b", "c"], 2)
     ('a and b', 'a, b and 1 more')
     """
-    shown = [*names[:most], *([f"{len(names) - most:,} more"] if len(names) > most else [])]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+    return listed([*names[:most], *([f"{len(names) - most:,} more"] if len(names) > most else [])])
 
 
 def plain(name: str) -> str:
