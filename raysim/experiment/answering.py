@@ -1,4 +1,4 @@
-"""The decision card and ``answer.json`` of a comparison or a run, from its configuration and results."""
+"""The decision card of a comparison or a run, from its configuration and results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from raysim.core.words import capitalised
 from raysim.data.leaks import suspects
 from raysim.engine.job import Result
 from raysim.report import tables
-from raysim.report.judgement.answer import Answer, answer_from
 from raysim.report.judgement.card import Card, Line
 from raysim.report.judgement.compose import Asked, Remarks, comparison_card, run_card
 from raysim.report.judgement.evidence import Evidence
@@ -53,13 +52,6 @@ def card_of_comparison(
 def card_of_run(config: Config, result: Result, hospitals: pd.DataFrame, noise: Mapping[Key, Noise] | None) -> Card:
     """The card of one run; without ``noise`` nothing is said of groups of patients."""
     return run_card(result, hospitals, _asked(config), noise=noise, remarks=_remarks(config, [result]))
-
-
-def answer_of(
-    card: Card, noise: Mapping[Key, Noise], shown: Evidence | None = None, before: Sequence[str] = ()
-) -> Answer:
-    """The answer with a card, as :func:`raysim.report.judgement.answer.answer_from` makes it."""
-    return answer_from(card, shown, noise.get(card.ways[0].key) if card.ways else None, before)
 
 
 def _asked(config: Config) -> Asked:

@@ -13,7 +13,7 @@ from raysim.config.schema import Config
 from raysim.engine import timing
 from raysim.engine.job import Result
 from raysim.experiment import tuning
-from raysim.experiment.answering import FILE, answer_of, card_of_comparison
+from raysim.experiment.answering import FILE, card_of_comparison
 from raysim.experiment.noise_beside import NoiseBeside
 from raysim.experiment.run_page import PAGE, files_in, page_provenance, tracked_at, write_page
 from raysim.experiment.stacked_tables import (
@@ -28,6 +28,7 @@ from raysim.experiment.stacked_tables import (
 from raysim.report import svg, tables
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
+from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
 from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import comparison_page
@@ -66,7 +67,7 @@ def write_comparison(
         card = dataclasses.replace(card, headline=f"{found} {card.headline}")
     tuned = [] if tried is None else [tuning.sentence(tried)]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
-    answer = answer_of(card, by_chance, shown, (*tuned, *training.sentences(results), *privacy.sentences(results)))
+    answer = answer_from(card, shown, by_chance, (*tuned, *training.sentences(results), *privacy.sentences(results)))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -77,6 +78,7 @@ def write_comparison(
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
     titles = {result.label: result.title for result in results if result.title}
+    limited = (*privacy.sentences(called), *attacks.sentences(called))
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
     served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in results])
     alone = list(dict.fromkeys(result.label for result in results if result.alone))
@@ -91,7 +93,7 @@ def write_comparison(
         differences=differences,
         shown=shown,
         card=card,
-        before=(*tuned, *training.sentences(called), *privacy.sentences(called), *attacks.sentences(called)),
+        before=(*tuned, *training.sentences(called), *limited),
         results=results,
         first=first,
         beside=Beside(
@@ -101,11 +103,11 @@ def write_comparison(
                 *_patient_group_figures(frame, results, out, part, titles),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
             ],
-            cost=_virtual_time_figures(config, results),
+            cost=_virtual_time_figures(config, results, titles),
             method=training.drawn(results),
             protections=protection.protections(config),
             traffic=protection.traffic(results, titles),
-            privacy=(*privacy.sentences(called), *attacks.sentences(called)),
+            privacy=limited,
             links=tracked_at(config.tracking.model_dump()),
             files=files_in(out),
             runs=_runs(out.folder, results),
@@ -171,13 +173,12 @@ def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Re
     return frame.join(pd.DataFrame(rows, index=frame.index))
 
 
-def _virtual_time_figures(config: Config, results: Sequence[Result]) -> list[svg.Figure]:
+def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Mapping[str, str]) -> list[svg.Figure]:
     """The picture of virtual time, where the configuration has ``system``."""
     if config.system is None:
         return []
     task = results[0].federation.task
     table = timing.by_time(results, task.headline)
-    titles = {result.label: result.title for result in results if result.title}
     return virtual_time.drawn(table, task.title, config.system.target.get(task.headline), titles)
 
 

@@ -16,10 +16,11 @@ from raysim.config.schema import Config
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Result
-from raysim.experiment.answering import FILE, answer_of, card_of_run
+from raysim.experiment.answering import FILE, card_of_run
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
+from raysim.report.judgement.answer import answer_from
 from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import run_page
 from raysim.report.pages.rendering import Page, Provenance
@@ -42,8 +43,9 @@ def write_run_page(
     hospitals = for_plots(per_hospital([result], part), part)
     by_chance = None if whole else noise.noise([result], config.evaluation.minimum_events)
     card = card_of_run(config, result, hospitals, by_chance)
-    told = (training.of_run(result), privacy.of_run(result), attacks.of_run(result))
-    out.json(FILE, answer_of(card, by_chance or {}, before=[text for text in told if text]).as_json())
+    trained = training.of_run(result)
+    limited = [text for text in (privacy.of_run(result), attacks.of_run(result)) if text]
+    out.json(FILE, answer_from(card, noise=by_chance, before=[text for text in (trained, *limited) if text]).as_json())
     served = clinical_rows.of_run(result.label, result.folder)
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}: {card.predicts}",
@@ -51,7 +53,7 @@ def write_run_page(
         page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
         hospitals=hospitals,
         rounds=per_round([result]),
-        training=training.of_run(result),
+        training=trained,
         sizes=size_sentences(result),
         part=part,
         result=None if whole else result,
@@ -62,7 +64,7 @@ def write_run_page(
             method=training.drawn([result]),
             protections=protection.protections(config),
             traffic=protection.traffic([result], {result.label: result.title or result.label}),
-            privacy=[text for text in (privacy.of_run(result), attacks.of_run(result)) if text],
+            privacy=limited,
             links=[*back, *tracked_at(frozen.get("tracking"))],
             files=files_in(out),
         ),

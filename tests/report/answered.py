@@ -27,4 +27,4 @@ def answered(
     called = naming.names(comparison(complete(per_seed)), {})
     asked = Asked("death in hospital", "test", None, counted=True)
     card = comparison_card(shown, (), hospitals, asked, names=called, noise=noise or {})
-    return answer_from(card, shown, (noise or {}).get(card.ways[0].key) if card.ways else None)
+    return answer_from(card, shown, noise)

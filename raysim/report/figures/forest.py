@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from raysim.core.words import listed
 from raysim.report import svg
-from raysim.report.judgement.answer import possible
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.naming import Key, number, with_interval
 from raysim.report.possible import NOTHING, SAYS_NOTHING, difference
@@ -128,7 +127,7 @@ def short(name: str) -> str:
 def _between(shown: Evidence, i: int) -> Difference:
     base = shown.base or 0
     value, limits = shown.between(i, base)
-    return Difference(value, possible(limits, shown, shown.levels[base]))
+    return Difference(value, difference(limits, shown.kind.larger, shown.levels[base]))
 
 
 def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: float = float("nan")) -> Difference:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts.wording import figure, plain
 from raysim.report.judgement.fairness import treated
 from raysim.report.judgement.noise import Noise, size_sentence
+from raysim.report.naming import Key
 from raysim.report.possible import NOTHING, SAYS_NOTHING, difference
 from raysim.statistics.differences.paired import Limits
 
@@ -55,14 +56,18 @@ class Answer:
 
 
 def answer_from(
-    card: Card, shown: Evidence | None = None, noise: Noise | None = None, before: Sequence[str] = ()
+    card: Card,
+    shown: Evidence | None = None,
+    noise: Mapping[Key, Noise] | None = None,
+    before: Sequence[str] = (),
 ) -> Answer:
     """The answer with this ``card``, from the evidence ``shown`` of a comparison; None for a run.
 
-    ``noise`` is that of the model that is taken, for sentences on differences between hospitals. ``before`` are
-    sentences that come first, such as those on training and privacy.
+    ``noise`` is that of each model, for sentences on differences between hospitals of the one that is taken. ``before``
+    are sentences that come first, such as those on training and privacy.
     """
-    between = [] if noise is None else _between_hospitals(noise)
+    of_taken = noise.get(card.ways[0].key) if noise and card.ways else None
+    between = [] if of_taken is None else _between_hospitals(of_taken)
     if shown is None:
         return Answer(card, (*before, *between), "", (), False)
     reasons = (*before, *_equal(shown), *_worse(shown), *_others(shown), *_front(shown), *_references(shown), *between)
@@ -113,9 +118,7 @@ def _references(shown: Evidence) -> list[str]:
     """How references compare: training alone or on pooled rows, which are neither federated nor bounds."""
     sentences = []
     for i, (entry, pair) in enumerate(zip(shown.references, shown.of_references, strict=True)):
-        interval = possible(pair.population(), shown, shown.levels[shown.best])
-        if i == shown.alone:
-            interval = shown.alone_less(shown.best)[1]
+        interval = shown.of_reference(i)
         value = signed(pair.difference, interval, _digits(shown))
         if not pair.of_training:
             verdict = "for these trained models, as one seed cannot compare methods"
@@ -146,7 +149,7 @@ def _caution(shown: Evidence) -> str:
         notes = shown.of_references[0].notes() if shown.of_references else []
     else:
         against = next(iter({0, 1} - {shown.best})) if shown.base in (None, shown.best) else shown.base
-        notes = shown.differences[min(shown.best, against), max(shown.best, against)].notes()
+        notes = shown.pair(shown.best, against).notes()
     if len(shown.differences) > 1:
         notes.append(f"intervals hold together for all {len(shown.differences)} pairs, by Holm's procedure")
     text = "; ".join(notes)
@@ -160,14 +163,7 @@ def _digits(shown: Evidence) -> int:
 
 def _words(shown: Evidence, i: int, j: int) -> str:
     value, interval = shown.between(i, j)
-    return signed(value, possible(interval, shown, shown.levels[j]), _digits(shown))
-
-
-def possible(interval: Limits, shown: Evidence, reference: float = float("nan")) -> Limits:
-    """An interval cut to possible values (:func:`raysim.report.possible.difference`); ``reference`` is the AUROC of
-    what is subtracted.
-    """
-    return difference(interval, shown.kind.larger, reference)
+    return signed(value, difference(interval, shown.kind.larger, shown.levels[j]), _digits(shown))
 
 
 def signed(value: float, interval: Limits, digits: int) -> str:

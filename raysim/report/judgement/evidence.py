@@ -12,7 +12,7 @@ family of its own. Which method is taken is decided in :mod:`raysim.report.judge
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -65,8 +65,6 @@ class Evidence:
     """``entries[i] - entries[j]`` for ``i < j``."""
     intervals: dict[tuple[int, int], Limits]
     """Intervals of these differences, which hold jointly."""
-    worst_deciles: dict[tuple[int, int], Limits]
-    """Intervals of the differences of worst deciles, which hold jointly; only for several seeds."""
     better: NDArray[np.bool_]
     """``[i, j]``: whether i is shown to be better than j, ``[E, E]``."""
     front: NDArray[np.bool_]
@@ -91,9 +89,6 @@ class Evidence:
     over_alone_two_classes: tuple[int, Paired] | None
     """At how many hospitals the taken method or training alone was trained on one class, and their difference at the
     others; None where that is nowhere."""
-    made_of: Mapping[Key, Key] = field(default_factory=dict)
-    """The model that each recalibrated one was made of. The two rank alike, so that one way of federating stands for
-    both, under the key of the recalibrated one, and no difference between them is tested."""
 
     @property
     def one_seed(self) -> bool:
@@ -121,7 +116,7 @@ class Evidence:
     @property
     def unbeaten(self) -> list[int]:
         """The entries that no other is shown to be better than."""
-        return _unbeaten(self.better)
+        return [i for i in range(len(self.better)) if not self.better[:, i].any()]
 
     @property
     def best(self) -> int:
@@ -134,6 +129,10 @@ class Evidence:
         if self.base is None:
             return bool(self.better.any())
         return bool(self.better[self.base].any() or self.better[:, self.base].any())
+
+    def pair(self, i: int, j: int) -> Paired:
+        """The difference of two entries, of the first listed less the other."""
+        return self.differences[min(i, j), max(i, j)]
 
     def between(self, i: int, j: int) -> tuple[float, Limits]:
         """``entries[i] - entries[j]`` with its interval."""
@@ -152,10 +151,11 @@ class Evidence:
         cut = possible(self.over_alone_intervals[i], self.kind.larger, level)
         return -self.over_alone[i].difference, cut if cut == NOTHING else _turned(cut)
 
-    def worst_decile(self, i: int, j: int) -> Limits:
-        """The interval of the worst decile of ``entries[i]`` less that of ``entries[j]``; NaN where there is none."""
-        none = Limits(float("nan"), float("nan"))
-        return self.worst_deciles.get((i, j), none) if i < j else _turned(self.worst_deciles.get((j, i), none))
+    def of_reference(self, r: int) -> Limits:
+        """The interval of ``of_references[r]``, as it is printed; of training alone that of :meth:`alone_less`."""
+        if r == self.alone:
+            return self.alone_less(self.best)[1]
+        return possible(self.of_references[r].population(), self.kind.larger, self.levels[self.best])
 
 
 def evidence(
@@ -180,28 +180,17 @@ def evidence(
     aside = [key for key, yardstick in zip(keys, table["yardstick"], strict=True) if yardstick]
     aside = [] if len(aside) == len(keys) else aside
     panel = Panel.of(hospitals, sent)
-    recalibrated = made_of(keys)
-    plain = {before: after for after, before in recalibrated.items()}
+    plain = {before: after for after, before in made_of(keys).items()}
     entries = _entries(panel, [key for key in keys if key not in aside and key not in plain], names, traffic, reference)
     if not entries:
         return None
     pairs = list(combinations(range(len(entries)), 2))
-    differences = [panel.difference(entries[i].key, entries[j].key) for i, j in pairs]
-    intervals = adjusted(differences)
-    better = np.zeros((len(entries), len(entries)), dtype=np.bool_)
-    for (i, j), pair, interval in zip(pairs, differences, intervals, strict=True):
-        if pair.of_training and interval.shows:
-            winner, loser = (i, j) if (interval.low > 0) == kind.larger else (j, i)
-            better[winner, loser] = True
-    worst, worst_deciles = np.zeros_like(better), {}
-    for (i, j), pair in zip(pairs, differences, strict=True):
-        if not pair.of_training:
-            continue
-        interval = panel.worst_decile(entries[i].key, entries[j].key, 1 - ALPHA / len(pairs))
-        worst_deciles[i, j] = interval
-        if interval.shows:
-            winner, loser = (i, j) if (interval.low > 0) == kind.larger else (j, i)
-            worst[winner, loser] = True
+    differences = {(i, j): panel.difference(entries[i].key, entries[j].key) for i, j in pairs}
+    intervals = dict(zip(pairs, adjusted(list(differences.values())), strict=True))
+    trained = [pair for pair in pairs if differences[pair].of_training]
+    better = _better(kind, len(entries), {pair: intervals[pair] for pair in trained})
+    deciles = {(i, j): panel.worst_decile(entries[i].key, entries[j].key, 1 - ALPHA / len(pairs)) for i, j in trained}
+    worst = _better(kind, len(entries), deciles)
     against = baseline_of(table, reference)
     against = against if against is None else plain.get(against, against)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
@@ -209,20 +198,23 @@ def evidence(
     choice = choose(
         [(1 if kind.larger else -1) * entry.level.difference for entry in entries],
         better,
-        _equal(kind, len(entries), dict(zip(pairs, zip(differences, intervals, strict=True), strict=True))),
+        _equal(kind, len(entries), {pair: intervals[pair] for pair in trained}),
         [entry.bytes for entry in entries],
         base,
     )
     by_itself = next((i for i, entry in enumerate(references) if entry.key[0] in alone), None)
-    alone_key = None if by_itself is None else references[by_itself].key
-    over_alone = [] if alone_key is None else [panel.difference(entry.key, alone_key) for entry in entries]
+    over_alone, small, two_classes = [], None, None
+    if by_itself is not None:
+        taken, other = entries[choice.index].key, references[by_itself].key
+        over_alone = [panel.difference(entry.key, other) for entry in entries]
+        small = _at_small(hospitals, sent, taken, other)
+        two_classes = _at_two_classes(hospitals, sent, taken, other)
     return Evidence(
         kind=kind,
         entries=tuple(entries),
         references=tuple(references),
-        differences=dict(zip(pairs, differences, strict=True)),
-        intervals=dict(zip(pairs, intervals, strict=True)),
-        worst_deciles=worst_deciles,
+        differences=differences,
+        intervals=intervals,
         better=better,
         front=not_dominated(np.stack([better, worst], axis=2)),
         base=base,
@@ -231,13 +223,8 @@ def evidence(
         alone=by_itself,
         over_alone=tuple(over_alone),
         over_alone_intervals=tuple(adjusted(over_alone)),
-        over_alone_small=None
-        if alone_key is None
-        else _at_small(hospitals, sent, entries[choice.index].key, alone_key),
-        over_alone_two_classes=None
-        if alone_key is None
-        else _at_two_classes(hospitals, sent, entries[choice.index].key, alone_key),
-        made_of=recalibrated,
+        over_alone_small=small,
+        over_alone_two_classes=two_classes,
     )
 
 
@@ -271,20 +258,24 @@ def _turned(interval: Limits) -> Limits:
     return Limits(-interval.high, -interval.low)
 
 
-def _unbeaten(better: NDArray[np.bool_]) -> list[int]:
-    return [i for i in range(len(better)) if not better[:, i].any()]
+def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
+    """``[i, j]``: whether the ``intervals`` of differences show i to be better than j, ``[E, E]``."""
+    better = np.zeros((entries, entries), dtype=np.bool_)
+    for (i, j), interval in intervals.items():
+        if interval.shows:
+            winner, loser = (i, j) if (interval.low > 0) == kind.larger else (j, i)
+            better[winner, loser] = True
+    return better
 
 
-def _equal(
-    kind: TaskKind, entries: int, of_pairs: Mapping[tuple[int, int], tuple[Paired, Limits]]
-) -> NDArray[np.bool_]:
+def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
     """Which entries are equal: the joint interval of their difference lies within what does not matter, ``[E, E]``.
 
     Only for the AUROC: of an error in its own unit nobody has said what does not matter.
     """
     equal = np.zeros((entries, entries), dtype=np.bool_)
-    for (i, j), (pair, interval) in of_pairs.items():
-        equal[i, j] = equal[j, i] = kind.larger and pair.of_training and not interval.shows and equivalent(interval)
+    for (i, j), interval in intervals.items():
+        equal[i, j] = equal[j, i] = kind.larger and not interval.shows and equivalent(interval)
     return equal
 
 

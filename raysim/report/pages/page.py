@@ -91,7 +91,7 @@ def comparison_page(
         )
     shown = None if shown is None else shown.renamed(called)
     many = (MANY_SAID,) if _too_many(results) else ()
-    answer = answer_from(card, shown, (noise or {}).get(card.ways[0].key) if card.ways else None, (*before, *many))
+    answer = answer_from(card, shown, noise, (*before, *many))
     looks = figures.styles(table)
     against = tables.baseline_of(table, baseline)
     distinct = _distinct(shown, called)

@@ -93,15 +93,12 @@ def ways(shown: Evidence, *, alone_taken: bool = False) -> tuple[Way, ...]:
         level, larger = shown.levels[shown.best], shown.kind.larger
         rows = [_way(shown.entries[shown.best], "taken", NAN, NONE, "")]
         for i, (entry, pair) in enumerate(zip(shown.references, shown.of_references, strict=True)):
-            interval = possible(pair.population(), larger, level)
-            if i == shown.alone:
-                interval = shown.alone_less(shown.best)[1]
+            interval = shown.of_reference(i)
             rows.append(_way(entry, "reference", pair.difference, interval, _verdict(shown, interval, pair)))
         others = []
         for i in (i for i in range(len(shown.entries)) if i != shown.best):
-            pair = shown.differences[min(i, shown.best), max(i, shown.best)]
             value, interval = shown.between(i, shown.best)
-            verdict = _verdict(shown, interval, pair)
+            verdict = _verdict(shown, interval, shown.pair(i, shown.best))
             others.append(_way(shown.entries[i], "method", value, possible(interval, larger, level), verdict))
     return (*rows, *sorted(others, key=lambda way: -sign * way.difference))
 
