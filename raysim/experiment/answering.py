@@ -13,10 +13,11 @@ from raysim.data.leaks import suspects
 from raysim.engine.job import Result
 from raysim.report import tables
 from raysim.report.judgement.card import Card, Line
-from raysim.report.judgement.compose import Asked, Remarks, comparison_card, run_card
+from raysim.report.judgement.compose import Remarks, comparison_card, run_card
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts.training import training
 from raysim.report.judgement.facts.wording import some
+from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import Key, names
 from raysim.report.sections.training import untrained

@@ -8,8 +8,9 @@ import pandas as pd
 
 from raysim.report import naming
 from raysim.report.judgement.answer import Answer, answer_from
-from raysim.report.judgement.compose import Asked, comparison_card
+from raysim.report.judgement.compose import comparison_card
 from raysim.report.judgement.evidence import evidence
+from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import Key
 from raysim.report.tables import comparison, complete

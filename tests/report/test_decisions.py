@@ -18,8 +18,9 @@ from raysim.report.figures.forest import forest, short
 from raysim.report.hospital import gains
 from raysim.report.judgement.answer import answer_from, signed
 from raysim.report.judgement.card import Card
-from raysim.report.judgement.compose import Asked, comparison_card
+from raysim.report.judgement.compose import comparison_card
 from raysim.report.judgement.evidence import evidence
+from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.judged import events_figure, in_short, marks, not_trained, rarer, sentence
 from raysim.statistics.differences.paired import Limits
 from tests.report.pages import HOSTILE, Page, frames

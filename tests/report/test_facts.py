@@ -13,7 +13,6 @@ from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.metrics.score_counts import ScoreCounts, score_counts
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.choice import choose
-from raysim.report.judgement.compose import _level, _most_seeds
 from raysim.report.judgement.facts import limits as limiting
 from raysim.report.judgement.facts.calibration import NOT_MEASURED, Calibration, calibration
 from raysim.report.judgement.facts.fairness import fairness
@@ -23,6 +22,7 @@ from raysim.report.judgement.facts.headline import Verdict, headline, use_of
 from raysim.report.judgement.facts.limits import Data
 from raysim.report.judgement.facts.quality import quality
 from raysim.report.judgement.facts.training import training
+from raysim.report.judgement.gathered import level_interval, most_seeds
 from raysim.report.possible import NOTHING
 from raysim.statistics.clinical.by_hospital import HospitalCalibration, calibration_by_hospital
 from raysim.statistics.clinical.usefulness import Usefulness, usefulness
@@ -103,10 +103,10 @@ def test_these_hospitals_count_where_others_are_open() -> None:
     assert (line.state, line.forbids) == ("open", False)
     assert "over 4 hospitals and these trained models (others may rank no better than chance)" in line.text
     far = Paired(0.8, 0.8, 4, 3, 0.04, 1e-3, 1e-4, 2.6)
-    assert _level(CLASSIFICATION, far) == (replace(far, seed_variance=0.0).fixed(), False)
-    assert _level(CLASSIFICATION, replace(far, difference=0.5)) == (NOTHING, True)
+    assert level_interval(CLASSIFICATION, far) == (replace(far, seed_variance=0.0).fixed(), False)
+    assert level_interval(CLASSIFICATION, replace(far, difference=0.5)) == (NOTHING, True)
     near = replace(far, hospital_variance=1e-3)
-    assert _level(CLASSIFICATION, near) == (near.population(), True)
+    assert level_interval(CLASSIFICATION, near) == (near.population(), True)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_these_hospitals_count_where_others_are_open() -> None:
     [((0.03,), 0.03), ((0.01, 0.04), 0.04), ((0.085, 0.00995, 0.005), 0.0199), ((0.9, 0.8, 0.7), 1.0), ((), NAN)],
 )
 def test_several_seeds_have_one_p(p, together) -> None:
-    assert _most_seeds(p) == pytest.approx(together, nan_ok=True)
+    assert most_seeds(p) == pytest.approx(together, nan_ok=True)
 
 
 def test_usefulness_needs_the_threshold() -> None:

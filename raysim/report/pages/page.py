@@ -18,8 +18,9 @@ from raysim.report.hospital import gains, your_hospital
 from raysim.report.judgement import judged
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.card import Card
-from raysim.report.judgement.compose import Asked, comparison_card
+from raysim.report.judgement.compose import comparison_card
 from raysim.report.judgement.evidence import Evidence, evidence
+from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import MODELS, Key, minus, names
 from raysim.report.pages.beside import NOTHING, Beside, Figures, Links, addresses

@@ -1,0 +1,170 @@
+"""The figures that the lines of a decision card are made from, gathered from results and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raysim.config.sections.evaluation import ClinicalSection
+from raysim.engine.job import Outcome, Result
+from raysim.metrics.labels import TaskKind, reporting
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.report import possible
+from raysim.report.judgement.card import Line
+from raysim.report.judgement.evidence import Evidence
+from raysim.report.judgement.facts.calibration import Calibration
+from raysim.report.judgement.facts.harmed import harmed
+from raysim.report.judgement.facts.limits import Data
+from raysim.report.judgement.facts.quality import CHANCE
+from raysim.report.judgement.judged import rarer
+from raysim.report.naming import Key
+from raysim.report.tables import read_csv
+from raysim.statistics.clinical.by_hospital import calibration_by_hospital, calibration_over_seeds
+from raysim.statistics.clinical.usefulness import Usefulness, usefulness
+from raysim.statistics.differences.harm import harm
+from raysim.statistics.differences.one_hospital import Sent
+from raysim.statistics.differences.paired import Limits, Paired
+from raysim.statistics.over_seeds import over_seeds
+from raysim.storage.clinical_tables import EQUITY
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the configuration says that a card needs."""
+
+    predicts: str
+    """What is predicted."""
+    part: str
+    """The part of the rows that is evaluated."""
+    clinical: ClinicalSection | None
+    """The clinical figures; None: there are none."""
+    counted: bool
+    """Whether rows may be counted."""
+
+
+def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, key: Key | None) -> Data:
+    """What the figures of the model ``key`` are of; of no model, that none is judged."""
+    kind, rows, events = reporting(hospitals), None, None
+    if results and asked.counted:
+        federation = results[0].federation
+        rows = int(federation.totals.sum())
+        events = int(np.count_nonzero(federation.y)) if len(federation.classes) == 2 else None
+    table = hospitals
+    if key is not None:
+        table = hospitals[(hospitals["strategy"] == key[0]) & (hospitals["model"] == key[1])]
+    tested = table["n_test"].to_numpy(float)
+    defined = (key is not None) & np.isfinite(table[kind.headline].to_numpy(float)) & (tested > 0)
+    rows_of_rarer: tuple[float, ...] = ()
+    if "events_test" in table and table["events_test"].notna().any():
+        by_row = rarer(table["events_test"].to_numpy(float, na_value=np.nan), tested)
+        rows_of_rarer = tuple(pd.Series(by_row).groupby(table["hospital"].to_numpy()).mean().tolist())
+    return Data(
+        asked.predicts,
+        table["hospital"].nunique(),
+        rows,
+        events,
+        asked.part,
+        table["hospital"][defined].nunique(),
+        float(tested[defined].sum() / tested.sum()) if tested.sum() else 0.0,
+        rows_of_rarer,
+    )
+
+
+def _outcomes(results: Sequence[Result], key: Key) -> dict[int, Outcome]:
+    """By seed, the runs that have the model."""
+    return {
+        result.seed: result.outcome for result in results if result.label == key[0] and key[1] in result.outcome.figures
+    }
+
+
+def _scores(results: Sequence[Result], key: Key) -> list[ScoreCounts]:
+    return [outcome.scores[key[1]] for outcome in _outcomes(results, key).values() if key[1] in outcome.scores]
+
+
+def useful_of(results: Sequence[Result], key: Key, clinical: ClinicalSection | None) -> Usefulness | None:
+    """Whether acting on a model is worth it; None where scores were not counted."""
+    counts = _scores(results, key)
+    return None if clinical is None or not counts else usefulness(counts, clinical.counted_at, clinical.act_at)
+
+
+def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
+    """The calibration of a model, the mean over seeds; None where scores were not counted."""
+    counts = _scores(results, key)
+    if not counts:
+        return None
+    together = [calibration_by_hospital(each.together()) for each in counts]
+    ratio, low, high, rows, expected = (
+        np.array([getattr(each, name) for each in together]) for name in ("ratio", "low", "high", "rows", "expected")
+    )
+    most = float(np.mean(rows / np.where(expected > 0, expected, np.nan)))  # where every row is an event
+    pooled = over_seeds(ratio, low, high, within=(0.0, most if np.isfinite(most) else np.inf))
+    folders = [r.folder for r in results if r.label == key[0] and key[1] in r.outcome.scores]
+    chances = [
+        _between_hospitals(read_csv(folder / EQUITY), key[1]) for folder in folders if (folder / EQUITY).is_file()
+    ]
+    known = [p for p in chances if np.isfinite(p)]
+    return Calibration(
+        float(pooled.value[0]),
+        Limits(float(pooled.low[0]), float(pooled.high[0])),
+        most_seeds(known),
+        calibration_over_seeds([calibration_by_hospital(each) for each in counts]),
+    )
+
+
+def most_seeds(p: Sequence[float]) -> float:
+    """The p-value of several seeds' models together, which test many of the same rows; NaN without any.
+
+    Twice the median, the upper of two, which holds whatever the seeds share (Meinshausen, Meier and Buehlmann 2009). Of
+    two seeds the larger.
+    """
+    if len(p) < 3:
+        return max(p, default=float("nan"))
+    return min(1.0, 2 * sorted(p)[len(p) // 2])
+
+
+def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
+    """How often hospitals that are calibrated alike in the large differ as much."""
+    of = equity[(equity["model"].astype(str) == model) & (equity["figure"] == "calibration_in_the_large")]
+    return float(of["p"].iloc[0]) if len(of) else float("nan")
+
+
+def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple[dict[str, Any] | None, Line | None]:
+    """Whom the model harms; nothing where there is no other model, or for other labels than two classes."""
+    ours, theirs = _outcomes(results, key), _outcomes(results, against)
+    seeds = [seed for seed in ours if seed in theirs]
+    sides = []
+    for of, model in ((ours, key[1]), (theirs, against[1])):
+        sides.append([Sent(of[s].pairs[model], of[s].sketches[model]) for s in seeds if model in of[s].sketches])
+    if key == against or not sides[0] or len(sides[0]) != len(sides[1]):
+        return None, None
+    return harmed(harm(*sides), results[0].federation.hospitals, name)
+
+
+def level_interval(kind: TaskKind, level: Paired) -> tuple[Limits, bool]:
+    """The interval of a model's mean headline figure, and whether it is for hospitals like these.
+
+    That for hospitals like these, unless it holds the AUROC of a coin, and the interval for these hospitals and trained
+    models does not: a few unlike hospitals, or two seeds, do not make a model that ranks well one that does not.
+    """
+    interval = level.population() if level.hospitals > 1 and level.variance > 0 else level.fixed()
+    like_these = possible.level(interval, kind.larger)
+    if kind.larger and level.hospitals > 1 and not like_these.low > CHANCE:
+        these = possible.level(replace(level, seed_variance=0.0).fixed(), kind.larger)
+        if these.low > CHANCE:
+            return these, False
+    return like_these, True
+
+
+def visible_sizes(shown: Evidence) -> list[float]:
+    """The smallest differences from the method taken that four of five such comparisons would show; infinite where no
+    difference that is possible is as large."""
+    if shown.one_seed:
+        return []
+    others = (i for i in range(len(shown.entries)) if i != shown.best)
+    sizes = [shown.pair(i, shown.best).visible for i in others if not shown.between(i, shown.best)[1].shows]
+    level = shown.levels[shown.best]
+    return [size if possible.visible(size, shown.kind.larger, level) else np.inf for size in sizes if size == size]
