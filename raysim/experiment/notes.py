@@ -68,8 +68,7 @@ def title(name: str, tags: Mapping[str, str]) -> str:
 
 def note(out: Manifest, kind: Kind) -> str:
     """What an experiment of a ``kind`` comes to, in Markdown: the answer and its report, where there are any."""
-    lines = []
-    lines += [str(sentence) for sentence in _answer(out).get("reasons", [])]
+    lines = [str(sentence) for sentence in _answer(out).get("reasons", [])]
     if (page := out.folder / "report.html").is_file():
         lines.append(f"Report: `{page.absolute()}`")
     lines.append(f"Made by `raysim {kind}`.")

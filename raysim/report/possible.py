@@ -20,8 +20,6 @@ NOTHING = Limits(-math.inf, math.inf)
 
 SAYS_NOTHING = "says nothing"
 
-NOT_VISIBLE = "no difference could have been shown"
-
 
 def within(interval: Limits, low: float, high: float, widest: float = math.inf) -> Limits:
     """The ``interval`` cut to ``low`` to ``high``; :data:`NOTHING` where it is then wider than ``widest``.
@@ -54,11 +52,6 @@ def level(interval: Limits, larger: bool) -> Limits:
         return within(interval, 0.0, math.inf)
     cut = within(interval, 0.0, 1.0)
     return NOTHING if cut.high - cut.low > WIDEST else cut
-
-
-def magnitude(interval: Limits) -> Limits:
-    """The interval of an absolute value, at least 0."""
-    return within(interval, 0.0, math.inf)
 
 
 def visible(size: float, larger: bool, reference: float = math.nan) -> bool:

@@ -76,9 +76,10 @@ def ranking_table(shares: pd.DataFrame) -> Table:
     table = Table(title="how well each metric tells the skew, over seeds held out", title_justify="left", box=None)
     for heading in ("metric", "model", "R² alone", "R² of all", "importance", "R² lost if shuffled"):
         table.add_column(heading, justify="left" if heading in ("metric", "model") else "right", overflow="fold")
-    for row in together.sort_values(["model", "r2_alone"], ascending=[True, False], kind="stable").itertuples():
-        figures = (row.r2_alone, row.r2, row.importance, row.permutation)
-        table.add_row(str(row.metric), str(row.model).replace("_", " "), *(f"{float(value):.3f}" for value in figures))  # type: ignore[arg-type]
+    ordered = together.sort_values(["model", "r2_alone"], ascending=[True, False], kind="stable")
+    for row in ordered.to_dict("records"):
+        figures = (row[name] for name in ("r2_alone", "r2", "importance", "permutation"))
+        table.add_row(str(row["metric"]), str(row["model"]).replace("_", " "), *(f"{value:.3f}" for value in figures))
     return table
 
 

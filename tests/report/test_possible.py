@@ -14,7 +14,7 @@ from raysim.core.words import chance
 from raysim.report import naming
 from raysim.report.judgement.answer import plus_minus, signed
 from raysim.report.judgement.noise import size_sentence
-from raysim.report.possible import NOTHING, difference, level, magnitude, visible
+from raysim.report.possible import NOTHING, difference, level, visible
 from raysim.statistics.chance.inversion import Estimate
 from raysim.statistics.chance.noise_floor import NoiseFloor
 from raysim.statistics.differences.paired import Limits
@@ -39,11 +39,10 @@ def test_a_difference_of_two_aurocs_stays_within_what_is_possible(interval, refe
     assert difference(interval, False, reference) == interval, "errors have no bounds"
 
 
-def test_levels_and_magnitudes():
+def test_levels():
     assert level(Limits(0.9, 1.2), True) == (0.9, 1.0)
     assert level(Limits(0.2, 1.2), True) == NOTHING
     assert level(Limits(-3.0, 9.0), False) == (0.0, 9.0)
-    assert magnitude(Limits(-0.28, 0.1)) == (0.0, 0.1)
     assert all(math.isnan(end) for end in difference(Limits(math.nan, math.nan), True))
 
 

@@ -7,10 +7,13 @@ from typing import Any
 
 from raysim.core.words import counted
 from raysim.metrics.labels import TaskKind
-from raysim.report.judgement.card import Federate, Line
+from raysim.report.judgement.card import Federate, Line, State
 from raysim.report.judgement.facts.wording import figure, json_number
 from raysim.report.possible import NOTHING, difference
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
+
+STATES: dict[Federate, State] = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}
+"""The state of the line by whether federating helps."""
 
 NOT_TESTED = Line(
     "federate",
@@ -43,16 +46,15 @@ def federate(
     verdict = _verdict(kind, pair, limits)
     digits = kind.decimals([pair.difference])
     cut = difference(limits, kind.larger, level)
+    better, worse = ("ranks better", "ranks worse") if kind.larger else ("has a smaller error", "has a larger error")
     text = {
-        "yes": "Federating ranks better than training alone",
-        "no": "Federating ranks worse than training alone",
+        "yes": f"Federating {better} than training alone",
+        "no": f"Federating {worse} than training alone",
         "equal": f"Federating and training alone are equal within {EQUIVALENT:g}",
         "not shown": "Not demonstrated that federating helps",
     }[verdict]
     value = f" {figure(pair.difference, cut, digits, sign=True)}"
     text += f": {name} against {alone}{', the interval says nothing' if cut == NOTHING else value}"
-    if not kind.larger:
-        text = text.replace("ranks better", "has a smaller error").replace("ranks worse", "has a larger error")
     if pair.hospitals < hospitals:
         text += f" over the {pair.hospitals:,} of {counted(hospitals, 'hospital')} at which both are defined"
     if verdict == "yes" and equivalent(limits) and kind.larger:
@@ -65,7 +67,6 @@ def federate(
         marked, others = two_classes
         beside = _at_some(kind, others, digits) if others.hospitals else "undefined"
         text += f"; without {counted(marked, 'hospital')} that trained on one class: {beside}"
-    state = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}[verdict]
     remedy = {
         "yes": "",
         "no": f"take {alone}",
@@ -79,7 +80,7 @@ def federate(
         "hospitals": pair.hospitals,
         "against": alone,
     }
-    return verdict, Line("federate", state, f"{text}.", figures, remedy)  # type: ignore[arg-type]
+    return verdict, Line("federate", STATES[verdict], f"{text}.", figures, remedy)
 
 
 def _verdict(kind: TaskKind, pair: Paired, limits: Limits) -> Federate:
