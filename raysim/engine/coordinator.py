@@ -15,11 +15,11 @@ import numpy as np
 from raysim.core.packing import pack_memory, pack_state
 from raysim.data.federation import pooled_rows
 from raysim.engine.cadence import Cadence, Every
-from raysim.engine.job import Event, History, Job, Outcome, Recalibrated, Round, RunState
+from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
 from raysim.engine.last_steps import PRIOR_SCALARS, check_fine_tuned, headline
 from raysim.engine.measuring.evaluation import MeasurementRequest, existing
 from raysim.engine.measuring.losses import constant_loss
-from raysim.engine.measuring.recalibrating import Recalibrating, estimated
+from raysim.engine.measuring.recalibrating import Recalibrated, Recalibrating, estimated
 from raysim.engine.messages import PartialResult
 from raysim.engine.pool import Pool
 from raysim.engine.remote import RemoteState

@@ -20,6 +20,7 @@ from raysim.config.sections.system import SystemSection
 from raysim.config.sections.training import StopSection
 from raysim.data.federation import Federation
 from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.subgroups import Grouping
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.stopping import Stopped, Stopping
@@ -37,7 +38,6 @@ from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
     from raysim.engine.reception.canaries import Canaries
-    from raysim.statistics.clinical.recalibration import Prior, Shifts
 
 
 @dataclass(frozen=True)
@@ -138,29 +138,6 @@ class Round:
     """Mean loss over the training rows of all hospitals, where it was taken; see :class:`TrainingLosses`."""
     validation_loss: float | None = None
     """Mean loss over the validation rows of all hospitals, where the run may stop early; see :class:`Stopping`."""
-
-
-@dataclass(frozen=True, eq=False)
-class Recalibrated:
-    """The model served that hospitals made of another, by their validation rows, as ``logit p' = a + b logit p``."""
-
-    of: str
-    """The model that it was made of."""
-    shifts: Shifts
-    """Each hospital's ``a`` and ``b``, ``[N]``; they stay there."""
-    rows: Ids
-    """The labelled rows that each hospital spent, ``[N]``."""
-    events: Ids
-    """The events among them, ``[N]``."""
-    prior: Prior | None = None
-    """What all hospitals' shifts are drawn to, under ``eb``; its mean is that of a hospital without rows."""
-
-    @property
-    def facts(self) -> dict[str, float]:
-        """Figures of a finished run beside its models."""
-        known = {} if self.prior is None else {"mean": self.prior.mean, "sd": self.prior.variance**0.5}
-        figures = known | {"rows": float(self.rows.sum()), "unchanged": float(self.shifts.unchanged.sum())}
-        return {f"recalibration_{name}": value for name, value in figures.items()}
 
 
 @dataclass(eq=False)

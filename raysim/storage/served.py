@@ -21,7 +21,8 @@ from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome, Recalibrated
+from raysim.engine.job import Outcome
+from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.messages import MODEL
 from raysim.engine.visits.starts import parameters
 from raysim.strategies.base import OWN, Division, Strategy
