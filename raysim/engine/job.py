@@ -139,6 +139,11 @@ class Round:
     validation_loss: float | None = None
     """Mean loss over the validation rows of all hospitals, where the run may stop early; see :class:`Stopping`."""
 
+    def exchange(self, further: Bytes) -> None:
+        """Count ``further`` bytes, which were exchanged after its updates."""
+        self.bytes_down += further.down
+        self.bytes_up += further.up
+
 
 @dataclass(eq=False)
 class Outcome:
