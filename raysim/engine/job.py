@@ -250,7 +250,9 @@ class Outcome:
         None under a privacy guarantee, which assumes that nobody knows who was sampled. Training alone and training on
         pooled rows send none. An update that came too late to be used was sent all the same.
         """
-        return None if self.privacy is not None else self.ledger.rounds_with(UPDATE, hospitals, self.played)
+        if self.privacy is not None:
+            return None
+        return self.ledger.rounds_with((UPDATE,), hospitals, range(1, self.played + 1))
 
     @property
     def traffic(self) -> Bytes:
