@@ -316,6 +316,5 @@ def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
             for run in unsent:
                 above = tracker.run_of(run.parent) if run.parent is not None else None
                 run_id = tracker.go_on(run.name, run.params, run.tags, above)
-                tracker.finish(
-                    run_id, run.summary, run.files, "FINISHED", None, run.note, run.rounds, run.name, run.tags
-                )
+                tracker.complete(run_id, run.summary, run.files, None, run.note, run.rounds, run.name, run.tags)
+                tracker.end(run_id, "FINISHED")
