@@ -1,8 +1,8 @@
 """Columns of a table that may give its label away, or that say something other than they seem to.
 
-A model learns whatever predicts. A date of death, a code that is entered at discharge, or a laboratory value that is
-asked for only when a patient dies makes a model that looks excellent and is of no use. The check reads each column as
-the source gives it, over all rows, those for testing too: it is a check of the table, and no model learns from it.
+A model learns whatever predicts. With a date of death, a code that is entered at discharge, or a laboratory value that
+is asked for only of the dying, it looks excellent and is of no use. The check reads each column as the source gives it,
+over all rows, those for testing too: it is a check of the table, and no model learns from it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 So a comparison is between methods and not between step sizes, and each has had the same number of trials. A trial is a
 run like any other, with the seeds of ``tune.seeds``, but without a page. Its figure is the log loss (of real labels the
-absolute error) of the headline model over the validation rows of all hospitals, every row counting once; trials are
+absolute error) of the headline model over the validation rows of all hospitals, every row counting once. Trials are
 compared by its mean over seeds. Of equal ones the earliest in the order of the lists is taken. A trial that diverges is
 never taken.
 """
