@@ -9,7 +9,6 @@ import pandas as pd
 from raysim.config import plugins
 from raysim.config.schema import Config
 from raysim.core.words import capitalised
-from raysim.data.leaks import suspects
 from raysim.engine.job import Result
 from raysim.report import tables
 from raysim.report.judgement.card import Card, Line
@@ -68,7 +67,10 @@ def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:
     """A line on features that all but are the label, if there are any."""
     federations = {result.seed: result.federation for result in results}.values()
     found = {
-        each.feature: each.text for federation in federations for each in suspects(federation) if each.level == "warn"
+        each.feature: each.text
+        for federation in federations
+        for each in federation.leaks.suspects
+        if each.level == "warn"
     }
     if not found:
         return ()

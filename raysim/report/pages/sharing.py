@@ -1,7 +1,7 @@
 """A page to pass on: hospitals under pseudonyms, and no count of patients below five, nor what would give one back.
 
-Only what is named here goes in; whatever a page has besides is left out. A hospital's counts become ranges. Where the
-total of all hospitals would narrow a count below five further, no hospital's count of that kind is there at all. A
+Only what is named here goes in; whatever a page has besides is left out. A hospital's counts become ranges. The total
+of all hospitals may narrow a count below five further: then no hospital's count of that kind is there at all. A
 hospital's figures are there where at least five of its patients had the event and five had not, in every seed.
 """
 
@@ -123,7 +123,7 @@ def band(low: float, high: float) -> tuple[int, int]:
 
 
 def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
-    """Whether the total of ``counts``, which is known, narrows one that is withheld beyond its range.
+    """Whether the known total of ``counts`` tells more of a count below :data:`LEAST` than its range does.
 
     ``counts``: of each hospital the lowest and the highest over seeds. Ranges are those of :func:`band`.
     """
@@ -230,8 +230,9 @@ def _clean(value: Any, called: Mapping[str, str]) -> Any:
 
 
 def _sentence(text: str, called: Mapping[str, str]) -> str:
-    """A text with pseudonyms for names, without brackets that may list names which are numbers, and without numbers of
-    patients below :data:`LEAST`.
+    """A text with pseudonyms for names, and without numbers of patients below :data:`LEAST`.
+
+    A name that is a number could be any number: brackets that hold one are left out.
     """
     text = _without_lists(text, [name for name in called if name.isdigit()])
     words = sorted((name for name in called if name and not name.isdigit()), key=len, reverse=True)

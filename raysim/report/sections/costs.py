@@ -14,12 +14,14 @@ from raysim.report.figures.models import Looks, Names
 from raysim.report.naming import Key, number, of_strategy, size
 from raysim.report.tables import KEYS
 
-COSTS = (
-    ("bytes_down", "Download, all rounds", 1e6, "megabytes"),
-    ("bytes_up", "Upload, all rounds", 1e6, "megabytes"),
-    ("setup", "Set-up, both ways", 1e6, "megabytes"),
-)
-"""For each cost: columns, heading, unit, and words."""
+COSTS = {
+    "bytes_down": "Download, all rounds",
+    "bytes_up": "Upload, all rounds",
+    "setup": "Set-up, both ways",
+}
+"""The column of each cost with its heading."""
+
+MEGABYTE = 1e6
 
 
 def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
@@ -31,15 +33,15 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
     means = frame.assign(setup=frame["bytes_setup_down"] + frame["bytes_setup_up"]).drop_duplicates(
         ["strategy", "seed"]
     )
-    table = means.groupby("strategy", sort=False)[[column for column, *_ in COSTS]].mean()
+    table = means.groupby("strategy", sort=False)[list(COSTS)].mean()
     keys: list[Key] = [next(key for key in names if key[0] == label) for label in table.index]
     words = [of_strategy(names[key]) for key in keys]
     charts = []
-    for column, heading, unit, word in COSTS:
-        values = table[column].to_numpy(float) / unit
-        texts = [size(v * unit) for v in values]
+    for column, heading in COSTS.items():
+        values = table[column].to_numpy(float) / MEGABYTE
+        texts = [size(value * MEGABYTE) for value in values]
         chart = svg.Chart(
-            svg.linear(word, values, include=(0.0,), within=(0.0, np.inf), count=3, margin=0.3),
+            svg.linear("megabytes", values, include=(0.0,), within=(0.0, np.inf), count=3, margin=0.3),
             svg.names("", words),
             name=f"cost-{column}",
             title=heading,
@@ -76,7 +78,7 @@ def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
                         "model": model,
                         "seed": result.seed,
                         "round": row.round,
-                        "megabytes": moved / 1e6,
+                        "megabytes": moved / MEGABYTE,
                         str(result.federation.task.headline): metrics[result.federation.task.headline],
                     }
                 )
@@ -101,7 +103,7 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
     if not lines:
         return []
     description = "; ".join(
-        f"{names[model_key]}: {number(values[-1], 3)} after {size(x[-1] * 1e6)}" for model_key, x, values in lines
+        f"{names[model_key]}: {number(values[-1], 3)} after {size(x[-1] * MEGABYTE)}" for model_key, x, values in lines
     )
     chart = svg.Chart(
         svg.log("megabytes exchanged, set-up included", np.concatenate([x for _, x, _ in lines])),
