@@ -28,7 +28,6 @@ SUMS = 100
 ROWS = 1024
 """Rows whose numbers are drawn at a time: they stay in the processor's cache."""
 
-
 HOSPITALS = 4096
 """Hospitals whose sums are compared at a time."""
 
