@@ -84,8 +84,10 @@ def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Be
 
 
 def recommended(spread: float, rarer: NDArray[Any]) -> bool:
-    """Whether recalibration is worth its rows: hospitals' calibration is shown to differ (``spread``, the p of that
-    test, at most .05), and the median hospital has three validation rows of its ``rarer [H]`` class.
+    """Whether recalibration is worth its rows.
+
+    Hospitals' calibration is shown to differ: ``spread``, the p of that test, is at most .05. The median hospital has
+    three validation rows of its ``rarer [H]`` class.
     """
     return bool(spread <= ALPHA and len(rarer) and np.median(rarer) >= ENOUGH_ROWS)
 

@@ -2,7 +2,7 @@
 
 Two variances over a hospital's patients are at hand. Its own is DeLong's of the difference, from sketches of both
 models (:mod:`raysim.statistics.discrimination.sketches`): right where patients are many, and by chance too small where
-they are few. The common one is in proportion to ``1 / events + 1 / non-events``, the mean of all hospitals: it does not
+they are few. The common one is in proportion to ``1 / events + 1 / non-events``, the mean of all hospitals. It does not
 depend on a hospital's few patients, but is too small where two models agree less than elsewhere. The larger one counts.
 An interval that is made of two models' own intervals would be up to several times as wide.
 
@@ -67,8 +67,8 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
 
     Patients' and seeds' parts are squared and added, each with its own t quantile. Patients who are tested in several
     seeds count once: the common variance shrinks by as much as the own one does when seeds are averaged. Limits are cut
-    to -1 and 1, not to what the observed AUROC of ``against`` leaves room for: that of few events is often 1, and the
-    true one is not. They are NaN where a class has one row and no hospital has more.
+    to -1 and 1, not to what the observed AUROC of ``against`` leaves room for. With few events that is often 1, and the
+    true one is not. Limits are NaN where a class has one row and no hospital has more.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

@@ -2,9 +2,9 @@
 
 At a hospital groups are compared with each other; the differences are averaged over hospitals with weights that both
 groups share. Groups that merely go to other hospitals therefore have no gap (Simpson's paradox). The labels of groups
-are permuted within hospital and outcome. The statistic is divided by its standard error for each permutation anew, so
-that groups whose scores differ, but whose AUROC does not, keep the size of the test (Janssen 1997). Definitions:
-``docs/statistics.md``.
+are permuted within hospital and outcome. The statistic is divided by its standard error, which is computed for each
+permutation. So the test keeps its size where groups' scores differ, but their AUROC does not (Janssen 1997).
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
