@@ -19,7 +19,6 @@ from raysim.cli.options import (
     Verbose,
     console_of,
     greet,
-    open_report,
     place,
     places_of,
     print_json,
@@ -101,9 +100,7 @@ def audit(
     more = f"{command} --details" if shadows else f"{command} --shadows 16"
     shown = audited.block(summary, asked.name, seconds, str(place(folder, out) / PAGE), more)
     below = partial(_show, summary, console) if details else None
-    show_block(shown, console, folder / PAGE, below)
-    if open_:
-        open_report(folder / PAGE, console)
+    show_block(shown, console, folder / PAGE, below, open_=open_)
 
 
 def _show(summary: Mapping[str, Any], console: Console) -> None:

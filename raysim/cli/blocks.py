@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raysim.cli.options import open_report
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -14,10 +16,13 @@ if TYPE_CHECKING:
     from raysim.report.terminal.block import Block
 
 
-def show_block(block: Block, console: Console, report: Path, details: Callable[[], None] | None = None) -> None:
+def show_block(
+    block: Block, console: Console, report: Path, details: Callable[[], None] | None = None, *, open_: bool = False
+) -> None:
     """Print a block; with ``details``, what that prints below it, and the headline again at the end.
 
-    It is 80 characters wide, or as a terminal or ``COLUMNS`` say. In a terminal the path of the ``report`` is a link.
+    It is 80 characters wide, or as a terminal or ``COLUMNS`` say. In a terminal the path of the ``report`` is a link;
+    with ``open_`` the report is opened in a browser, too.
     """
     from raysim.report.terminal.answers import styled
     from raysim.report.terminal.block import WIDTH, lines
@@ -31,3 +36,5 @@ def show_block(block: Block, console: Console, report: Path, details: Callable[[
         details()
         console.print()
         say(console, block.headline)
+    if open_:
+        open_report(report, console)

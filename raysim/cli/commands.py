@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from raysim.cli.blocks import show_block
-from raysim.cli.options import REPORT, open_report, place, places_of, print_json, show_end
+from raysim.cli.answers import show_answer, show_curve
+from raysim.cli.options import places_of, print_json, show_end
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.report.terminal.progress import data_warnings, say, waiting
 from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 if TYPE_CHECKING:
-    from raysim.api.results import ComparisonResult, Results, RunResult
+    from raysim.api.results import Results
 
 
 def run_one(
@@ -90,8 +89,6 @@ def resume_run(
     if ticket.finished:
         return
     if isinstance(result, CurveResult):
-        from raysim.cli.curve import show_curve
-
         show_curve(result, console, folder, time.perf_counter() - began, folder / "config.yaml")
     else:
         show_answer(result, console, folder, time.perf_counter() - began, folder / "config.yaml")
@@ -100,71 +97,6 @@ def resume_run(
 def _named(result: Results) -> dict[str, Any]:
     """The fields of the JSON of a run or comparison that both have."""
     return {"name": result.config.name, **places_of(result.folder)}
-
-
-def show_answer(
-    result: RunResult | ComparisonResult,
-    console: Console,
-    out: Path | None,
-    seconds: float,
-    path: Path | None,
-    *,
-    details: bool = False,
-    open_: bool = False,
-) -> None:
-    """Print the block of a run or comparison, which took so many ``seconds``; with ``details`` tables, too."""
-    from raysim.api.results import RunResult
-    from raysim.report.terminal import answers
-
-    card, report = result.answer.card, result.folder / REPORT
-    alone = isinstance(result, RunResult)
-    shown = answers.block(
-        card,
-        result.config.name,
-        seconds,
-        str(place(result.folder, out) / REPORT),
-        answers.next_command(card, "run" if alone else "compare", path),
-    )
-    show_block(shown, console, report, partial(show_details, result, console) if details else None)
-    if open_:
-        open_report(report, console)
-
-
-def show_details(result: RunResult | ComparisonResult, console: Console) -> None:
-    """Print the tables of a run or comparison, and all that its data show."""
-    from raysim.api.results import RunResult
-
-    if isinstance(result, RunResult):
-        _show_run(result, console)
-    else:
-        _show_comparison(result, console)
-
-
-def _show_run(result: RunResult, console: Console) -> None:
-    from raysim.report.terminal.tables import run_table
-
-    console.print(run_table(f"{result.strategy}, seed {result.seed}", result.models), markup=False)
-    for sentence in result.answer["reasons"]:
-        say(console, sentence)
-
-
-def _show_comparison(result: ComparisonResult, console: Console) -> None:
-    from raysim.report.sections import patient_clusters, patient_groups, virtual_time
-    from raysim.report.terminal.tables import comparison_table
-
-    config = result.config
-    console.print(comparison_table(result.comparison, config.reference, console.width), markup=False)
-    further = (
-        virtual_time.printed(result.comparison, config.system.target if config.system else {}),
-        patient_groups.printed(result.seeds, console.width, config.evaluation.part),
-        patient_clusters.printed(result.folder, config.reference),
-    )
-    for shown in filter(None, further):
-        console.print()
-        console.print(shown, markup=False)
-    console.print()
-    for sentence in result.answer["reasons"]:
-        say(console, sentence)
 
 
 def describe_data(

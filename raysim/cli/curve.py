@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from raysim.cli.blocks import show_block
+from raysim.cli.answers import show_curve
 from raysim.cli.options import (
-    REPORT,
     Dashboard,
     Details,
     InProcess,
@@ -20,8 +19,6 @@ from raysim.cli.options import (
     Verbose,
     console_of,
     greet,
-    open_report,
-    place,
     places_of,
     print_json,
     progress_of,
@@ -29,11 +26,6 @@ from raysim.cli.options import (
     with_dashboard,
     workers_begun,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from raysim.api.results import CurveResult
 
 CurvePath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a comparison with a section 'curve'.")]
 Of = Annotated[Path | None, typer.Option(help="Only draw, from the finished comparison in this folder.")]
@@ -79,41 +71,5 @@ def curve(
             show_end(result.folder, console, out, open_)
         return
     files = "" if of is None else f"Drawn: {of / FILE}, {of / PICTURE}"
-    show_curve(result, console, out or of, time.perf_counter() - began, config, details=details, files=files)
-    if open_:
-        open_report(result.folder / REPORT, console)
-
-
-def show_curve(
-    result: CurveResult,
-    console: Console,
-    out: Path | None,
-    seconds: float,
-    path: Path,
-    *,
-    details: bool = False,
-    files: str = "",
-) -> None:
-    """Print the block of a curve, which took so many ``seconds``; with ``details`` tables of its comparison, too.
-
-    ``files``: a line on what was written, where there is no more than that.
-    """
-    from dataclasses import replace
-    from functools import partial
-
-    from raysim.cli.commands import show_details
-    from raysim.report.terminal import answers
-
-    card, report = result.answer.card, result.folder / REPORT
-    whole = answers.block(
-        card,
-        result.config.name,
-        seconds,
-        str(place(result.folder, out) / REPORT),
-        answers.next_command(card, "curve", path),
-    )
-    rows = result.found.rows()
-    shown = replace(
-        whole, headline=result.found.headline, rows=rows, more=0, notes=[*filter(None, [files]), *whole.notes]
-    )
-    show_block(shown, console, report, partial(show_details, result, console) if details else None)
+    seconds = time.perf_counter() - began
+    show_curve(result, console, out or of, seconds, config, details=details, files=files, open_=open_)

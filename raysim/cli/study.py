@@ -18,7 +18,6 @@ from raysim.cli.options import (
     Verbose,
     console_of,
     greet,
-    open_report,
     place,
     places_of,
     print_json,
@@ -69,6 +68,4 @@ def study(
         f"raysim study {shlex.quote(str(config))} --details",
     )
     more = partial(console.print, ranking_table(shares)) if details else None
-    show_block(shown, console, folder / REPORT, more)
-    if open_:
-        open_report(folder / REPORT, console)
+    show_block(shown, console, folder / REPORT, more, open_=open_)

@@ -23,7 +23,6 @@ from raysim.cli.options import (
     Verbose,
     console_of,
     greet,
-    open_report,
     place,
     places_of,
     print_json,
@@ -83,9 +82,7 @@ def sweep(
         print_json(places_of(result.folder) | dict(result.summary))
         show_end(result.folder, console, out, open_)
     else:
-        _show(result, console, out, time.perf_counter() - began, details=details)
-        if open_:
-            open_report(result.folder / REPORT, console)
+        _show(result, console, out, time.perf_counter() - began, details=details, open_=open_)
     raise typer.Exit(_code(result))
 
 
@@ -151,7 +148,15 @@ def ui(
         raise typer.Exit(server.process.wait())
 
 
-def _show(result: SweepResult, console: Console, out: Path | None, seconds: float, *, details: bool = False) -> None:
+def _show(
+    result: SweepResult,
+    console: Console,
+    out: Path | None,
+    seconds: float,
+    *,
+    details: bool = False,
+    open_: bool = False,
+) -> None:
     """Print the block of a sweep, which took so many ``seconds``; with ``details`` its tables, too."""
     from functools import partial
 
@@ -164,7 +169,7 @@ def _show(result: SweepResult, console: Console, out: Path | None, seconds: floa
     name = str(read_tree(result.folder / "sweep.yaml").get("name", ""))
     shown = answer.block(choice, result.summary, name, in_time(seconds), str(at), str(at / REPORT), ended=result.ended)
     more = partial(answer.details, choice, result.summary, console) if details else None
-    show_block(shown, console, result.folder / REPORT, more)
+    show_block(shown, console, result.folder / REPORT, more, open_=open_)
 
 
 def _code(result: SweepResult) -> int:

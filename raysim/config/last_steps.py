@@ -30,20 +30,21 @@ def split(value: Any, where: str) -> Steps:
     several = isinstance(value, list | tuple)
     for i, step in enumerate(value if several else [] if value is None else [value]):
         at = f"{where}.{i}" if several else where
-        keys = {"name": step} if isinstance(step, str) else step
-        name = keys.get("name") if isinstance(keys, Mapping) else None
+        keys: Any = {"name": step} if isinstance(step, str) else step
+        name = None
+        if isinstance(keys, Mapping):
+            keys = dict(keys)
+            name = keys.pop("name", None)
         if recalibration is not None:
             raise ConfigError(f"{at}: stands after {RECALIBRATE}, which is the last step; put it before, or drop it")
         if name == RECALIBRATE:
-            recalibration = {key: of for key, of in keys.items() if key != "name"}
+            recalibration = keys
         elif name is not None:
             raise ConfigError(
                 f"{at}.name: '{name}' is no step after the last round; use {RECALIBRATE}, or fine-tune without a name"
             )
         elif fine_tuning is not None:
             raise ConfigError(f"{at}: fine-tunes a second time; give one step all epochs")
-        elif isinstance(keys, Mapping):
-            fine_tuning = {key: of for key, of in keys.items() if key != "name"}
         else:
             fine_tuning = keys
     return Steps(fine_tuning, recalibration)

@@ -15,11 +15,11 @@ import numpy as np
 from raysim.core.packing import pack_memory, pack_state
 from raysim.data.federation import pooled_rows
 from raysim.engine.cadence import Cadence, Every
-from raysim.engine.job import Event, History, Job, Outcome, Recalibrated, Round, RunState
-from raysim.engine.last_steps import PRIOR_SCALARS, check_fine_tuned, headline
+from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
+from raysim.engine.last_steps import PRIOR_SCALARS, check_fine_tuned, headline, with_fine_tuned
 from raysim.engine.measuring.evaluation import MeasurementRequest, existing
 from raysim.engine.measuring.losses import constant_loss
-from raysim.engine.measuring.recalibrating import Recalibrating, estimated
+from raysim.engine.measuring.recalibrating import Recalibrated, Recalibrating, estimated
 from raysim.engine.messages import PartialResult
 from raysim.engine.pool import Pool
 from raysim.engine.remote import RemoteState
@@ -102,8 +102,9 @@ class JobRun(JobServer):
             self._view = replace(self._view, memory=self._job.selection.setup(self._view))
         self._state = self._pipeline.setup(self._strategy, self._view, self._measure)
         private = self._private is not None
-        check_fine_tuned(self._job, self._strategy_serves(), private=private)
-        self._evaluation.check_served(self._serve(), self._job.name, private=private)
+        serve = self._strategy_serves()
+        check_fine_tuned(self._job, serve, private=private)
+        self._evaluation.check_served(with_fine_tuned(serve, self._job), self._job.name, private=private)
         if self._job.rounds:
             self._measure_the_start()
 
@@ -163,9 +164,8 @@ class JobRun(JobServer):
             losses, exchanged = self._check({model: serve[model]})
             self._stopping = stopping = stopping.after(self._round, model, losses[model])
             if self._rounds:  # a run that goes on without a history has no row of its last round
-                row = self._rounds[-1]
-                row.validation_loss = losses[model]
-                row.bytes_down, row.bytes_up = row.bytes_down + exchanged.down, row.bytes_up + exchanged.up
+                self._rounds[-1].validation_loss = losses[model]
+                self._rounds[-1].exchange(exchanged)
             if stopping.best == self._round:
                 self._best = RemoteState(self._round, self._state, self._hospitals.remembered)
         return stopping.over
@@ -323,8 +323,7 @@ class JobRun(JobServer):
             prior = estimated(counts)
             moved = self._traffic.recalibrated(last, self._everyone, counts.scalars, PRIOR_SCALARS)
             if self._rounds:
-                row = self._rounds[-1]
-                row.bytes_down, row.bytes_up = row.bytes_down + moved.down, row.bytes_up + moved.up
+                self._rounds[-1].exchange(moved)
         asked = MeasurementRequest({RECALIBRATED: rows}, last=True, recalibrating=Recalibrating(how.method, prior))
         measured = self._send(self._round + 1, self._state, NOBODY, None, asked)
         recalibrated = self._evaluation.recalibrated(model, measured, prior)

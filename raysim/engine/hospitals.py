@@ -23,7 +23,7 @@ from raysim.engine.local_training import LocalTraining
 from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
-from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
+from raysim.engine.measuring.recalibrating import OwnShifts
 from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.engine.measuring.untrained import Rows, padded, undefined, untrained
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
@@ -202,8 +202,11 @@ class HospitalGroup:
                 result.untrained[name] = np.zeros(len(hospitals), dtype=np.bool_)
                 continue
             ranked, lost = logits, self._untrained(plan, rows_of, kept)
+            held = None
             if plan.recalibrating is not None:
-                result.own_shifts = self._fitted(plan, rows_of, kept, plan.recalibrating, lost)
+                held = self._held_back(plan, rows_of, kept)
+                # Where nobody trained the model there is nothing to recalibrate.
+                result.own_shifts = OwnShifts.fitted(plan.recalibrating, *held.of(~lost), lost)
                 logits = result.own_shifts.applied(ranked, offsets)
             measured = federation.task.measure(logits, y, offsets)
             if ranked is not logits:
@@ -222,14 +225,12 @@ class HospitalGroup:
                 if plan.thresholds is not None:
                     result.scores[name] = score_counts(*scored, plan.thresholds)
                 if plan.part != VALIDATION and (plan.thresholds is not None or plan.counted == name):
-                    held = self._part_rows(work.federation, VALIDATION)
-                    validation_outputs = self._scores_of_all(plan, VALIDATION, rows_of, kept)
+                    held = held or self._held_back(plan, rows_of, kept)
                     if result.own_shifts is not None:
-                        validation_outputs = result.own_shifts.applied(validation_outputs, held.offsets)
-                    validated = Rows(validation_outputs, held.y, held.offsets).of(trained)
-                    result.validation_scores[name] = score_counts(*validated)
+                        held = held._replace(outputs=result.own_shifts.applied(held.outputs, held.offsets))
+                    result.validation_scores[name] = score_counts(*held.of(trained))
             if plan.groups is not None:
-                theirs = np.asarray(hospitals)[trained].tolist()
+                theirs = self.served[trained].tolist()
                 of_groups = subgroups.measure(plan.groups, federation, theirs, plan.part, scored.outputs, scored.y)
                 result.groups[name] = {
                     attribute: replace(of, figures=padded(of.figures, trained, federation.task))
@@ -253,15 +254,10 @@ class HospitalGroup:
                     bounds = np.concatenate([[0], np.cumsum(federation.totals[self.served])])
                     result.predictions[name] = result.own_shifts.applied(result.predictions[name], bounds)
 
-    def _fitted(
-        self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, how: Recalibrating, lost: NDArray[np.bool_]
-    ) -> OwnShifts:
-        """How the hospitals here recalibrate the models that serve them, from the rows that are held back; where these
-        are ``lost [h]``, untrained, there is nothing to recalibrate.
-        """
-        held = self._part_rows(plan.work.federation, VALIDATION)
-        margins = self._scores_of_all(plan, VALIDATION, rows_of, kept)
-        return OwnShifts.fitted(how, *Rows(margins, held.y, held.offsets).of(~lost), lost)
+    def _held_back(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Rows:
+        """The outputs of the models that serve, and the labels, of the validation rows of all hospitals here."""
+        rows = self._part_rows(plan.work.federation, VALIDATION)
+        return Rows(self._scores_of_all(plan, VALIDATION, rows_of, kept), rows.y, rows.offsets)
 
     def _untrained(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> NDArray[np.bool_]:
         """At which of this process's hospitals the model that serves was trained by nobody, ``[h]``."""

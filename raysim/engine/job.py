@@ -20,6 +20,7 @@ from raysim.config.sections.system import SystemSection
 from raysim.config.sections.training import StopSection
 from raysim.data.federation import Federation
 from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.subgroups import Grouping
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.stopping import Stopped, Stopping
@@ -37,7 +38,6 @@ from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
     from raysim.engine.reception.canaries import Canaries
-    from raysim.statistics.clinical.recalibration import Prior, Shifts
 
 
 @dataclass(frozen=True)
@@ -139,28 +139,10 @@ class Round:
     validation_loss: float | None = None
     """Mean loss over the validation rows of all hospitals, where the run may stop early; see :class:`Stopping`."""
 
-
-@dataclass(frozen=True, eq=False)
-class Recalibrated:
-    """The model served that hospitals made of another, by their validation rows, as ``logit p' = a + b logit p``."""
-
-    of: str
-    """The model that it was made of."""
-    shifts: Shifts
-    """Each hospital's ``a`` and ``b``, ``[N]``; they stay there."""
-    rows: Ids
-    """The labelled rows that each hospital spent, ``[N]``."""
-    events: Ids
-    """The events among them, ``[N]``."""
-    prior: Prior | None = None
-    """What all hospitals' shifts are drawn to, under ``eb``; its mean is that of a hospital without rows."""
-
-    @property
-    def facts(self) -> dict[str, float]:
-        """Figures of a finished run beside its models."""
-        known = {} if self.prior is None else {"mean": self.prior.mean, "sd": self.prior.variance**0.5}
-        figures = known | {"rows": float(self.rows.sum()), "unchanged": float(self.shifts.unchanged.sum())}
-        return {f"recalibration_{name}": value for name, value in figures.items()}
+    def exchange(self, further: Bytes) -> None:
+        """Count ``further`` bytes, which were exchanged after its updates."""
+        self.bytes_down += further.down
+        self.bytes_up += further.up
 
 
 @dataclass(eq=False)
@@ -268,7 +250,9 @@ class Outcome:
         None under a privacy guarantee, which assumes that nobody knows who was sampled. Training alone and training on
         pooled rows send none. An update that came too late to be used was sent all the same.
         """
-        return None if self.privacy is not None else self.ledger.rounds_with(UPDATE, hospitals, self.played)
+        if self.privacy is not None:
+            return None
+        return self.ledger.rounds_with((UPDATE,), hospitals, range(1, self.played + 1))
 
     @property
     def traffic(self) -> Bytes:

@@ -17,9 +17,10 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.checks.checked import CheckedStrategy
 from raysim.engine.checks.resume_checks import check_promise, check_remembered, check_residuals
-from raysim.engine.job import Job, Outcome, Recalibrated, Round, RunState
+from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.last_steps import with_fine_tuned
 from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
+from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.untrained import same, trained_on_one_class
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool

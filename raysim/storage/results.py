@@ -25,6 +25,7 @@ from raysim.engine import timing
 from raysim.engine.job import Outcome
 from raysim.engine.measuring import subgroups
 from raysim.storage import attack_tables, patient_tables, served
+from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest
 
 SPLIT = "split.csv"
@@ -133,9 +134,9 @@ def write_run(
         save_file(tensors, path)
     out.json(served.SERVING, serving)
     out.json(served.PREPROCESSING, federation.preprocessing.tree())
-    named = served.coefficients(federation, models.vectors, outcome.layout)
+    named = coefficients(federation, models.vectors, outcome.layout)
     if named is not None:
-        out.csv(served.COEFFICIENTS, named)
+        out.csv(COEFFICIENTS, named)
     timed = {} if system is None else timing.summary(outcome, system, federation.task)
     out.json("summary.json", summary(federation, outcome) | {"part": evaluation.part} | timed)
 

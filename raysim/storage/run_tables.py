@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from raysim.data.federation import PARTS, Federation
 from raysim.data.raw_columns import slices
-from raysim.engine.job import Outcome, Recalibrated, Round
+from raysim.engine.job import Outcome, Round
+from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.metrics.predictions import predictions
 from raysim.statistics.discrimination.auroc import delong_of_sums
 from raysim.statistics.discrimination.common_curve import common_curve

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +21,17 @@ from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome, Recalibrated
+from raysim.engine.job import Outcome
+from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.messages import MODEL
 from raysim.engine.visits.starts import parameters
 from raysim.strategies.base import OWN, Division, Strategy
 from raysim.strategies.shared.personalization import RECALIBRATED
 from raysim.training.base import Layout
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MODELS = "models.safetensors"
 SERVING = "serving.json"
 PREPROCESSING = "preprocessing.json"
-COEFFICIENTS = "coefficients.csv"
 FORMAT = 1
 
 DIVISION = "division"
@@ -188,8 +185,7 @@ def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Own
         return None
     for model in reversed(list(owners)):
         theirs = set(owners[model].values()) - {NOBODY}
-        alike = theirs.pop() if theirs else "personal/"
-        if not theirs and not str(alike).startswith("personal/"):
+        if len(theirs) == 1 and not str(alike := theirs.pop()).startswith("personal/"):
             return alike
     everybody = {owner for theirs in owners.values() for owner in theirs.values()}
     return "global" if "global" in everybody else None
@@ -254,40 +250,6 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
         ) from None
     except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
         raise ConfigError(f"{folder / SERVING}: cannot be used ({error}); run again with this version") from None
-
-
-def coefficients(federation: Federation, vectors: Mapping[str, NDArray[Any]], layout: Layout) -> pd.DataFrame | None:
-    """Of a linear model, a row an owner and feature: ``model, feature, coefficient, per_unit``; None for others.
-
-    - ``coefficient``: of the feature as the model receives it, a numeric one in standard deviations.
-    - ``per_unit``: of the source's column in its own unit, 0 where it did not vary in training.
-    - the feature ``(intercept)`` comes last; of more than two classes there is a row for each ``class``.
-    """
-    import pandas as pd
-
-    if set(layout.names) != {"weight", "bias"} or not vectors:
-        return None
-    outputs = layout.shapes[layout.names.index("weight")][0]
-    fitted, F = federation.preprocessing, len(federation.features)
-    means, scales = (np.pad(values, (0, F - len(values)), constant_values=k) for k, values in enumerate(fitted.scaling))
-    tensors = [layout.split(theta.astype(np.float64)) for theta in vectors.values()]
-    weight, bias = (
-        np.stack([tensor[name] for tensor in tensors]) for name in ("weight", "bias")
-    )  # [owners, C, F], [.., C]
-    slope = weight / scales
-    constant = bias - slope @ means
-    columns = {"model": np.repeat(np.array(list(vectors), dtype=object), outputs * (F + 1))}
-    if outputs > 1:
-        columns["class"] = np.tile(np.repeat(np.array(federation.classes, dtype=object), F + 1), len(vectors))
-    features = np.array([*federation.features, "(intercept)"], dtype=object)
-    return pd.DataFrame(
-        columns
-        | {
-            "feature": np.tile(features, outputs * len(vectors)),
-            "coefficient": np.concatenate([weight, bias[..., None]], axis=2).ravel(),
-            "per_unit": np.concatenate([slope, constant[..., None]], axis=2).ravel(),
-        }
-    )
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:

@@ -6,6 +6,7 @@ experimenter (the kinds ``TOLD``) is listed too, and is left out of the traffic.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,16 +75,16 @@ class Ledger:
         hospitals = [np.unique(ids) for _, each, ids, _ in self.entries if each == kind]
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
-    def rounds_with(self, kind: str, hospitals: int, last: int) -> Ids:
-        """In how many of the rounds 1 to ``last`` each hospital has sent a ``kind``, ``[hospitals]``."""
+    def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
+        """In how many of these ``rounds`` (None: all) each hospital has sent any of ``kinds``, ``[hospitals]``."""
         by_round: dict[int, list[Ids]] = {}
         for t, each, ids, _ in self.entries:
-            if each == kind and 1 <= t <= last:
+            if each in kinds and (rounds is None or t in rounds):
                 by_round.setdefault(t, []).append(ids)
-        rounds = np.zeros(hospitals, dtype=np.int64)
+        counts = np.zeros(hospitals, dtype=np.int64)
         for of_round in by_round.values():
-            rounds[np.unique(np.concatenate(of_round))] += 1
-        return rounds
+            counts[np.unique(np.concatenate(of_round))] += 1
+        return counts
 
     def sent(self, round: int) -> int:
         """The bytes that left hospitals in a round, without what only the experimenter needs."""

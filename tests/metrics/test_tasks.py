@@ -20,7 +20,7 @@ from raysim.report import tables
 from raysim.report.pages import contents, page
 from raysim.report.plots import frontier, models
 from tests.report.answered import answered
-from tests.report.pages import PROVENANCE, assert_sound
+from tests.report.pages import CARD, PROVENANCE, assert_sound
 
 
 def by_hand(z: np.ndarray, y: np.ndarray) -> list[float]:
@@ -230,7 +230,7 @@ def test_pages_speak_of_errors_and_never_of_auroc(tmp_path: Path) -> None:
     one = per_seed[(per_seed["strategy"] == "worse") & (per_seed["seed"] == 0)]
     theirs = hospitals[(hospitals["strategy"] == "worse") & (hospitals["seed"] == 0)]
     run = assert_sound(
-        page.run_page("One", one, PROVENANCE, hospitals=theirs, rounds=rounds[rounds["seed"] == 0]).html()
+        page.run_page("One", one, PROVENANCE, card=CARD, hospitals=theirs, rounds=rounds[rounds["seed"] == 0]).html()
     )
     assert "hospitals do better" not in run.text, "a slope without an interval is no direction"
     assert "with the highest MAE under the global model, highest first." in run.text

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from raysim.metrics.equity import equity
+from raysim.report.judgement.card import Card
 from raysim.report.pages.rendering import Provenance
 
 HOSTILE = "St. <b>Bold</b> & \"Sons\" <script>alert('x')</script>"
@@ -59,6 +60,19 @@ PROVENANCE = Provenance(
     command="raysim compare demo.yaml --out runs/demo",
     notes=["treatment.csv.gz is missing"],
 )
+
+CARD = Card(
+    "death in hospital, 40 hospitals",
+    "These data do not say what to do.",
+    lines=(),
+    ways=(),
+    use="none",
+    federate="not tested",
+    recommended=None,
+    taken="",
+    predicts="death in hospital",
+)
+"""The decision card of a run of which no more is known than its tables."""
 
 
 class Page(HTMLParser):

@@ -13,7 +13,7 @@ from raysim.report import tables
 from raysim.report.pages import page
 from raysim.report.panel import Panel
 from raysim.report.terms import TERMS
-from tests.report.pages import PROVENANCE, SERVED, assert_sound, frames
+from tests.report.pages import CARD, PROVENANCE, SERVED, assert_sound, frames
 
 
 def test_the_page_of_a_comparison() -> None:
@@ -57,7 +57,7 @@ def test_the_page_of_a_comparison() -> None:
 def test_the_page_of_a_run() -> None:
     per_seed, hospitals, rounds = frames(seeds=1)
     models, rows, curve = (f[f["strategy"] == "chip"] for f in (per_seed, hospitals, rounds))
-    parsed = assert_sound(page.run_page("CHiP-FL", models, PROVENANCE, hospitals=rows, rounds=curve).html())
+    parsed = assert_sound(page.run_page("CHiP-FL", models, PROVENANCE, card=CARD, hospitals=rows, rounds=curve).html())
     assert [attrs["id"] for attrs in parsed.all("figure")] == ["by-round", "by-size", "by-size-all"]
     assert "Mean AUROC by round" in parsed.text
     assert "Hospitals' own models: a mean AUROC of" in parsed.text
@@ -81,9 +81,9 @@ def test_pages_of_little_or_nothing() -> None:
     assert "No AUROC is defined at any hospital." in parsed.text
     assert "Difference from" not in parsed.text
     nowhere = hospitals.assign(auroc=math.nan)
-    assert_sound(page.run_page("Bare", one, PROVENANCE).html())
-    assert_sound(page.run_page("Undefined", undefined.iloc[:1], PROVENANCE, hospitals=nowhere).html())
-    assert_sound(page.run_page("Rounds", one, PROVENANCE, rounds=rounds.assign(auroc=math.nan)).html())
+    assert_sound(page.run_page("Bare", one, PROVENANCE, card=CARD).html())
+    assert_sound(page.run_page("Undefined", undefined.iloc[:1], PROVENANCE, card=CARD, hospitals=nowhere).html())
+    assert_sound(page.run_page("Rounds", one, PROVENANCE, card=CARD, rounds=rounds.assign(auroc=math.nan)).html())
 
 
 def test_comparison_table() -> None:
@@ -145,7 +145,7 @@ def test_pages_say_which_part_was_evaluated_and_of_which_seed_the_data_are() -> 
     of_seed = dataclasses.replace(PROVENANCE, of_seed=7)
     for each in (
         page.comparison_page("Validated", per_seed, of_seed, hospitals=hospitals, part="validation", baseline="fedavg"),
-        page.run_page("Validated", per_seed.iloc[:1], of_seed, hospitals=hospitals, part="validation"),
+        page.run_page("Validated", per_seed.iloc[:1], of_seed, card=CARD, hospitals=hospitals, part="validation"),
     ):
         text = assert_sound(each.html()).text
         assert "test rows" not in text.lower()
@@ -154,4 +154,4 @@ def test_pages_say_which_part_was_evaluated_and_of_which_seed_the_data_are() -> 
         assert "8c1f6a0b2d93 (of seed 7)" in text
         assert "1,500 test (of seed 7)" in text
         assert "Of the data of seed 7:" in text
-    assert "of seed" not in page.run_page("Tested", per_seed.iloc[:1], PROVENANCE).html()
+    assert "of seed" not in page.run_page("Tested", per_seed.iloc[:1], PROVENANCE, card=CARD).html()

@@ -122,17 +122,12 @@ def test_sentences_lose_names_and_small_numbers(folder: Path) -> None:
         "what": "death, 6 hospitals, 3 events",
         "headline": "Take FedAvg; not at Tiny.",
         "lines": [
-            {
-                "fact": "harm",
-                "state": "warn",
-                "text": "At least 2 of 6 lose (7 and 73), by .1 (.05 to .2)",
-                "remedy": "",
-            },
-            {"fact": "limits", "state": "open", "text": "2.5 test events at the median", "remedy": "see St. Mary"},
+            line("harm", "At least 2 of 6 lose (7 and 73), by .1 (.05 to .2)"),
+            line("limits", "2.5 test events at the median", "see St. Mary"),
         ],
     }
     tree["values"]["secret"] = "St. Mary"
-    shared = sharing.shared(tree)["values"]
+    shared = sharing.shared(tree)
     card = shared["card"]
     assert card["what"] == "death, 6 hospitals, fewer than 5 events"
     assert re.fullmatch(r"Take FedAvg; not at Site \d\.", card["headline"])

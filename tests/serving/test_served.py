@@ -16,10 +16,11 @@ from raysim.core.errors import ConfigError
 from raysim.data import raw_columns
 from raysim.engine.job import Job, Outcome
 from raysim.serving.predictor import Predictor
+from raysim.storage.coefficients import coefficients
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import write_run
 from raysim.storage.run_tables import predictions_table, split_pieces, split_table
-from raysim.storage.served import ELSEWHERE, NOBODY, coefficients, read_served, served
+from raysim.storage.served import ELSEWHERE, NOBODY, read_served, served
 from raysim.strategies.base import OWN, Strategy
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg

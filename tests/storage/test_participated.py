@@ -101,4 +101,4 @@ def test_rounds_are_counted_once_and_others_not_at_all() -> None:
     for t, kind, ids in ((0, UPDATE, [0]), (1, UPDATE, [0, 2]), (1, UPDATE, [2]), (2, "size", [1]), (2, UPDATE, [2])):
         ledger.add(t, kind, np.array(ids), 1)
     ledger.add(3, UPDATE, np.array([1]), 1)  # after the last round
-    assert ledger.rounds_with(UPDATE, 4, 2).tolist() == [1, 0, 2, 0]
+    assert ledger.rounds_with((UPDATE,), 4, range(1, 3)).tolist() == [1, 0, 2, 0]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job import Recalibrated, Round, told_stays
+from raysim.engine.job import Round, told_stays
 from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.losses import TrainingLosses
-from raysim.engine.measuring.recalibrating import Recalibrating, gathered
+from raysim.engine.measuring.recalibrating import Recalibrated, Recalibrating, gathered
 from raysim.engine.messages import FigureNoise, PartialResult
 from raysim.metrics.error_counts import ErrorCounts, merged
 from raysim.metrics.measures import pooled_auroc

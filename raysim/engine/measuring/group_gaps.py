@@ -24,9 +24,7 @@ from raysim.statistics.patient_groups.composition import composition
 from raysim.statistics.patient_groups.contributions import Figures, averaged, contribution, pairs, ranked, weights
 from raysim.statistics.patient_groups.risks import group_risks, ratios, risk_sums
 from raysim.statistics.patient_groups.within import AttributeSums, WithinGap, together, within_gap
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from raysim.strategies.base import Floats, Ids
 
 FEW_ROWS = 10_000
 """Rows of a federation up to which it is looked at whether all arrangements can be taken."""

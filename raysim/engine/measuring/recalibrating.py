@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Floats, Ids
 
 if TYPE_CHECKING:
-    from raysim.engine.job import Recalibrated
     from raysim.metrics.score_counts import ScoreCounts
     from raysim.statistics.clinical.recalibration import Method, Prior, Shifts
 
@@ -69,6 +68,29 @@ class OwnShifts:
         return self.shifts.intercept[each] + self.shifts.slope[each] * margins.astype(np.float64)
 
 
+@dataclass(frozen=True, eq=False)
+class Recalibrated:
+    """The model served that hospitals made of another, by their validation rows, as ``logit p' = a + b logit p``."""
+
+    of: str
+    """The model that it was made of."""
+    shifts: Shifts
+    """Each hospital's ``a`` and ``b``, ``[N]``; they stay there."""
+    rows: Ids
+    """The labelled rows that each hospital spent, ``[N]``."""
+    events: Ids
+    """The events among them, ``[N]``."""
+    prior: Prior | None = None
+    """What all hospitals' shifts are drawn to, under ``eb``; its mean is that of a hospital without rows."""
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """Figures of a finished run beside its models."""
+        known = {} if self.prior is None else {"mean": self.prior.mean, "sd": self.prior.variance**0.5}
+        figures = known | {"rows": float(self.rows.sum()), "unchanged": float(self.shifts.unchanged.sum())}
+        return {f"recalibration_{name}": value for name, value in figures.items()}
+
+
 def estimated(counts: ScoreCounts) -> Prior:
     """What hospitals' shifts have in common, by their ``counts`` of validation rows."""
     from raysim.statistics.clinical.recalibration import estimated_prior
@@ -79,7 +101,6 @@ def estimated(counts: ScoreCounts) -> Prior:
 
 def gathered(of: str, parts: Sequence[OwnShifts], order: Ids, prior: Prior | None) -> Recalibrated:
     """What all hospitals have fitted for the model ``of``, those of the processes brought into ``order [N]``."""
-    from raysim.engine.job import Recalibrated
     from raysim.statistics.clinical.recalibration import Shifts
 
     def joined(each: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from raysim.data.federation import Federation
 from raysim.engine.messages import MODEL, HospitalStates, RoundPlan
 from raysim.metrics.labels import TaskKind
-from raysim.strategies.base import MIXTURE, OWN, Floats, Ids
+from raysim.strategies.base import MIXTURE, OWN, Floats, Ids, Mask
 
-Bools = NDArray[np.bool_]
 Parameters = NDArray[Any]
 
 
@@ -30,7 +29,7 @@ class Rows(NamedTuple):
     y: NDArray[Any]
     offsets: NDArray[np.int64]
 
-    def of(self, hospitals: Bools) -> Rows:
+    def of(self, hospitals: Mask) -> Rows:
         """The same hospitals, those outside ``hospitals [h]`` without their rows."""
         if hospitals.all():
             return self
@@ -39,7 +38,7 @@ class Rows(NamedTuple):
         offsets = np.concatenate([[0], np.cumsum(np.where(hospitals, lengths, 0))])
         return Rows(self.outputs[kept], self.y[kept], offsets)
 
-    def blank(self, hospitals: Bools) -> NDArray[Any]:
+    def blank(self, hospitals: Mask) -> NDArray[Any]:
         """The outputs, NaN at ``hospitals [h]``."""
         if not hospitals.any():
             return self.outputs
@@ -48,9 +47,9 @@ class Rows(NamedTuple):
         return outputs
 
 
-def same(bank: Parameters, starts: Parameters) -> Bools:
+def same(bank: Parameters, starts: Parameters) -> Mask:
     """Which rows of ``bank [M, P]`` are one of ``starts [K, P]``, ``[M]``."""
-    equal: Bools = np.zeros(len(bank), dtype=np.bool_)
+    equal: Mask = np.zeros(len(bank), dtype=np.bool_)
     for start in starts.astype(bank.dtype):
         equal |= (bank == start).all(axis=1)
     return equal
@@ -63,7 +62,7 @@ def untrained(
     kept: HospitalStates,
     initial: Callable[[], Parameters],
     has_rows: Callable[[int, int], bool],
-) -> Bools:
+) -> Mask:
     """Which of ``hospitals [h]`` are served an untrained model, ``[h]``.
 
     ``rows_of [N]``, or ``[N, G]``, are the bank rows that serve; ``initial()`` are the parameters ``[P]`` that all
@@ -95,14 +94,14 @@ def untrained(
     return found
 
 
-def undefined(figures: Floats, hospitals: Bools, task: TaskKind) -> Floats:
+def undefined(figures: Floats, hospitals: Mask, task: TaskKind) -> Floats:
     """``figures [h, len(task.figures)]``, undefined at ``hospitals [h]`` but for what counts rows."""
     if not hospitals.any():
         return figures
     return np.where(hospitals[:, None] & ~_counts(task), np.nan, figures)
 
 
-def padded(figures: Floats, trained: Bools, task: TaskKind) -> Floats:
+def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
     """``figures [h', ..., columns]`` of the hospitals ``trained [h]`` as those of all, ``[h, ..., columns]``.
 
     The others are as hospitals without rows: figures are NaN, and counts 0.
@@ -114,15 +113,15 @@ def padded(figures: Floats, trained: Bools, task: TaskKind) -> Floats:
     return whole
 
 
-def _counts(task: TaskKind) -> Bools:
+def _counts(task: TaskKind) -> Mask:
     """Which of the task's figures count rows, ``[len(task.figures)]``."""
     return np.isin(task.figures, ("n", *task.counts))
 
 
-def trained_on_one_class(federation: Federation) -> Bools:
+def trained_on_one_class(federation: Federation) -> Mask:
     """The hospitals whose training rows all have one class, ``[N]``; none for a label that is a number."""
     bounds = federation.bounds
-    one: Bools = np.zeros(len(bounds), dtype=np.bool_)
+    one: Mask = np.zeros(len(bounds), dtype=np.bool_)
     if not federation.classes:
         return one
     changes = np.concatenate([[0], np.cumsum(np.diff(federation.y) != 0)])

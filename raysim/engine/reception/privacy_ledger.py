@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raysim.config.sections.privacy import PREPROCESSING, SIZE, UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
@@ -51,7 +50,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
     covered, multiplier, hospitals, twice = {}, section.noise_multiplier, None, None
     spent_by: dict[str, list[tuple[float, float, int]]] | None = None
     if section.own_steps:
-        joined = _joined(ledger, len(terms.patients)) + job.earlier.rounds
+        joined = ledger.rounds_with(UPDATES, len(terms.patients)) + job.earlier.rounds
         noise, each = multipliers(section, terms), by_hospital(section, terms, joined, beside)
         twice = at_two_hospitals(section, terms, joined, beside) if section.unit == "patient" else None
         with_patients = np.array(terms.patients) > 0
@@ -63,7 +62,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
     else:
         rounds = _rounds(ledger, UPDATES)
         if section.way == "local":
-            rounds = int(_joined(ledger, len(federation.hospitals)).max(initial=0))
+            rounds = int(ledger.rounds_with(UPDATES, len(federation.hospitals)).max(initial=0))
         rounds += job.earlier.rounds
         if section.way == "pooled" and section.unit == "patient":
             twice = _twice(section, rounds, beside)
@@ -128,13 +127,3 @@ def promised(job: Job, federation: Federation) -> Statement | None:
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
     """In how many rounds, the set-up counted as one, something of ``kinds`` was sent."""
     return len({round for round, kind, _, _ in ledger.entries if kind in kinds})
-
-
-def _joined(ledger: Ledger, hospitals: int) -> NDArray[np.int64]:
-    """How many rounds each hospital has sent an update in, ``[N]``."""
-    rounds: dict[int, set[int]] = {}
-    for round, kind, ids, _ in ledger.entries:
-        if kind in UPDATES:
-            for hospital in ids.tolist():
-                rounds.setdefault(hospital, set()).add(round)
-    return np.array([len(rounds.get(hospital, ())) for hospital in range(hospitals)], dtype=np.int64)

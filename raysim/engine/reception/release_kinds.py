@@ -23,18 +23,19 @@ def check_kinds(section: PrivacySection, job: Job) -> None:
 
     A misspelt kind would leave the right one exact, or set epsilon aside for nothing.
     """
-    known: set[str] = set()
+    known = set(OF_THE_ENGINE)
     for key, names in (("declared_public", section.declared_public), ("statistics", tuple(section.statistics))):
         for name in names:
-            known = known or _known(job)
+            if plain(name) not in map(plain, known):
+                known |= _of_plugins(job)  # only now: it imports every strategy
             if plain(name) not in map(plain, known):
                 raise ConfigError(
                     f"privacy.{key}: '{name}' is no kind of message that hospitals release; {nearest(name, known)}"
                 )
 
 
-def _known(job: Job) -> set[str]:
-    """All kinds by name: of the engine, of registered strategies and selections, and of the job's own."""
+def _of_plugins(job: Job) -> set[str]:
+    """The kinds of registered strategies and selections, and of the job's own."""
     modules = [type(job.strategy).__module__, type(job.selection).__module__]
     for group in ("strategies", "selections"):
         for entry in registry.entries(group).values():
@@ -42,7 +43,7 @@ def _known(job: Job) -> set[str]:
             modules.append(entry.module)
     package = "raysim.strategies."
     modules += [name for name in sys.modules if name.startswith(package)]
-    return {*OF_THE_ENGINE, *_named(modules)}
+    return _named(modules)
 
 
 def _named(modules: Iterable[str]) -> set[str]:

@@ -17,8 +17,8 @@ from raysim.report.sections.protection import sent_in
 ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive value of an alert")
 SENT = ("Took part", "Kinds and bytes")
 
-SHOWN = {"observed_over_expected": 2, "sensitivity": 2, "ppv": 2}
-"""Figures of ``clinical.csv`` with their decimals."""
+SHOWN = ("observed_over_expected", "sensitivity", "ppv")
+"""Figures of ``clinical.csv``, which have two decimals here."""
 
 At = tuple[str, str, str, float]
 """Strategy, model, hospital and threshold; NaN stands as -1."""
@@ -73,7 +73,7 @@ def measured(results: Sequence[Result], keys: Sequence[Key]) -> Measured:
     columns = zip(first["figure"], *(each.tolist() for each in estimates), strict=True)
     for at, (figure, value, low, high, seeds) in zip(where, columns, strict=True):
         if seeds:
-            texts[figure][at] = with_interval(value, low, high, SHOWN[figure])
+            texts[figure][at] = with_interval(value, low, high, 2)
     called = rows[rows["figure"] == "ppv"].groupby(names, sort=False)[["of", "n"]].sum()
     called = called[called["n"] > 0]
     alerts = dict(zip(called.index.tolist(), (called["of"] / called["n"]).tolist(), strict=True))
@@ -128,9 +128,7 @@ def _bytes(low: int, high: int) -> str:
 
 
 def _participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """By strategy and hospital, in how many rounds the hospital sent an update, of how many; empty where that is not
-    told.
-    """
+    """By strategy and hospital, in how many of the rounds the hospital sent an update; empty where it is unknown."""
     if not {"participated", "rounds"} <= set(hospitals):
         return {}
     rows = hospitals.dropna(subset=["participated", "rounds"])

@@ -128,16 +128,13 @@ def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: in
     digits = kind.decimals([value])
     if not np.isfinite(value):
         return [f"These data do not judge this hospital: {kind.undefined}, or its model was never trained."]
-    own = possible.level(Limits(float(figures.low[h]), float(figures.high[h])), kind.larger)
-    reached = with_interval(value, *own, digits)
     if gains is None or not np.isfinite(gains.value[h]):
+        reached = _reached(figures, h, kind, digits)
         return [f"{name[:1].upper()}{name[1:]}: {kind.title} {reached} at this hospital."]
-    limits = possible.difference(Limits(float(gains.low[h]), float(gains.high[h])), kind.larger)
-    difference = with_interval(float(gains.value[h]), *limits, digits, sign=True)
     up, down = gains.gaining(), gains.losing()
     judged = int(np.isfinite(gains.low).sum())
     chance = max(1, round(0.025 * judged))
-    both = f"{kind.title} {difference} with {gains.better} against {gains.against}"
+    both = f"{kind.title} {_gained(gains, h, digits)} with {gains.better} against {gains.against}"
     if not (up[h] or down[h]):
         again = "" if np.isfinite(gains.low[h]) else " It has no interval."
         return [f"No difference is shown at this hospital: {both}.{again}"]
@@ -175,15 +172,24 @@ def _range(low: float, high: float) -> str:
 
 def _row(name: str, figure: HospitalFigures, gains: Mapping[Key, Gains], key: Key, h: int, kind: TaskKind) -> list[str]:
     digits = kind.decimals(figure.value)
-    own = possible.level(Limits(float(figure.low[h]), float(figure.high[h])), kind.larger)
-    cells = [name, with_interval(float(figure.value[h]), *own, digits)]
+    cells = [name, _reached(figure, h, kind, digits)]
     if key in gains:
-        gain = gains[key]
-        limits = possible.difference(Limits(float(gain.low[h]), float(gain.high[h])), kind.larger)
-        cells.append(with_interval(float(gain.value[h]), *limits, digits, sign=True))
+        cells.append(_gained(gains[key], h, digits))
     elif gains:
         cells.append("–")
     return cells
+
+
+def _reached(figures: HospitalFigures, h: int, kind: TaskKind, digits: int) -> str:
+    """The headline figure of hospital ``h`` with its interval, within what is possible."""
+    limits = possible.level(Limits(float(figures.low[h]), float(figures.high[h])), kind.larger)
+    return with_interval(float(figures.value[h]), *limits, digits)
+
+
+def _gained(gains: Gains, h: int, digits: int) -> str:
+    """The gain of hospital ``h`` with its interval, within what is possible."""
+    limits = possible.difference(Limits(float(gains.low[h]), float(gains.high[h])), gains.kind.larger)
+    return with_interval(float(gains.value[h]), *limits, digits, sign=True)
 
 
 def _events(hospitals: pd.DataFrame) -> dict[str, tuple[float, float]]:

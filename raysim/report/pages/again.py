@@ -24,7 +24,6 @@ FILE = "report.json"
 LONGEST = 80
 """The most characters of a hospital's name in the name of its file."""
 
-
 SHARED = "report-for-sharing.html"
 """The file of a page to pass on."""
 
@@ -83,8 +82,7 @@ def _unusable(path: Path, folder: Path, tree: Any) -> str:
 def _shared(tree: Any, folder: Path) -> Page:
     if tree["template"] not in TEMPLATES:
         raise ConfigError(f"--for-sharing: {folder} holds no run and no comparison; name the folder of one")
-    content = shared(tree)
-    return Page(content["template"], content["values"])
+    return Page(tree["template"], shared(tree))
 
 
 def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tuple[Page, str]:

@@ -42,9 +42,10 @@ class Beside:
 NOTHING = Beside()
 
 
-def addresses(beside: Beside) -> dict[str, Any]:
-    """What pages of a comparison and of a run have alike: protections, traffic, and where other things lie."""
+def common(beside: Beside) -> dict[str, Any]:
+    """What pages of a comparison and of a run have alike: method, protections, traffic, and where other things lie."""
     return {
+        "method": list(beside.method),
         "protections": list(beside.protections),
         "traffic": list(beside.traffic),
         "privacy": [minus(text) for text in beside.privacy],

@@ -22,7 +22,7 @@ from raysim.report.judgement.compose import Asked, comparison_card
 from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import MODELS, Key, minus, names
-from raysim.report.pages.beside import NOTHING, Beside, Figures, Links, addresses
+from raysim.report.pages.beside import NOTHING, Beside, Figures, Links, common
 from raysim.report.pages.contents import (
     body_rows,
     columns,
@@ -69,8 +69,8 @@ def comparison_page(
     """The page of a comparison; frames as in :mod:`raysim.report.tables` and :func:`figures.curves`.
 
     - ``hospitals``: without it nothing can be compared.
-    - ``differences`` as :func:`tables.differences` gives them, ``shown``, the evidence, and ``card``, what follows from
-    it and the results: computed where left out.
+    - ``differences`` as :func:`tables.differences` gives them; ``shown``, the evidence; ``card``, the decision card.
+    Each is computed where it is left out.
     - ``before``: sentences before the reasons of the answer.
     - ``results``: the runs, without which nothing is shown of single hospitals.
     - ``first``: the figures that the page begins with; ``beside``: what it has beside the results.
@@ -90,7 +90,8 @@ def comparison_page(
             shown, results, of_hospitals, Asked("the label", part, None, True), names=called, noise=noise or {}
         )
     shown = None if shown is None else shown.renamed(called)
-    many = (MANY_SAID,) if _too_many(results) else ()
+    one_by_one = not _too_many(results)
+    many = () if one_by_one else (MANY_SAID,)
     answer = answer_from(card, shown, (noise or {}).get(card.ways[0].key) if card.ways else None, (*before, *many))
     looks = figures.styles(table)
     against = tables.baseline_of(table, baseline)
@@ -98,7 +99,6 @@ def comparison_page(
     folded = _rows_of(table, distinct)
     best = None if shown is None else shown.entries[shown.best].key
     cards, gained = _hospitals(results, called, baseline, best, part, hospitals)
-    one_by_one = not _too_many(results)
     reached = figures.trade_offs(folded, distinct, looks) if not tables.few(table) else []
     reached += figures.curves(None if rounds is None else _rows_of(rounds, distinct), distinct, looks)
     numbers = {each["name"]: number for number, each in enumerate(cards["hospitals"])}
@@ -147,8 +147,7 @@ def comparison_page(
                 *costs.by_bytes(results, called, looks),
                 *beside.cost,
             ],
-            "method": list(beside.method),
-            **addresses(beside),
+            **common(beside),
         },
     )
 
@@ -213,10 +212,10 @@ def run_page(
     per_model: pd.DataFrame,
     provenance: Provenance,
     *,
+    card: Card,
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
     result: Result | None = None,
-    card: Card | None = None,
     beside: Beside = NOTHING,
     training: str = "",
     sizes: Mapping[str, str] | None = None,
@@ -224,7 +223,8 @@ def run_page(
 ) -> Page:
     """The page of one run: ``per_model`` has one row per model served, columns as ``per_seed``.
 
-    - ``result``: the run, without which nothing is shown of single hospitals; ``card``: its decision card.
+    - ``card``: its decision card.
+    - ``result``: the run, without which nothing is shown of single hospitals.
     - ``beside``: what it has beside the results.
     - Sentences: ``training`` on convergence, and ``sizes`` on how each model depends on hospitals' size.
     - ``part``: the part of the rows that was evaluated.
@@ -236,9 +236,8 @@ def run_page(
     listed = [result] if result else []
     cards, _ = _hospitals(listed, called, "", None, part, hospitals)
     one_by_one = not _too_many(listed)
-    numbers = {card["name"]: number for number, card in enumerate(cards["hospitals"])}
-    lead = [*run_lead(table, models, sizes, hospitals), "" if one_by_one else MANY_SAID, training]
-    headline, *lines = [minus(text) for text in lead if text]
+    numbers = {each["name"]: number for number, each in enumerate(cards["hospitals"])}
+    reasons = [*run_lead(table, models, sizes, hospitals), "" if one_by_one else MANY_SAID, training]
     return Page(
         "run.html.j2",
         {
@@ -247,18 +246,11 @@ def run_page(
             "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
             "part": part,
             "few": tables.few(table),
-            "card": _framed(card)
-            if card is not None
-            else {
-                "what": "",
-                "headline": headline,
-                "lines": [{"fact": "", "state": "open", "text": text, "remedy": ""} for text in lines],
-            },
-            "reasons": [headline, *lines] if card is not None else [],
+            "card": _framed(card),
+            "reasons": [minus(text) for text in reasons if text],
             "evidence": "" if hospitals is None or hospitals.empty else _evidence(hospitals, part, called),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": cards,
-            "gains": [],
             "gain_figures": []
             if result is None or not one_by_one
             else gains.standing(gains.served([result], (result.label, models[-1])), kind, models[-1]),
@@ -272,9 +264,7 @@ def run_page(
             ],
             "use": list(beside.use),
             "use_shared": [figure.tree() for figure in beside.use_shared],
-            "equity": list(beside.equity),
-            "method": list(beside.method),
-            **addresses(beside),
+            **common(beside),
         },
     )
 

@@ -50,6 +50,9 @@ KEPT = (
 )
 """The values of a page that are shown as they are, but for names and small counts in their sentences."""
 
+DRAWN = ("first", "forest", "accuracy_figures", "equity", "costs", "method")
+"""The values of a page that are lists of figures, of which those of :data:`FIGURES` are shown."""
+
 NAMING = frozenset(("harm", "calibration"))
 """The facts of the card whose lines name hospitals."""
 
@@ -62,7 +65,7 @@ MARK = re.compile(r'<(path|circle|rect)\b[^>]*\bdata-h="(-?\d+)"[^>]*></\1>')
 
 
 def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of ``report.json`` for others: the template and its values, from those of a whole page."""
+    """The values of a page to pass on, from the content of a whole page's ``report.json``."""
     values = tree["values"]
     hospitals = values["cards"]["hospitals"]
     order = list(range(len(hospitals)))
@@ -74,30 +77,24 @@ def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: _clean(values[key], called) for key in KEPT if key in values}
     empty: dict[str, Any] = {"events": [], "worst": {}, "links": [], "files": [], "runs": [], "fairness": []}
     return {
-        "raysim": tree["raysim"],
-        "template": tree["template"],
-        "values": {
-            **empty,
-            **kept,
-            "fairness_columns": [],
-            "shared": NOTE,
-            "provenance": _provenance(values["provenance"]),
-            "card": _card(values["card"], called),
-            "reasons": [_sentence(text, called) for text in values.get("reasons", [])],
-            "caution": _sentence(values.get("caution", ""), called),
-            "privacy": [_sentence(text, called) for text in values["privacy"]],
-            "evidence": "",
-            "undefined": "",
-            "traffic": [[name, rows, _kinds(sent)] for name, rows, sent in values["traffic"]],
-            "cards": {
-                "hospitals": [_hospital(hospitals[h], called[names[h]], hidden) for h in order],
-                "tables": values["cards"]["tables"],
-            },
-            **{key: _figures(values.get(key, [])) for key in ("first", "forest", "accuracy_figures", "equity")},
-            **{key: _figures(values.get(key, [])) for key in ("costs", "method")},
-            "use": values.get("use_shared", []),
-            "gain_figures": [_marked(figure, numbers) for figure in values["gain_figures"]],
+        **empty,
+        **kept,
+        "shared": NOTE,
+        "provenance": _provenance(values["provenance"]),
+        "card": _card(values["card"], called),
+        "reasons": [_sentence(text, called) for text in values.get("reasons", [])],
+        "caution": _sentence(values.get("caution", ""), called),
+        "privacy": [_sentence(text, called) for text in values["privacy"]],
+        "evidence": "",
+        "undefined": "",
+        "traffic": [[name, rows, _kinds(sent)] for name, rows, sent in values["traffic"]],
+        "cards": {
+            "hospitals": [_hospital(hospitals[h], called[names[h]], hidden) for h in order],
+            "tables": values["cards"]["tables"],
         },
+        **{key: _figures(values.get(key, [])) for key in DRAWN},
+        "use": values.get("use_shared", []),
+        "gain_figures": [_marked(figure, numbers) for figure in values["gain_figures"]],
     }
 
 
@@ -141,20 +138,11 @@ def small(hospital: Mapping[str, Any]) -> bool:
     counts: Mapping[str, Sequence[float]] = hospital["counts"]
     for heading, (low, high) in counts.items():
         if heading.startswith("Events"):
-            rows = next((each for name, each in counts.items() if name.lower() == _rows_of(heading)), None)
+            rows = counts.get(heading.removeprefix("Events among ").capitalize())
             if low < LEAST or rows is None or rows[0] - high < LEAST:
                 return True
     evaluated = [ends for heading, ends in counts.items() if not heading.startswith("Training")]
     return not counts or any(high > 0 and low < LEAST for low, high in evaluated)
-
-
-def _rows_of(heading: str) -> str:
-    """The heading of the rows among which a heading counts events.
-
-    >>> _rows_of("Events among test rows")
-    'test rows'
-    """
-    return heading.lower().removeprefix("events among ")
 
 
 def _hidden(hospitals: Sequence[Mapping[str, Any]]) -> frozenset[str]:

@@ -1,0 +1,106 @@
+"""What ``run``, ``compare``, ``curve`` and ``resume`` print of a result: its block, and the tables below it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raysim.cli.blocks import show_block
+from raysim.cli.options import REPORT, place
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from raysim.api.results import ComparisonResult, CurveResult, RunResult
+    from raysim.report.terminal.block import Block
+
+
+def show_answer(
+    result: RunResult | ComparisonResult,
+    console: Console,
+    out: Path | None,
+    seconds: float,
+    path: Path | None,
+    *,
+    details: bool = False,
+    open_: bool = False,
+) -> None:
+    """Print the block of a run or comparison, which took so many ``seconds``; with ``details`` tables, too."""
+    from raysim.api.results import RunResult
+
+    command = "run" if isinstance(result, RunResult) else "compare"
+    _show(_block(result, command, out, seconds, path), result, console, details=details, open_=open_)
+
+
+def show_curve(
+    result: CurveResult,
+    console: Console,
+    out: Path | None,
+    seconds: float,
+    path: Path,
+    *,
+    details: bool = False,
+    files: str = "",
+    open_: bool = False,
+) -> None:
+    """Print the block of a curve, which took so many ``seconds``; with ``details`` tables of its comparison, too.
+
+    ``files``: a line on what was written, where there is no more than that.
+    """
+    from dataclasses import replace
+
+    whole, found = _block(result, "curve", out, seconds, path), result.found
+    notes = [*filter(None, [files]), *whole.notes]
+    shown = replace(whole, headline=found.headline, rows=found.rows(), more=0, notes=notes)
+    _show(shown, result, console, details=details, open_=open_)
+
+
+def _block(
+    result: RunResult | ComparisonResult, command: str, out: Path | None, seconds: float, path: Path | None
+) -> Block:
+    from raysim.report.terminal import answers
+
+    card, report = result.answer.card, str(place(result.folder, out) / REPORT)
+    return answers.block(card, result.config.name, seconds, report, answers.next_command(card, command, path))
+
+
+def _show(block: Block, result: RunResult | ComparisonResult, console: Console, *, details: bool, open_: bool) -> None:
+    below = partial(_show_details, result, console) if details else None
+    show_block(block, console, result.folder / REPORT, below, open_=open_)
+
+
+def _show_details(result: RunResult | ComparisonResult, console: Console) -> None:
+    """Print the tables of a run or comparison, and all that its data show."""
+    from raysim.api.results import RunResult
+    from raysim.report.terminal.progress import say
+
+    if isinstance(result, RunResult):
+        _show_run(result, console)
+    else:
+        _show_comparison(result, console)
+        console.print()
+    for sentence in result.answer["reasons"]:
+        say(console, sentence)
+
+
+def _show_run(result: RunResult, console: Console) -> None:
+    from raysim.report.terminal.tables import run_table
+
+    console.print(run_table(f"{result.strategy}, seed {result.seed}", result.models), markup=False)
+
+
+def _show_comparison(result: ComparisonResult, console: Console) -> None:
+    from raysim.report.sections import patient_clusters, patient_groups, virtual_time
+    from raysim.report.terminal.tables import comparison_table
+
+    config = result.config
+    console.print(comparison_table(result.comparison, config.reference, console.width), markup=False)
+    further = (
+        virtual_time.printed(result.comparison, config.system.target if config.system else {}),
+        patient_groups.printed(result.seeds, console.width, config.evaluation.part),
+        patient_clusters.printed(result.folder, config.reference),
+    )
+    for shown in filter(None, further):
+        console.print()
+        console.print(shown, markup=False)
