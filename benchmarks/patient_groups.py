@@ -116,7 +116,7 @@ def usual(
     return made
 
 
-def errors(rng: Generator, *, law: str, apart: bool, ratio: float = 1.0) -> Federation:
+def errors(rng: Generator, *, law: str, apart: bool) -> Federation:
     """Twenty hospitals' absolute errors, whose level varies; ``apart``: the first group goes to where it is high."""
     made = []
     for n in sizes(rng, 20, 60):
@@ -124,7 +124,7 @@ def errors(rng: Generator, *, law: str, apart: bool, ratio: float = 1.0) -> Fede
         share = (0.8 if level > 0 else 0.15) if apart else 0.4
         group = (rng.random(n) >= share).astype(np.int64)
         error = np.abs(rng.standard_normal(n)) if law == "normal" else rng.lognormal(size=n)
-        made.append(Rows(error * np.exp(0.5 * level) * np.where(group == 0, ratio, 1.0), None, group))
+        made.append(Rows(error * np.exp(0.5 * level), None, group))
     return made
 
 

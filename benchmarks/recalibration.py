@@ -1,8 +1,8 @@
 """What recalibration on few rows costs and gains: excess log loss over the truth, by method, as in docs/statistics.md.
 
 ``python -m benchmarks.recalibration --federations 40`` simulates federations of 20 hospitals whose true risks are
-``logit P(y) = a + b l`` with ``l`` normal (standard deviation 1.2), fits each method to ``k`` rows of each hospital,
-and judges it on new rows of the same hospital, by quadrature. It prints a Markdown table, times 1000.
+``logit P(y) = a + b l`` with ``l`` normal (standard deviation 1.2). Each method is fitted to ``k`` rows of each
+hospital and judged on new rows of the same hospital, by quadrature. A Markdown table is printed, times 1000.
 """
 
 from __future__ import annotations

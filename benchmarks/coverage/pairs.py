@@ -158,9 +158,9 @@ def _pairs(placed: Placements, k: int) -> PairSums:
 
 def _differences(drawn: Compared, sent: list[list[Sent]], against: list[tuple[int, int]]) -> list[Paired]:
     sums = [[each.sketches for each in seeds] for seeds in sent]
-    pairs = []
+    found = []
     for a, b in against:
         rows = np.where(np.isfinite(drawn.auroc[a] - drawn.auroc[b]), drawn.rows, 0.0)
         patients = patient_part(sums[a], sums[b], rows)
-        pairs.append(paired(drawn.auroc[a], drawn.auroc[b], drawn.rows, patients=patients))
-    return pairs
+        found.append(paired(drawn.auroc[a], drawn.auroc[b], drawn.rows, patients=patients))
+    return found

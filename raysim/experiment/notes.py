@@ -29,13 +29,13 @@ def headlines(results: Sequence[Result]) -> dict[str, float]:
 
 def observed_over_expected(outcome: Outcome) -> float:
     """Events per event that the headline model expects, over the rows of all hospitals; NaN where that is unknown."""
-    from raysim.statistics.clinical.curves import probabilities, unless_broken  # commands start without them
+    from raysim.statistics.clinical.curves import expected_events  # commands start without it
 
     counts = outcome.scores.get(list(outcome.metrics)[-1])
     if counts is None:
         return math.nan
     whole = counts.together()
-    expected = unless_broken(whole, whole.sums((whole.positives + whole.negatives) * probabilities(whole))).item()
+    expected = expected_events(whole).item()
     return whole.events.item() / expected if expected > 0 else math.nan
 
 

@@ -1,8 +1,8 @@
 """Intervals of single figures: the AUROC of a hospital, a share, observed over expected events. All are 95 %.
 
 Every function works element by element on arrays of one shape; a limit that is undefined is NaN. Sources: Hanley and
-McNeil 1982; Newcombe 2006 (AUROC, method 5), 1998 (square-and-add); Wilson 1927; Clopper and Pearson 1934. Which one is
-printed where, and what each covers: ``docs/statistics.md``.
+McNeil 1982; Newcombe 2006 (AUROC, method 5); Wilson 1927; Clopper and Pearson 1934. Which one is printed where, and
+what each covers: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -42,19 +42,28 @@ def over_seeds(
     v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
     defined = np.isfinite(v)
     seeds = defined.sum(axis=0)
-    mean = _mean(v, defined)
+    mean = mean_of(v, defined)
     limited = defined & np.isfinite(lower) & np.isfinite(upper)
-    below, above = _mean(v - lower, limited), _mean(upper - v, limited)
-    degrees = np.maximum(seeds - 1, 1)
+    below, above = mean_of(v - lower, limited), mean_of(upper - v, limited)
     with np.errstate(over="ignore"):  # of a model that has diverged: a limit is then infinite
-        squares = np.square(np.where(defined, v - mean, 0.0)).sum(axis=0)
-        variance = squares / degrees / (degrees + 1)
-        of_seeds = np.where(seeds > 1, np.square(stdtrit(degrees, ALPHA / 2)) * variance, 0.0)
+        of_seeds = squared_reach(v, mean, defined)
         low_end, high_end = mean - np.sqrt(np.square(below) + of_seeds), mean + np.sqrt(np.square(above) + of_seeds)
     return OverSeeds(mean, np.clip(low_end, *within), np.clip(high_end, *within), seeds)
 
 
-def _mean(values: Floats, defined: NDArray[np.bool_]) -> Floats:
+def squared_reach(values: Floats, mean: Floats, defined: NDArray[np.bool_]) -> Floats:
+    """The seeds' part of the square of half an interval's width, ``[...]``; 0 for fewer than two ``defined`` values.
+
+    ``values [S, ...]`` have the ``mean [...]``.
+    """
+    seeds = defined.sum(axis=0)
+    degrees = np.maximum(seeds - 1, 1)
+    squares = np.square(np.where(defined, values - mean, 0.0)).sum(axis=0)
+    variance = squares / degrees / (degrees + 1)
+    return np.where(seeds > 1, np.square(stdtrit(degrees, ALPHA / 2)) * variance, 0.0)
+
+
+def mean_of(values: Floats, defined: NDArray[np.bool_]) -> Floats:
     """The mean over the first axis of ``defined`` values; NaN where there are none."""
     count = defined.sum(axis=0)
     total = np.where(defined, values, 0.0).sum(axis=0)

@@ -33,9 +33,9 @@ class Bound(NamedTuple):
 def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
     """How many of the hospitals with p-values ``p [H]`` have the effect; one with a NaN is not judged, nor counted.
 
-    With ``H`` judged hospitals, ``h`` is the size of the largest set of them that Simes' test does not reject: the
-    largest ``i`` of which the ``i`` largest p-values are above ``alpha j / i``, ``j = 1..i`` in ascending order. Then
-    at least ``H - h`` have the effect. Where the test has no power at a hospital its p is 1.
+    With ``H`` judged hospitals, ``h`` is the size of the largest set of them that Simes' test does not reject. It is
+    the largest ``i`` for which the ``i`` largest p-values, in ascending order, are above ``alpha j / i``, ``j = 1..i``.
+    Then at least ``H - h`` have the effect. Where the test has no power at a hospital its p is 1.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))

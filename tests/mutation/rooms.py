@@ -157,6 +157,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/discrimination/within.py": ("statistics/test_within",),
     "raysim/statistics/meta_analysis/shrinkage.py": ("statistics/test_between_hospitals",),
     "raysim/statistics/clinical/by_hospital.py": ("statistics/test_by_hospital",),
+    "raysim/statistics/clinical/recalibration*.py": ("statistics/clinical/test_recalibration",),
+    "raysim/statistics/clinical/usefulness.py": ("report/test_facts",),
     "raysim/statistics/clinical/*": ("statistics/test_clinical", "statistics/test_calibration"),
     "raysim/statistics/patient_groups/*": ("statistics/test_patient_groups", "engine/test_group_gaps"),
     "raysim/statistics/chance/dispersion.py": FLOORS,

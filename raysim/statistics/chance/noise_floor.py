@@ -116,7 +116,7 @@ def noise_floor(
     """The floor of the AUROC at ``H`` hospitals from the sums that each sends.
 
     ``sizes [H]`` are all rows of each hospital (for ``size_bias``), ``minimum_events`` the rows of the rarer class from
-    which a hospital may be named the lowest; the test and the spread use every judged hospital. ``taus`` ascend from 0.
+    which a hospital may be named the lowest. The test and the spread use every judged hospital. ``taus`` ascend from 0.
     Strategies that are compared share their draws when all come with one :class:`Chance`.
     """
     curve = common_curve(sums)

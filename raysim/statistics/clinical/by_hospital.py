@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from raysim.metrics.score_counts import ScoreCounts
-from raysim.statistics.clinical.curves import probabilities, unless_broken
+from raysim.statistics.clinical.curves import expected_events, probabilities, unless_broken
 from raysim.statistics.intervals import observed_over_expected
 from raysim.statistics.levels import ALPHA
-from raysim.statistics.over_seeds import over_seeds
+from raysim.statistics.over_seeds import mean_of, over_seeds
 from raysim.statistics.several import Bound, bound, holm
 
 Floats = NDArray[np.float64]
@@ -68,13 +68,11 @@ class HospitalCalibration(NamedTuple):
 
 def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
     """The calibration of each hospital of ``counts``, which are of one model and seed."""
-    p = probabilities(counts)
-    rows_of_bin = counts.positives + counts.negatives
-    rows, observed = (unless_broken(counts, values.astype(np.float64)) for values in (counts.rows, counts.events))
-    expected = unless_broken(counts, counts.sums(rows_of_bin * p))
+    rows, observed = unless_broken(counts, counts.rows), unless_broken(counts, counts.events)
+    expected = expected_events(counts)
     ratio = observed / np.where(expected > 0, expected, np.nan)
     low, high = observed_over_expected(observed, expected, rows)
-    offsets = counts.offsets
+    p, rows_of_bin, offsets = probabilities(counts), counts.positives + counts.negatives, counts.offsets
     tested = [
         events_p(observed[h], p[offsets[h] : offsets[h + 1]], rows_of_bin[offsets[h] : offsets[h + 1]])
         for h in range(len(rows))
@@ -91,10 +89,9 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
     if len(seeds) == 1:
         return seeds[0]
     each = {name: np.array([getattr(seed, name) for seed in seeds]) for name in HospitalCalibration._fields[:-1]}
-    undefined = np.isnan(each["p"])
-    observed, expected, rows = (_mean(each[name]) for name in ("observed", "expected", "rows"))
+    observed, expected, rows = (mean_of(each[name], ~np.isnan(each[name])) for name in ("observed", "expected", "rows"))
     ratio = over_seeds(each["ratio"], each["low"], each["high"], within=(0.0, np.inf))
-    p = np.where(undefined.all(axis=0), np.nan, np.where(undefined, -np.inf, each["p"]).max(axis=0))
+    p = np.fmax.reduce(each["p"])  # a seed without one has no say
     return _judged(observed, expected, rows, ratio.value, ratio.low, ratio.high, p)
 
 
@@ -148,10 +145,3 @@ def _judged(
         for tested, far, near in zip(p, off, within, strict=True)
     )
     return HospitalCalibration(observed, expected, rows, ratio, low, high, p, states)
-
-
-def _mean(values: Floats) -> Floats:
-    """The mean over seeds of what is defined; NaN where nothing is."""
-    defined = ~np.isnan(values)
-    count = defined.sum(axis=0)
-    return np.where(count > 0, np.where(defined, values, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)

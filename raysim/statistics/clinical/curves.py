@@ -77,6 +77,11 @@ def probabilities(counts: ScoreCounts) -> Floats:
     return np.asarray(np.nan_to_num(expit(_middles(counts).logit)))
 
 
+def expected_events(counts: ScoreCounts) -> Floats:
+    """How many events the predictions of each hospital expect, ``[H]``; NaN where one is not a number."""
+    return unless_broken(counts, counts.sums((counts.positives + counts.negatives) * probabilities(counts)))
+
+
 def _middles(counts: ScoreCounts) -> Groups:
     """The bins of all hospitals back to back."""
     return from_histogram(counts.histogram)

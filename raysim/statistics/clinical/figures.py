@@ -23,7 +23,7 @@ from raysim.statistics.clinical.calibration import (
     calibration_error,
     from_histogram,
 )
-from raysim.statistics.clinical.curves import binned, probabilities, unless_broken
+from raysim.statistics.clinical.curves import binned, expected_events, unless_broken
 from raysim.statistics.clinical.operating_points import OperatingPoint, with_the_threshold_chosen_again
 from raysim.statistics.clinical.thresholds import net_benefits
 from raysim.statistics.intervals import observed_over_expected, share_interval
@@ -123,7 +123,7 @@ def _coefficients(counts: ScoreCounts) -> list[ClinicalFigure]:
 
 def _observed_over_expected(counts: ScoreCounts) -> ClinicalFigure:
     events, rows = counts.events, unless_broken(counts, counts.rows)
-    expected = unless_broken(counts, counts.sums((counts.positives + counts.negatives) * probabilities(counts)))
+    expected = expected_events(counts)
     expected = np.where(expected > 0, expected, np.nan)
     reason = _reasons(counts, {NONE_EXPECTED: np.isnan(expected)})
     limits = observed_over_expected(events, expected, rows)

@@ -84,8 +84,10 @@ def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Be
 
 
 def recommended(spread: float, rarer: NDArray[Any]) -> bool:
-    """Whether recalibration is worth its rows: hospitals' calibration is shown to differ (``spread``, the p of that
-    test, at most .05), and the median hospital has three validation rows of its ``rarer [H]`` class.
+    """Whether recalibration is worth its rows.
+
+    Hospitals' calibration is shown to differ: ``spread``, the p of that test, is at most .05. The median hospital has
+    three validation rows of its ``rarer [H]`` class.
     """
     return bool(spread <= ALPHA and len(rarer) and np.median(rarer) >= ENOUGH_ROWS)
 
@@ -103,13 +105,12 @@ def _halves(of: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
     order = np.lexsort((rng.random(len(group)), of.hospital[group]))
     first = np.zeros(len(group), dtype=bool)
     first[order] = np.arange(len(group)) % 2 == 0
-    return tuple(  # type: ignore[return-value]
-        of._replace(
-            rows=np.bincount(group[half], minlength=len(of.rows)).astype(np.float64),
-            events=np.bincount(group[half & event], minlength=len(of.rows)).astype(np.float64),
-        )
-        for half in (first, ~first)
-    )
+
+    def counted(half: NDArray[np.bool_]) -> Rows:
+        rows, of_events = (np.bincount(group[some], minlength=len(of.rows)) for some in (half, half & event))
+        return of._replace(rows=rows.astype(np.float64), events=of_events.astype(np.float64))
+
+    return counted(first), counted(~first)
 
 
 def _off(of: Rows, intercept: Floats, slope: Floats) -> Floats:

@@ -25,8 +25,8 @@ class Usefulness(NamedTuple):
 
     - ``at``: the threshold; ``default``: what acting on the model is compared with, the better of the two there.
     - ``value`` and ``limits``: net benefit less that of ``default``, in true positives per row.
-    - ``worth``: the ranges of thresholds, in steps of .01, in which the net benefit of all rows together exceeds that
-      of acting on everybody and on nobody; first and last threshold of each.
+    - ``worth``: first and last threshold, in steps of .01, of each range in which acting on the model is worth it.
+      There the net benefit of all rows together exceeds that of acting on everybody and on nobody.
     """
 
     at: float

@@ -56,7 +56,8 @@ def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
     A hospital's p-value is the largest over the seeds that judge it: every such seed has to show it.
     """
     seeds = [one_sided(one, other) for one, other in zip(models, against, strict=True)]
-    losses, gains = (_largest(np.array(values)) for values in ([s.loss for s in seeds], [s.gain for s in seeds]))
+    # Where a seed judges no difference, ``fmax`` takes the others.
+    losses, gains = np.fmax.reduce([s.loss for s in seeds]), np.fmax.reduce([s.gain for s in seeds])
     return Harm(bound(losses), bound(gains), int(np.any([s.few for s in seeds], axis=0).sum()))
 
 
@@ -80,8 +81,3 @@ def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
     """
     below = ndtr(statistic) if np.isinf(draws) else stdtr(draws, statistic)
     return np.where(np.isnan(statistic), 1.0, below)
-
-
-def _largest(p: Floats) -> Floats:
-    """Over seeds ``[S, H]``, of those that are judged; NaN where none is."""
-    return np.where(np.isnan(p).all(axis=0), np.nan, np.where(np.isnan(p), -np.inf, p).max(axis=0))

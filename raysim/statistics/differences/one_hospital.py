@@ -2,7 +2,7 @@
 
 Two variances over a hospital's patients are at hand. Its own is DeLong's of the difference, from sketches of both
 models (:mod:`raysim.statistics.discrimination.sketches`): right where patients are many, and by chance too small where
-they are few. The common one is in proportion to ``1 / events + 1 / non-events``, the mean of all hospitals: it does not
+they are few. The common one is in proportion to ``1 / events + 1 / non-events``, the mean of all hospitals. It does not
 depend on a hospital's few patients, but is too small where two models agree less than elsewhere. The larger one counts.
 An interval that is made of two models' own intervals would be up to several times as wide.
 
@@ -21,7 +21,7 @@ from scipy.special import stdtrit
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics
 from raysim.statistics.discrimination.sketches import SUMS
 from raysim.statistics.levels import ALPHA
-from raysim.statistics.over_seeds import OverSeeds
+from raysim.statistics.over_seeds import OverSeeds, mean_of, squared_reach
 
 Floats = NDArray[np.float64]
 
@@ -67,28 +67,19 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
 
     Patients' and seeds' parts are squared and added, each with its own t quantile. Patients who are tested in several
     seeds count once: the common variance shrinks by as much as the own one does when seeds are averaged. Limits are cut
-    to -1 and 1, not to what the observed AUROC of ``against`` leaves room for: that of few events is often 1, and the
-    true one is not. They are NaN where a class has one row and no hospital has more.
+    to -1 and 1, not to what the observed AUROC of ``against`` leaves room for. With few events that is often 1, and the
+    true one is not. Limits are NaN where a class has one row and no hospital has more.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])
     defined = np.isfinite(each)
-    count = defined.sum(axis=0)
-    mean = _mean(each, count)
-    together = _mean(np.stack([seed.sums for seed in seeds]), count[:, None])
-    own, of_seeds = np.square(together).mean(axis=1), _mean(np.stack([seed.own for seed in seeds]), count)
+    mean = mean_of(each, defined)
+    together = mean_of(np.stack([seed.sums for seed in seeds]), defined[:, :, None])
+    own, of_seeds = np.square(together).mean(axis=1), mean_of(np.stack([seed.own for seed in seeds]), defined)
     with np.errstate(invalid="ignore", divide="ignore"):
         shared = np.where(of_seeds > 0, own / of_seeds, 1.0)
-    common = shared * _mean(np.stack([seed.common for seed in seeds]), count)
+    common = shared * mean_of(np.nan_to_num([seed.common for seed in seeds]), defined)
     alone = np.stack([np.where(np.isnan(seed.common), seed.rarer, np.inf) for seed in seeds]).min(axis=0) < 2
     variance = np.where(alone, np.nan, np.maximum(own, common))
-    degrees = np.maximum(count - 1, 1)
-    squares = np.square(np.where(defined, each - mean, 0.0)).sum(axis=0) / degrees / (degrees + 1)
-    trained = np.where(count > 1, np.square(stdtrit(degrees, ALPHA / 2)) * squares, 0.0)
-    reach = np.sqrt(float(stdtrit(SUMS, ALPHA / 2)) ** 2 * variance + trained)
-    return OverSeeds(mean, np.maximum(mean - reach, -1.0), np.minimum(mean + reach, 1.0), count)
-
-
-def _mean(values: Floats, count: NDArray[np.int64]) -> Floats:
-    """Over the first axis, of the ``count`` defined values; NaN where there are none."""
-    return np.where(count > 0, np.nan_to_num(values, nan=0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
+    reach = np.sqrt(float(stdtrit(SUMS, ALPHA / 2)) ** 2 * variance + squared_reach(each, mean, defined))
+    return OverSeeds(mean, np.maximum(mean - reach, -1.0), np.minimum(mean + reach, 1.0), defined.sum(axis=0))

@@ -3,11 +3,12 @@
 The variance of a difference needs how two AUROCs vary together. A hospital draws ``B`` normal numbers for each of its
 patients, once for all models and training seeds, and keeps them to itself. Of every model it sends the ``B`` sums of
 its test rows' influences times these numbers. The mean product of two models' sums is DeLong's covariance of their
-AUROCs, up to the chance of the draws; of the rows, nothing else can be read from them (Johnson and Lindenstrauss 1984).
+AUROCs, up to the chance of the draws. Of the rows, nothing else can be read from them (Johnson and Lindenstrauss 1984).
 
-As a patient has the same numbers in every seed, the sums of several seeds may be added up before they are squared: a
-patient who is tested in three seeds is then counted once, with three influences, as in the exact
-:mod:`raysim.statistics.discrimination.patients`, which needs the rows. Rows of one patient are taken together likewise.
+As a patient has the same numbers in every seed, the sums of several seeds may be added up before they are squared. A
+patient who is tested in three seeds is then counted once, with three influences. The exact
+:mod:`raysim.statistics.discrimination.patients` does so, too, and needs the rows. Rows of one patient are taken
+together likewise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ SUMS = 100
 
 ROWS = 1024
 """Rows whose numbers are drawn at a time: they stay in the processor's cache."""
-
 
 HOSPITALS = 4096
 """Hospitals whose sums are compared at a time."""

@@ -23,6 +23,7 @@ STEPS = 40
 """Newton steps, always as many, so that what a hospital sends does not depend on the others in a call."""
 
 LARGEST_STEP = 3.0
+"""The longest step of a shift."""
 
 OBSERVED, EXPECTED, INFORMATION, PREDICTED = range(4)
 """The columns of :func:`risk_sums`."""
@@ -61,9 +62,7 @@ def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Flo
         for _ in range(STEPS):
             risk = expit(margin + shift[ids])
             step = (events - segments.sums(risk)) / segments.sums(risk * (1.0 - risk))
-            shift = shift + np.clip(
-                np.nan_to_num(step, posinf=LARGEST_STEP, neginf=-LARGEST_STEP), -LARGEST_STEP, LARGEST_STEP
-            )
+            shift = shift + np.clip(np.nan_to_num(step), -LARGEST_STEP, LARGEST_STEP)
     return shift
 
 
@@ -77,9 +76,8 @@ def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: A
     from scipy.special import expit  # actors start without it
 
     margin, positive = np.asarray(logits, dtype=np.float64), np.asarray(event, dtype=np.float64)
-    hospital = np.repeat(np.arange(len(np.asarray(offsets)) - 1), np.diff(np.asarray(offsets)))
-    broken = np.zeros(len(np.asarray(offsets)) - 1, dtype=bool)
-    broken[hospital[~np.isfinite(margin)]] = True
+    segments = Segments.of(offsets, margin, positive, classes=2)
+    hospital, broken = segments.ids(), segments.counts(~np.isfinite(margin)) > 0
     shift = in_the_large(margin, positive, offsets)[hospital]
     risk = np.where(np.isfinite(shift), expit(margin + shift), positive)
     columns = (positive, risk, risk * (1.0 - risk), expit(margin))

@@ -2,15 +2,15 @@
 
 At a hospital groups are compared with each other; the differences are averaged over hospitals with weights that both
 groups share. Groups that merely go to other hospitals therefore have no gap (Simpson's paradox). The labels of groups
-are permuted within hospital and outcome. The statistic is divided by its standard error for each permutation anew, so
-that groups whose scores differ, but whose AUROC does not, keep the size of the test (Janssen 1997). Definitions:
-``docs/statistics.md``.
+are permuted within hospital and outcome. The statistic is divided by its standard error, which is computed for each
+permutation. So the test keeps its size where groups' scores differ, but their AUROC does not (Janssen 1997).
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +124,7 @@ class WithinGap:
     """The difference between the headline figures of the hospitals that treat the two groups."""
     composition_ratio: Composition = NO_COMPOSITION
     """The same of their observed over predicted events; NaN for a real label."""
-    risks: tuple[GroupRisk, ...] = field(default=())
+    risks: tuple[GroupRisk, ...] = ()
     """How many events each group has beside those expected of it at its hospitals."""
 
     @property
@@ -178,8 +178,8 @@ def within_gap(
     attributes: int = 1,
 ) -> WithinGap:
     """The gap of an attribute with these known ``groups [G]``, one of so many ``attributes`` that are looked at."""
-    weight = weights(sums.counts)
-    weight = np.where(np.isfinite(_differences(sums)), weight, 0.0)
+    differences, variances = _over_pairs(sums.value, -1.0), _over_pairs(sums.variance, 1.0)
+    weight = np.where(np.isfinite(differences), weights(sums.counts), 0.0)
     first, second = sums.sums()
     drawn = np.abs(_studentised(first, second))
     largest = drawn.max(axis=0, initial=0.0)
@@ -195,8 +195,8 @@ def within_gap(
         _pair(
             (groups[a], groups[b]),
             weight[:, k],
-            _differences(sums)[:, k],
-            _variances(sums)[:, k],
+            differences[:, k],
+            variances[:, k],
             beyond,
             for_all,
             larger,
@@ -213,15 +213,8 @@ def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
     return [replace(gap, p_holm=float(p)) for gap, p in zip(gaps, adjusted, strict=True)]
 
 
-def _differences(sums: AttributeSums) -> Floats:
-    return _over_pairs(sums.value, -1.0)
-
-
-def _variances(sums: AttributeSums) -> Floats:
-    return _over_pairs(sums.variance, 1.0)
-
-
 def _over_pairs(values: Floats, sign: float) -> Floats:
+    """``values [H, G]`` of the first group of each pair plus ``sign`` times those of the second, ``[H, pairs]``."""
     each = [values[:, a] + sign * values[:, b] for a, b in pairs(values.shape[1])]
     return np.stack(each, axis=1) if each else np.empty((len(values), 0))
 
@@ -276,6 +269,7 @@ def _like(share: Floats, residual: Floats, se: float) -> float:
 
 def _limited(estimate: float, half: float, larger: bool) -> tuple[float, float]:
     """The limits, within what a difference can be; NaN where errors, which have no bound, are not limited."""
-    if larger:
-        return max(-1.0, estimate - half) if half == half else NAN, min(1.0, estimate + half) if half == half else NAN
-    return (estimate - half, estimate + half) if np.isfinite(half) else (NAN, NAN)
+    if np.isnan(half) or not (larger or np.isfinite(half)):
+        return NAN, NAN
+    low, high = estimate - half, estimate + half
+    return (max(-1.0, low), min(1.0, high)) if larger else (low, high)
