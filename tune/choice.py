@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from raysim.config.reading import read_tree
 from raysim.core.words import counted
-from raysim.experiment.tuning import is_bound
+from raysim.experiment.tuning import edges
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 from raysim.tune import pareto
@@ -155,18 +155,14 @@ def reason(choice: Choice) -> list[str]:
 
 
 def at_the_edge(choice: Choice) -> list[str]:
-    """A caution on values of the recommended trial that are the least or largest tried, where better may lie beyond.
-
-    Of numbers alone, where two or more were tried, and none that its key allows nothing beyond.
-    """
-    edges = []
-    for key, value in choice.recommended.params.items() if choice.recommended is not None else ():
-        tried = [trial.params[key] for trial in choice.trials if key in trial.params]
-        if any(isinstance(each, bool) or not isinstance(each, int | float) for each in tried) or len(set(tried)) < 2:
-            continue
-        if value in (min(tried), max(tried)) and not is_bound(key, value):
-            edges.append(f"{key} {value:.4g}")
-    return [f"caution: at the edge of what was tried: {', '.join(edges)}; try beyond"] if edges else []
+    """A caution on values of the recommended trial that are the least or largest tried: better may lie beyond."""
+    taken = {} if choice.recommended is None else choice.recommended.params
+    named = [
+        f"{key} {value:.4g}"
+        for key, value in taken.items()
+        if value in edges(key, [trial.params[key] for trial in choice.trials if key in trial.params])
+    ]
+    return [f"caution: at the edge of what was tried: {', '.join(named)}; try beyond"] if named else []
 
 
 def pairs(names: Sequence[str]) -> list[tuple[int, int]]:

@@ -68,7 +68,10 @@ def cost(
     if lost and sections:
         dearest = max(sections, key=lambda section: math.inf if section.epsilon is None else section.epsilon)
         sections += [dearest] * (lost * len(federations))
-    told = statements or [first for first in [_first(plan, listed, federations[0])] if first is not None]
+    told = statements
+    # No run on test rows says what is not private: that of the first trial does.
+    if not told and (first := promised(plan.jobs(listed[0], "validation")[0], federations[0])) is not None:
+        told = [first]
     exact = sorted({kind for each in told for kind in each.not_private})
     epsilons = [math.inf if section.epsilon is None else section.epsilon for section in sections]
     epsilon = math.inf if exact else sum(epsilons) + sum(each.epsilon for each in statements)
@@ -87,8 +90,3 @@ def cost(
         "not_private": exact,
         "statement": text,
     }
-
-
-def _first(plan: SweepPlan, trials: Sequence[Params], federation: Federation) -> Statement | None:
-    """The guarantee of the first of the ``trials``, where no run on test rows says what is not private."""
-    return promised(plan.jobs(trials[0], "validation")[0], federation)

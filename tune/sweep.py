@@ -39,7 +39,7 @@ from raysim.tune.promised import LOST, cost, read_lost, read_statement
 from raysim.tune.running.driver import drive
 from raysim.tune.running.places import Places, open_places
 from raysim.tune.running.progress import SweepProgress
-from raysim.tune.tracking import SweepTracker
+from raysim.tune.tracking import Conclusion, SweepTracker
 from raysim.tune.trial import figures, headline
 
 DRAWING = "drawing pictures"
@@ -179,7 +179,7 @@ class SweepRun:
                 members = {trial.number: bool(on) for trial, on in zip(choice.trials, choice.front, strict=True)}
                 note = "\n\n".join([*reason(choice), f"Files: `{self._folder.absolute()}`"])
                 best = None if choice.recommended is None else choice.recommended.number
-                tracker.conclude(members, best, figures, self._out.paths(), note)
+                tracker.conclude(Conclusion(members, best, figures, self._out.paths(), note))
         self._say(tracker)
         if not self._ended:
             return INTERRUPTED
@@ -202,11 +202,11 @@ class SweepRun:
         if tested_before:
             paths = [self._folder / "recommended" / f"seed-{seed}" / "summary.json" for seed in self._plan.seeds]
             finals = [found for path in paths if (found := read_statement(path)) is not None]
-        params = [trial.params for trial in trials for _ in range(trial.attempts if self._draws_anew else 1)]
-        lost = read_lost(self._folder) if self._draws_anew else 0
+        anew = self._draws_anew()
+        params = [trial.params for trial in trials for _ in range(trial.attempts if anew else 1)]
+        lost = read_lost(self._folder) if anew else 0
         return cost(self._plan, params, [*self._federations.values()], finals, lost)
 
-    @property
     def _draws_anew(self) -> bool:
         """Whether a trial that is played again has other noise."""
         return any(
@@ -215,7 +215,7 @@ class SweepRun:
 
     def count_lost(self) -> None:
         """Note how many trials may have been under way when the sweep was stopped, and are played again."""
-        if self._draws_anew:
+        if self._draws_anew():
             again = self._left * (1 + self._plan.sweep.retries) + (0 if (self._folder / "summary.json").exists() else 1)
             self._out.json(LOST, {"trials": read_lost(self._folder) + again})
 

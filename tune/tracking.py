@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -53,6 +54,21 @@ COMPARED = 50
 """How many trials the sweep's description compares."""
 
 
+@dataclass(frozen=True, eq=False)
+class Conclusion:
+    """The results of a sweep."""
+
+    members: Mapping[int, bool]
+    """Whether each completed trial is in the Pareto set, by number."""
+    recommended: int | None
+    """The trial to take, if there is one."""
+    figures: Mapping[str, float]
+    files: Mapping[str, Path]
+    """Files to keep with the sweep's run, by name."""
+    note: str
+    """In Markdown."""
+
+
 class SweepTracker:
     """Sends trials to the store that ``tracking`` names. What has been sent stands in :data:`SENT`."""
 
@@ -67,7 +83,7 @@ class SweepTracker:
         self._path = folder / SENT
         self._run, self._sent = recorded(folder)
         self._halves: list[str] | None = None if self._run else []
-        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Finished | Conclusion | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._calls = 0
@@ -120,18 +136,10 @@ class SweepTracker:
             if trial.number not in self._sent:
                 self._queue.put(trial)
 
-    def conclude(
-        self,
-        members: Mapping[int, bool],
-        recommended: int | None,
-        figures: Mapping[str, float],
-        files: Mapping[str, Path],
-        note: str,
-    ) -> None:
-        """Send the results of the sweep: members of the Pareto set, the trial recommended, figures, files by name, a
-        note."""
+    def conclude(self, conclusion: Conclusion) -> None:
+        """Send the results of the sweep."""
         self._concluded = True
-        self._queue.put((dict(members), recommended, dict(figures), dict(files), note))
+        self._queue.put(conclusion)
 
     def _work(self) -> None:
         import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
@@ -164,7 +172,7 @@ class SweepTracker:
                 if self._tracker is not None and run is not None and self._stopped is not None:
                     self._tracker.end(run, self._stopped)
 
-    def _done(self, item: Any) -> bool:
+    def _done(self, item: Finished | Conclusion) -> bool:
         """Whether it could be sent. After a failure while closing nothing else is tried: the store is away."""
         if self.unsent and self._closing.is_set():
             return False
@@ -172,7 +180,7 @@ class SweepTracker:
             if isinstance(item, Finished):
                 self._send(item)
             else:
-                self._conclude(*item)
+                self._conclude(item)
         except Exception as error:
             self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             return False
@@ -230,33 +238,26 @@ class SweepTracker:
         self._sent[trial.number] = run
         self._write()
 
-    def _conclude(
-        self,
-        members: Mapping[int, bool],
-        recommended: int | None,
-        figures: Mapping[str, float],
-        files: Mapping[str, Path],
-        note: str,
-    ) -> None:
-        tracker = self._store()
+    def _conclude(self, conclusion: Conclusion) -> None:
+        tracker, members, recommended = self._store(), conclusion.members, conclusion.recommended
         assert self._run is not None
         self._mark(tracker, recommended)
         for number, member in members.items():
             if number in self._sent:
                 verdict = RECOMMENDED if number == recommended else "not dominated" if member else "dominated"
                 tracker.tag(self._sent[number], {"pareto": str(member).lower(), VERDICT_TAG: verdict})
-        tracker.metrics(self._run, [(name, value, 0) for name, value in figures.items()])
+        tracker.metrics(self._run, [(name, value, 0) for name, value in conclusion.figures.items()])
         # The Pareto set first: MLflow compares no more runs than an address holds.
         trials = sorted(self._sent, key=lambda number: not members.get(number, False))
         together = tracker.side_by_side([self._sent[number] for number in trials[:COMPARED]])
         charts = tracker.show(self._run, view_of(self._run, *drawn(self._plan.space), self._plan.sweep.objectives))
         links = f"[Draw what was searched]({charts}) · [Compare the trials]({together})"
-        tracker.tag(self._run, {NOTE_TAG: f"{note}\n\n{links}" if trials else note})
+        tracker.tag(self._run, {NOTE_TAG: f"{conclusion.note}\n\n{links}" if trials else conclusion.note})
         if recommended is not None:
             taken = f"trial {recommended} is {RECOMMENDED}"
             tracker.tag(self._run, {VERDICT_TAG: taken})
             tracker.rename(self._run, f"{self._config.name}: {taken}")
-        tracker.keep(self._run, files)
+        tracker.keep(self._run, conclusion.files)
         tracker.end(self._run, "FINISHED")
 
     def _mark(self, tracker: Tracker, recommended: int | None) -> None:

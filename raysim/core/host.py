@@ -45,7 +45,7 @@ def collect_seldom() -> None:
 
 
 def _freeze() -> None:
-    """Leave out the last look for objects, but where DuckDB is loaded: it prints those that stay as leaks."""
+    """Leave out the last look for objects, unless DuckDB is loaded: it prints objects that stay as leaks."""
     if "duckdb" not in sys.modules:
         gc.freeze()
 

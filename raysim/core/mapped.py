@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArray[Any]:
     """Zeros to be written over: in memory, or as the ``.npy`` file at ``path``.
 
-    Raises ``OSError`` where the disk has no room for all of the file: room is taken now, since a page that finds none
+    Raises ``OSError`` where the disk has no room for all of the file. Room is taken now, since a page that finds none
     when it is written ends the process by SIGBUS.
     """
     if path is None:

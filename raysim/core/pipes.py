@@ -15,7 +15,7 @@ def stand_in() -> None:
     """Give the process the standard streams that it was started without, as ``raysim run >&-`` does."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # it stays as long as the process
+            setattr(sys, name, os.fdopen(_nowhere(), "w"))  # it stays as long as the process
 
 
 def reader_has_gone(stream: IO[str]) -> bool:
@@ -30,7 +30,7 @@ def reader_has_gone(stream: IO[str]) -> bool:
 
 def silence(stream: IO[str]) -> None:
     """Drop what is written to a stream from now on, and what it still holds."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    nowhere = _nowhere()
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
@@ -41,3 +41,8 @@ def silence_unread() -> bool:
     for stream in gone:
         silence(stream)
     return bool(gone)
+
+
+def _nowhere() -> int:
+    """A descriptor that drops what is written to it."""
+    return os.open(os.devnull, os.O_WRONLY)

@@ -95,10 +95,8 @@ def assemble(
             *suspect,
             f"all rows are of one hospital ('{rows.names[0]}'): there is nothing to federate; see data.silo",
         )
-    found = checked or leaks.Leaks()
-    if recipe.tabular and checked is None:
-        label = records.y[rows.kept]
-        found = leaks.check(RawColumns.of(records.features), rows.kept, rows.home, rows.names, label, records.classes)
+    if checked is None:
+        checked = _checked(records, rows) if recipe.tabular else leaks.Leaks()
     attributes = sorted({attribute for name in rows.names for attribute in records.attributes.get(name, {})})
     return {
         "X": prepared.X,
@@ -123,7 +121,7 @@ def assemble(
             "notes": [*notes, split.described(by, recipe.seed), prepared.note],
             "warnings": [*records.warnings, *suspect],
             "columns": [dataclasses.asdict(column) for column in columns],
-            "leaks": dataclasses.asdict(found),
+            "leaks": dataclasses.asdict(checked),
             "preprocessing_scalars": prepared.scalars,
             "preprocessing_noise": "" if recipe.noise is None else recipe.noise.named,
         },
@@ -137,6 +135,11 @@ def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
         one = f"are of one class ('{records.classes[present[0]]}')" if records.classes else f"have label {present[0]:g}"
         which = "one class" if records.classes else "one label"
         raise DataError(f"data: all {len(y):,} rows {one}; check the label, nothing can be learned from {which}")
+
+
+def _checked(records: Records, rows: _Rows) -> leaks.Leaks:
+    table, label = RawColumns.of(records.features), records.y[rows.kept]
+    return leaks.check(table, rows.kept, rows.home, rows.names, label, records.classes)
 
 
 def _parts(

@@ -1,15 +1,15 @@
 """Columns of a table that may give its label away, or that say something other than they seem to.
 
-A model learns whatever predicts. A date of death, a code that is entered at discharge, or a laboratory value that is
-asked for only when a patient dies makes a model that looks excellent and is of no use. The check reads each column as
-the source gives it, over all rows, those for testing too: it is a check of the table, and no model learns from it.
+A model learns whatever predicts. With a date of death, a code that is entered at discharge, or a laboratory value that
+is asked for only of the dying, it looks excellent and is of no use. The check reads each column as the source gives it,
+over all rows, those for testing too: it is a check of the table, and no model learns from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 from raysim.core.words import counted
 from raysim.data.raw_columns import RawColumns
 from raysim.statistics.discrimination.within import FEWEST, Cells, Separation, separation
-
-if TYPE_CHECKING:
-    from raysim.data.federation import Federation
 
 Level = Literal["warn", "ask", "list"]
 LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
@@ -77,11 +74,6 @@ class Leaks:
         return Leaks(tuple(Suspect(**each) for each in tree.get("suspects", ())), tree.get("note", ""))
 
 
-def suspects(federation: Federation) -> tuple[Suspect, ...]:
-    """The columns of a federation's source that may give its label away, the gravest first."""
-    return federation.leaks.suspects
-
-
 def unusually_high(auroc: float) -> str:
     """A sentence for a model whose ``auroc`` is above :data:`HIGH`; empty for others and for NaN."""
     if not auroc > HIGH:
@@ -105,7 +97,8 @@ def check(
     strongest = ""
     for name, values in _columns(table, rows[order]):
         suspect, strength = judge.numbers(name, values) if values.dtype.kind == "f" else judge.codes(name, values)
-        found += [] if suspect is None else [suspect]
+        if suspect is not None:
+            found.append(suspect)
         if strength.hospitals and not strength.auroc <= best.auroc:
             best, strongest = strength, name
     found.sort(key=lambda suspect: LEVELS.index(suspect.level))
@@ -155,28 +148,26 @@ class _Judge:
             return "the label is a number: no column is compared with it"
         if not self.compared:
             return f"{len(self.classes)} classes are more than {_CLASSES}: no column is compared with them"
-        of_class = np.bincount(
-            self.home * len(self.classes) + self.y, minlength=len(self.hospitals) * len(self.classes)
-        )
-        of_class = of_class.reshape(-1, len(self.classes))
+        H, C = len(self.hospitals), len(self.classes)
+        of_class = np.bincount(self.home * C + self.y, minlength=H * C).reshape(H, C)
         rarer = np.minimum(of_class, of_class.sum(axis=1, keepdims=True) - of_class)
         judged = int((rarer >= FEWEST).any(axis=1).sum())
         if not strongest:
             return f"no hospital has {FEWEST} rows of a class and {FEWEST} others: no column is compared with the label"
         sampled = "" if rows == len(self.y) else f" on {len(self.y):,} of {rows:,} rows"
-        against = "" if len(self.classes) == 2 else ", one class against the rest"
+        against = "" if C == 2 else ", one class against the rest"
         return (
             f"{counted(self.columns, 'column')} compared with the label within {judged:,} of "
-            f"{counted(len(self.hospitals), 'hospital')}{sampled}{against}: '{strongest}' ranks best, "
+            f"{counted(H, 'hospital')}{sampled}{against}: '{strongest}' ranks best, "
             f"AUROC {best.auroc:.3f} ({max(best.low, 0.0):.3f} to {min(2 * best.auroc - best.low, 1.0):.3f})"
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
         """What is suspect of a column of numbers, and how well it ranks."""
         missing = np.isnan(values)
-        has = ~missing
-        everywhere = not missing.any()
-        value, home, y = (values, self.home, self.y) if everywhere else (values[has], self.home[has], self.y[has])
+        value, home, y = values, self.home, self.y
+        if missing.any():
+            value, home, y = (each[~missing] for each in (value, home, y))
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared and len(value):
             cells = Cells.of(home, value, y, len(self.classes))

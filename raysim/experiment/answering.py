@@ -8,7 +8,6 @@ import pandas as pd
 
 from raysim.config import plugins
 from raysim.config.schema import Config
-from raysim.data.leaks import suspects
 from raysim.engine.job import Result
 from raysim.report import tables
 from raysim.report.judgement.answer import Answer, answer_from
@@ -74,7 +73,10 @@ def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:
     """A line on features that all but are the label, if there are any."""
     federations = {result.seed: result.federation for result in results}.values()
     found = {
-        each.feature: each.text for federation in federations for each in suspects(federation) if each.level == "warn"
+        each.feature: each.text
+        for federation in federations
+        for each in federation.leaks.suspects
+        if each.level == "warn"
     }
     if not found:
         return ()

@@ -2,7 +2,7 @@
 
 So a comparison is between methods and not between step sizes, and each has had the same number of trials. A trial is a
 run like any other, with the seeds of ``tune.seeds``, but without a page. Its figure is the log loss (of real labels the
-absolute error) of the headline model over the validation rows of all hospitals, every row counting once; trials are
+absolute error) of the headline model over the validation rows of all hospitals, every row counting once. Trials are
 compared by its mean over seeds. Of equal ones the earliest in the order of the lists is taken. A trial that diverges is
 never taken.
 """
@@ -190,20 +190,30 @@ def sentence(tried: pd.DataFrame) -> str:
 def at_the_edge(tried: pd.DataFrame) -> str:
     """A caution on chosen values that are the least or largest tried, beyond which better ones may lie; else empty.
 
-    ``tried`` as :func:`table` gives it. Numbers alone have an edge, and only where two or more were tried. A value that
-    is the bound of its key, such as one epoch, cannot be gone beyond.
+    ``tried`` as :func:`table` gives it.
     """
     parts = []
     for name in [name for name in tried.columns if name.startswith("training.")]:
-        values = tried[name]
-        if values.dtype.kind not in "iuf" or values.nunique() < 2:
-            continue
-        ends = [end for end in (values.min(), values.max()) if not is_bound(name, end)]
         taken = tried.loc[tried["chosen"], name]
-        there = int(taken.isin(ends).sum())
+        there = int(taken.isin(edges(name, tried[name].dropna().tolist())).sum())
         if there:
             parts.append(f"{name} at the edge of the grid for {there} of {len(taken)}")
     return f"{'; '.join(parts)}: try beyond" if parts else ""
+
+
+def edges(name: str, tried: Sequence[Any]) -> list[float]:
+    """The least and the largest of the values that were ``tried`` of the key of this dotted ``name``.
+
+    Numbers alone have edges, and only where two or more differ. A value that is the bound of its key, such as one
+    epoch, is none: nothing lies beyond it.
+
+    >>> edges("training.local_epochs", [4, 1, 8]), edges("training.local_epochs", [4]), edges("model.hidden", [[8], 8])
+    ([8], [], [])
+    """
+    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in tried)
+    if not numbers or len(set(tried)) < 2:
+        return []
+    return [end for end in (min(tried), max(tried)) if not is_bound(name, end)]
 
 
 def is_bound(name: str, value: float) -> bool:

@@ -130,13 +130,9 @@ class Tracker:
         files: Mapping[str, Path],
         status: Status,
         error: str | None = None,
-        note: str = "",
-        rounds: Sequence[Round] = (),
-        title: str = "",
-        tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """:meth:`complete` a run, and :meth:`end` it."""
-        self.complete(run_id, summary, files, error, note, rounds, title, tags)
+        self.complete(run_id, summary, files, error)
         self.end(run_id, status)
 
     def complete(

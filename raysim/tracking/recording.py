@@ -294,8 +294,10 @@ class Record:
         title: str = "",
         verdict: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """The run has ended: its final figures, its files by name, a note in Markdown, what it is called from now on
-        (empty: as before), and the tags that say what it came to."""
+        """The run has ended: its final figures, its files by name, and a note in Markdown.
+
+        ``title`` is what it is called from now on (empty: as before), and ``verdict`` tags that say what it came to.
+        """
         self.summary, self.files, self.note, self.title, self.verdict = summary, files, note, title, verdict
 
     def unsent(self) -> Unsent:
@@ -316,6 +318,5 @@ def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
             for run in unsent:
                 above = tracker.run_of(run.parent) if run.parent is not None else None
                 run_id = tracker.go_on(run.name, run.params, run.tags, above)
-                tracker.finish(
-                    run_id, run.summary, run.files, "FINISHED", None, run.note, run.rounds, run.name, run.tags
-                )
+                tracker.complete(run_id, run.summary, run.files, None, run.note, run.rounds, run.name, run.tags)
+                tracker.end(run_id, "FINISHED")

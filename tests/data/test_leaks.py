@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from raysim.data.build import build
-from raysim.data.leaks import Leaks, check, suspects, unusually_high
+from raysim.data.leaks import Leaks, check, unusually_high
 from raysim.data.raw_columns import RawColumns
 from raysim.data.rearranged import Added, halves, rearranged
 from raysim.data.sources.bundled import BreastCancer, Digits
@@ -203,13 +203,16 @@ def leaking(tmp_path: Path) -> Table:
 
 def test_a_federation_keeps_what_was_found(tmp_path: Path) -> None:
     federation = build(leaking(tmp_path), Split())
-    assert [(each.feature, each.level) for each in suspects(federation)] == [("outcome", "warn"), ("chol", "ask")]
+    assert [(each.feature, each.level) for each in federation.leaks.suspects] == [("outcome", "warn"), ("chol", "ask")]
     folder = tmp_path / "halves"
     folder.mkdir()
     again = rearranged(federation, halves(federation, np.random.default_rng(0)), Added.none(federation), folder)
-    assert suspects(again) == suspects(federation)
+    assert again.leaks.suspects == federation.leaks.suspects
     lines = data_warnings([federation, again], private=False)
-    assert lines == [f"warning: {suspects(federation)[0].text}", "look at 'chol': raysim describe says what is odd"]
+    assert lines == [
+        f"warning: {federation.leaks.suspects[0].text}",
+        "look at 'chol': raysim describe says what is odd",
+    ]
 
 
 def test_nothing_is_named_where_privacy_is_asked_for(tmp_path: Path) -> None:
@@ -275,7 +278,7 @@ def test_open_tables_raise_no_false_alarm(data_folder: Path, tmp_path: Path) -> 
         path = tmp_path / f"{silo}.csv"
         frame.to_csv(path, index=False)
         federation = build(Table.model_validate({"path": path, "silo": silo, "label": label}), Split())
-        return {each.feature: each.level for each in suspects(federation)}
+        return {each.feature: each.level for each in federation.leaks.suspects}
 
     impact = pd.read_csv(data_folder / "impact" / "impact.csv.gz", keep_default_na=False)
     assert of(impact, "name", "mort") == {}

@@ -14,7 +14,7 @@ import pytest
 from raysim.tracking.charts import VIEW_TAG, charts_page, view_of
 from raysim.tune import tracking as trackings
 from raysim.tune.plan import make_plan
-from raysim.tune.tracking import SweepTracker
+from raysim.tune.tracking import Conclusion, SweepTracker
 from tests.conftest import empty_store
 from tests.tune.conftest import small_tree
 from tests.tune.test_results import trial
@@ -42,9 +42,8 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
     with sweep() as tracker:
         for each in (ONE, TWO, BAD):
             tracker.finished(each)
-        tracker.conclude(
-            {1: True, 2: False}, 1, {"hypervolume": 0.25}, {"plots/a.png": tmp_path / "plots" / "a.png"}, "said"
-        )
+        files = {"plots/a.png": tmp_path / "plots" / "a.png"}
+        tracker.conclude(Conclusion({1: True, 2: False}, 1, {"hypervolume": 0.25}, files, "said"))
     assert (tracker.unsent, tracker.error) == (0, "")
 
     from mlflow.tracking import MlflowClient
@@ -95,7 +94,7 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
     with sweep() as again:
         again.catch_up([ONE, TWO, BAD])
         again.finished(trial(3, 0.7, 0.1, **{"strategy.lam": 0.5}))
-        again.conclude({1: True, 2: True, 3: True}, 2, {}, {}, "said")
+        again.conclude(Conclusion({1: True, 2: True, 3: True}, 2, {}, {}, "said"))
     runs = {run.info.run_name: run for run in client.search_runs([experiment])}
     assert len(runs) == 1 + 3 + 6
     assert runs["trial 3"].info.status == "FINISHED"
@@ -199,5 +198,5 @@ def test_a_sweep_that_is_stopped_is_not_running_until_it_goes_on(sweep, tmp_path
         stopped(OSError("no room"), "trial 2", TWO)
     assert (status()["small"], status()["trial 2"]) == ("FAILED", "FINISHED")
     with sweep() as tracker:
-        tracker.conclude({1: True, 2: False}, None, {}, {}, "said")
+        tracker.conclude(Conclusion({1: True, 2: False}, None, {}, {}, "said"))
     assert status()["small"] == "FINISHED"

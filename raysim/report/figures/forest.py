@@ -5,7 +5,7 @@ On the page it is a table with a mark in each cell, which a phone shows as it is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from raysim.report import svg
 from raysim.report.judgement.answer import listed, possible
-from raysim.report.judgement.evidence import Evidence
+from raysim.report.judgement.evidence import Entry, Evidence
 from raysim.report.naming import Key, number, with_interval
 from raysim.report.possible import NOTHING, SAYS_NOTHING, difference
 from raysim.report.svg import Axis, Chart, Figure, Style, element, joined
@@ -59,6 +59,10 @@ class Row:
     worst: Difference
     reference: bool
 
+    def shown(self, columns: int) -> tuple[Difference, ...]:
+        """The differences in the first ``columns``: of the mean, and of the worst tenth."""
+        return (self.mean, self.worst)[:columns]
+
 
 def forest(shown: Evidence, differences: pd.DataFrame, table: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
     """The forest against the reference strategy; empty where that was not run, or nothing is compared with it.
@@ -69,37 +73,25 @@ def forest(shown: Evidence, differences: pd.DataFrame, table: pd.DataFrame, look
     if shown.base is None:
         return []
     base, kind = shown.entries[shown.base], shown.kind
-    rows = [
-        Row(
-            short(entry.name),
-            looks[entry.key],
-            _between(shown, i),
-            _of(differences, entry.key, "worst_decile", kind.larger),
-            False,
-        )
-        for i, entry in enumerate(shown.entries)
-        if i != shown.base
-    ]
-    rows += [
-        Row(
-            short(entry.name),
-            looks[entry.key],
-            Difference(*shown.alone_less(shown.base))
-            if r == shown.alone
-            else _of(differences, entry.key, kind.headline, kind.larger, shown.levels[shown.base]),
-            _of(differences, entry.key, "worst_decile", kind.larger),
-            True,
-        )
-        for r, entry in enumerate(shown.references)
-    ]
-    rows = [row for row in rows if np.isfinite(row.mean.value)]
+
+    def row(entry: Entry, mean: Difference, reference: bool) -> Row:
+        worst = _of(differences, entry.key, "worst_decile", kind.larger)
+        return Row(short(entry.name), looks[entry.key], mean, worst, reference)
+
+    rows = [row(entry, _between(shown, i), False) for i, entry in enumerate(shown.entries) if i != shown.base]
+    for r, entry in enumerate(shown.references):
+        if r == shown.alone:
+            mean = Difference(*shown.alone_less(shown.base))
+        else:
+            mean = _of(differences, entry.key, kind.headline, kind.larger, shown.levels[shown.base])
+        rows.append(row(entry, mean, True))
+    rows = [each for each in rows if np.isfinite(each.mean.value)]
     if not rows:
         return []
-    mean = table.loc[(table["strategy"] == base.key[0]) & (table["model"] == base.key[1]), kind.headline]
-    digits = kind.decimals(mean)
-    against = f"{short(base.name)}, whose mean {kind.title} is {number(float(mean.iloc[0]), digits)}"
+    own = table.loc[(table["strategy"] == base.key[0]) & (table["model"] == base.key[1]), kind.headline]
+    against = f"{short(base.name)}, whose mean {kind.title} is {number(float(own.iloc[0]), kind.decimals(own))}"
     headings = [f"mean {kind.title}"]
-    if any(np.isfinite(row.worst.limits.low) for row in rows):
+    if any(np.isfinite(each.worst.limits.low) for each in rows):
         headings.append("worst tenth of hospitals")
     charts = [_chart(rows, heading, short(base.name), j, kind.larger) for j, heading in enumerate(headings)]
     return [
@@ -170,16 +162,18 @@ def equal_sentences(shown: Evidence) -> list[str]:
     return sentences
 
 
-def _axes(rows: Sequence[Row], columns: int) -> list[Axis]:
-    """One axis for each of the ``columns``, all of one unit, so that lengths compare."""
-    each = [row.mean for row in rows] + ([row.worst for row in rows] if columns > 1 else [])
-    ends = [end for difference in each for end in (difference.value, *difference.limits)]
-    return [svg.linear("", ends, include=(0.0,), signed=True, count=3)] * columns
+def _ends(differences: Iterable[Difference]) -> list[float]:
+    """The values that an axis of these differences has to hold."""
+    return [end for each in differences for end in (each.value, *each.limits)]
 
 
 def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: bool) -> Markup:
     better = "right is better" if larger else "left is better"
-    axes = _axes(rows, len(headings))
+    columns = len(headings)
+    # One axis for all columns, so that lengths compare.
+    axis = svg.linear(
+        "", _ends(each for row in rows for each in row.shown(columns)), include=(0.0,), signed=True, count=3
+    )
     head = element(
         "tr",
         element("th", "", element("span", "Way", class_="unseen"), scope="col"),
@@ -189,10 +183,10 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
     for reference in (False, True):
         group = [row for row in rows if row.reference == reference]
         if reference and group:
-            cells = element("th", "References, not federated", scope="row", colspan=1 + 2 * len(headings))
+            cells = element("th", "References, not federated", scope="row", colspan=1 + 2 * columns)
             body.append(element("tr", cells, class_="between"))
-        body += [_line(row, axes) for row in group]
-    foot = element("tr", element("td", ""), *(part for axis in axes for part in (_ticks(axis), element("td", ""))))
+        body += [_line(row, axis, columns) for row in group]
+    foot = element("tr", element("td", ""), *(_ticks(axis), element("td", "")) * columns)
     return element(
         "table",
         element("caption", f"against {against}; {better}"),
@@ -203,11 +197,11 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
     )
 
 
-def _line(row: Row, axes: Sequence[Axis]) -> Markup:
+def _line(row: Row, axis: Axis, columns: int) -> Markup:
     sign = element("svg", sign_of(row.look, False), viewBox="0 0 24 16", class_="sign", aria_hidden="true")
     cells = [element("th", sign, element("span", row.name), scope="row")]
-    for axis, each in zip(axes, (row.mean, row.worst), strict=False):
-        zero = f"--zero: {100 * float(axis.places([0.0])[0]):.1f}%"
+    zero = f"--zero: {100 * float(axis.places([0.0])[0]):.1f}%"
+    for each in row.shown(columns):
         cells.append(element("td", _mark(each, row.look, axis), class_="mark", style=zero))
         cells.append(_figure(each))
     return element("tr", *cells)
@@ -245,10 +239,9 @@ def _ticks(axis: Axis) -> Markup:
 def _chart(rows: Sequence[Row], heading: str, base: str, column: int, larger: bool) -> Chart:
     """One column as a chart of its own, for the file."""
     differences = [row.worst if column else row.mean for row in rows]
-    ends = [end for difference in differences for end in (difference.value, *difference.limits)]
     better = "(better →)" if larger else "(← better)"
     chart = Chart(
-        svg.linear(f"difference from {base} {better}", ends, include=(0.0,), signed=True, count=3),
+        svg.linear(f"difference from {base} {better}", _ends(differences), include=(0.0,), signed=True, count=3),
         svg.names("", [row.name for row in rows]),
         name=f"forest-{column}",
         title=heading,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,9 +44,10 @@ AT_THRESHOLDS = (
 
 
 def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """A table with intervals, the calibration plots, and the decision curve, as far as there are rows for them.
+    """The decision curve, the calibration plots, and a table with intervals; empty where there are no rows for them.
 
-    ``part`` of the rows was evaluated. The models of the labels ``first`` stand there; figures of all are folded away.
+    ``part`` of the rows was evaluated. Where some models have one of the labels ``first``, these figures are of them,
+    and those of all models follow, folded away.
     """
     shown = [each for each in served if len(each.figures)]
     if not shown:
@@ -63,7 +63,7 @@ def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
 
 
 def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """The figures of :func:`drawn` that stand there, without what fewer than :data:`LEAST` patients decide."""
+    """The figures of :func:`drawn` that are not folded away, without what fewer than :data:`LEAST` patients decide."""
     kept = [each.without_few(LEAST) for each in served if len(each.figures)]
     chosen = [each for each in kept if each is not None and (each.label in first or not first)]
     if not chosen:
@@ -72,7 +72,7 @@ def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[s
     return drawn([replace(each, net_benefit=each.net_benefit[:rows]) for each in chosen], part)
 
 
-def _table(served: Sequence[ClinicalRows], part: str, all_: str = "") -> Figure:
+def _table(served: Sequence[ClinicalRows], part: str, suffix: str = "") -> Figure:
     thresholds = served[0].figures.loc[served[0].figures["figure"] == "ppv", "at"].tolist()
     overall: Columns = [(name, None, head, digits) for name, head, digits in OVERALL if name in served[0].by_figure]
     decided: Columns = [(name, at, heading, digits) for at in thresholds for name, heading, digits in AT_THRESHOLDS]
@@ -80,7 +80,7 @@ def _table(served: Sequence[ClinicalRows], part: str, all_: str = "") -> Figure:
     of = f"{rows}. Below each figure its 95 % interval over patients."
     if (seeds := served[0].seeds) > 1:
         of = f"Means over {seeds} training seeds, each on {rows}. Below each figure its 95 % interval, seeds included."
-    every = f"{all_}: all methods" if all_ else ""
+    every = ": all methods" if suffix else ""
     regions = [
         _region(served, f"Calibration and operating points{every}", of, overall),
         _region(served, f"Acting from a threshold on{every}", "Acting from a threshold on; rows as above.", decided),
@@ -92,14 +92,14 @@ def _table(served: Sequence[ClinicalRows], part: str, all_: str = "") -> Figure:
         "rows; in a run without such rows they are chosen on these, which flatters. A dash is undefined. "
         "Every figure, for every hospital, is in clinical.csv of the run."
     )
-    return Figure(f"clinical-table{all_}", "Calibration and decisions", joined(regions), caption)
+    return Figure(f"clinical-table{suffix}", "Calibration and decisions", joined(regions), caption)
 
 
 def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Columns) -> Markup:
     """A table with one row per model, which scrolls by itself where it is too wide."""
     headings, body = [], []
     for figure, at, heading, _ in columns:
-        row = _row(served[0], figure, at)
+        row = served[0].row(figure, at)
         chosen = at if row is None else float(row["at"])
         headings.append(heading.format(at=chosen))
     for each in served:
@@ -123,24 +123,19 @@ def _cell(each: ClinicalRows, name: str, at: float | None, digits: int) -> Marku
     if name == "alerts":
         share = each.alerts(at)
         return element("td", number(100 * share, digits) if np.isfinite(share) else "–")
-    row = _row(each, name, at)
+    row = each.row(name, at)
     if row is None or pd.isna(row["value"]):
         why = "" if row is None or pd.isna(row["undefined"]) else str(row["undefined"])
         return element("td", "–", element("span", why, class_="interval"))
     below = [interval(float(row["low"]), float(row["high"]), digits)] if np.isfinite(row["low"]) else []
-    floor = _row(each, "calibration_error_floor", None) if name == "calibration_error" else None
+    floor = each.row("calibration_error_floor") if name == "calibration_error" else None
     if floor is not None:
         below.append(f"by chance to {floor['high']:.{digits}f}")
     spans = [element("span", each, class_="interval") for each in below or [""]]
     return element("td", number(float(row["value"]), digits), *spans)
 
 
-def _row(each: ClinicalRows, name: str, at: float | None) -> dict[str, Any] | None:
-    """The first row of a figure, at a threshold or at any (None)."""
-    return next((row for row in each.by_figure.get(name, ()) if at is None or row["at"] == at), None)
-
-
-def _calibration(served: Sequence[ClinicalRows], of: str, all_: str = "") -> Figure:
+def _calibration(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> Figure:
     """A panel a model: the share of events against what was predicted, by bins."""
     most = max(float(np.nanmax(each.calibration[["predicted", "observed"]].to_numpy())) for each in served)
     charts = []
@@ -154,7 +149,7 @@ def _calibration(served: Sequence[ClinicalRows], of: str, all_: str = "") -> Fig
         chart = Chart(
             x,
             y,
-            name=f"calibration{all_}-{i}",
+            name=f"calibration{suffix}-{i}",
             title=each.name,
             description=description,
             width=PANEL * 1.2,
@@ -169,11 +164,11 @@ def _calibration(served: Sequence[ClinicalRows], of: str, all_: str = "") -> Fig
         f"Each dot is the rows of a bin of predicted risk, with the 95 % interval of its share of events ({of}, all "
         "together). On the dashed line predictions are right; dots below it: risks are predicted too high."
     )
-    return svg.figure(f"calibration{all_}", "Are the predicted risks right?", charts, caption)
+    return svg.figure(f"calibration{suffix}", "Are the predicted risks right?", charts, caption)
 
 
-def _decision_curve(served: Sequence[ClinicalRows], of: str, all_: str = "") -> Figure:
-    """Net benefit by threshold: a line a model, acting on all, and on nobody; where the first is worth using."""
+def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> Figure:
+    """Net benefit by threshold: a line a model, one of acting on all patients, and one of acting on nobody."""
     curves = [each.net_benefit for each in served]
     everyone = curves[0]["of_all"].to_numpy(float)
     thresholds = curves[0]["threshold"].to_numpy(float)
@@ -185,7 +180,7 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, all_: str = "") -> 
     y = svg.linear("net benefit per patient", [max(-0.6 * top, min(lowest, -0.25 * top)), top], include=(0.0,))
     x = svg.share("threshold: the risk from which one acts", [0.0, end])
     answers = [f"{each.name}: {worth_using(each.net_benefit)}" for each in served]
-    chart = Chart(x, y, name=f"decision-curve{all_}", description=f"{'; '.join(answers)}.", height=320, right=20)
+    chart = Chart(x, y, name=f"decision-curve{suffix}", description=f"{'; '.join(answers)}.", height=320, right=20)
     shown = (everyone >= y.low) & (thresholds <= end)
     chart.line(thresholds[shown], everyone[shown], PLAIN, class_="rule dashed")
     chart.rule(y=0.0)
@@ -204,7 +199,7 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, all_: str = "") -> 
         "acting on all and acting on nobody. Intervals are in net_benefit.csv of the run."
     )
     return svg.figure(
-        f"decision-curve{all_}", "Is acting on it worth it?", [chart], caption, svg.legend(entries, lines=True)
+        f"decision-curve{suffix}", "Is acting on it worth it?", [chart], caption, svg.legend(entries, lines=True)
     )
 
 

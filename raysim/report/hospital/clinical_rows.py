@@ -58,14 +58,22 @@ class ClinicalRows:
             rows.setdefault(str(row["figure"]), []).append({str(name): value for name, value in row.items()})
         return rows
 
+    def row(self, figure: str, at: float | None = None) -> dict[str, Any] | None:
+        """The first row of a figure, at a threshold or at any (None)."""
+        return next((row for row in self.by_figure.get(figure, ()) if at is None or row["at"] == at), None)
+
     def alerts(self, at: float | None) -> float:
         """The share of patients whose risk is at least ``at``, one of the thresholds; NaN where it is unknown."""
-        row = next((row for row in self.by_figure.get("ppv", ()) if row["at"] == at), None)
+        row = self.row("ppv", at)
         return float(row["of"]) / float(row["n"]) if row is not None and row["n"] else float("nan")
 
     def without_few(self, least: int) -> ClinicalRows | None:
-        """Without what fewer than ``least`` patients decide: figures at a threshold from which on so few have, or have
-        not, the event, or that so few pass; bins, and net benefit from thresholds, likewise. None: nothing is left.
+        """These rows without what fewer than ``least`` patients decide; None where nothing is left.
+
+        - Figures at a threshold stay where at least so many patients with the event reach it and do not reach it, and
+        so many without the event.
+        - Bins stay where at least so many have the event and so many have not.
+        - Net benefit stays up to where the last of these bins begins.
         """
         overall = self.figures[self.figures["at"].isna()]
         if overall.empty or min(overall["events"].min(), (overall["n"] - overall["events"]).min()) < least:

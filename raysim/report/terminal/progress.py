@@ -15,7 +15,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from raysim.core.words import counted
-from raysim.data.leaks import suspects
 
 if TYPE_CHECKING:
     from raysim.config.schema import Config
@@ -216,8 +215,8 @@ def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]
         return [UNSAID]
     listed = list(federations)
     lines = [text for each in listed for text in each.warnings]
-    lines += [each.text for federation in listed for each in suspects(federation) if each.level == "warn"]
+    lines += [each.text for federation in listed for each in federation.leaks.suspects if each.level == "warn"]
     warnings = [f"warning: {text}" for text in dict.fromkeys(lines)]
-    odd = [each.feature for federation in listed for each in suspects(federation) if each.level == "ask"]
+    odd = [each.feature for federation in listed for each in federation.leaks.suspects if each.level == "ask"]
     named = ", ".join(f"'{name}'" for name in dict.fromkeys(odd))
     return [*warnings, f"look at {named}: raysim describe says what is odd"] if odd else warnings
