@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 PARTS = {
-    "sums over pairs of rows, at hospitals": ("raysim.engine.hospitals", "pair_sums"),
+    "sums over pairs of rows, at hospitals": ("raysim.engine.measuring.served_model", "pair_sums"),
     "hospitals' intervals and shrunken estimates": ("raysim.storage.run_tables", "_intervals"),
     "calibration, decisions and net benefit of every hospital": ("raysim.storage.clinical_tables", "tables"),
     "noise floors, slopes on size and gaps": ("raysim.report.judgement.noise", "noise"),

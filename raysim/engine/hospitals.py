@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -20,26 +19,21 @@ from raysim.core.errors import ResourceError
 from raysim.core.streams import stream
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.local_training import LocalTraining
-from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.measuring.recalibrating import OwnShifts
 from raysim.engine.measuring.scoring import PartRows, joined
-from raysim.engine.measuring.untrained import Rows, padded, undefined, untrained
+from raysim.engine.measuring.served_model import ServedModel
+from raysim.engine.measuring.untrained import Rows, untrained
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.updates.contributions import Contributions
 from raysim.engine.updates.noisy_answers import noisy_answer, noisy_figures
 from raysim.engine.visits.answers import AnswerCache
 from raysim.engine.visits.naming import named, of_full_memory
 from raysim.engine.visits.starts import parameters, with_private
-from raysim.metrics import measures as metrics
-from raysim.metrics.error_counts import error_counts
-from raysim.metrics.labels import REGRESSION
 from raysim.metrics.score_counts import score_counts
 from raysim.metrics.segments import Segments
-from raysim.statistics.discrimination.auroc import pair_sums, placements
-from raysim.statistics.discrimination.sketches import sketches
-from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
+from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids, Mask
 from raysim.training.base import Model
 
 VALIDATION = "validation"
@@ -190,76 +184,57 @@ class HospitalGroup:
         return mine
 
     def _evaluate(self, plan: RoundPlan, kept: HospitalStates, result: PartialResult) -> None:
-        work = plan.work
-        federation, model = self._federation(work.federation, False), self.model(work)
-        hospitals, rows = self.served.tolist(), self._part_rows(work.federation, plan.part)
-        y, offsets = rows.y, rows.offsets
+        folder = plan.work.federation
+        federation, rows = self._federation(folder, False), self._part_rows(folder, plan.part)
         for name, rows_of in plan.serve.items():
-            logits = self._scores_of_all(plan, plan.part, rows_of, kept)
+            outputs = self._scores_of_all(plan, plan.part, rows_of, kept)
             if plan.noise is not None:
-                sums = noisy_figures(federation, self._contributions, hospitals, plan, plan.noise, logits, rows)
+                hospitals = self.served.tolist()
+                sums = noisy_figures(federation, self._contributions, hospitals, plan, plan.noise, outputs, rows)
                 result.noisy_sums[name], result.figures[name] = sums, plan.noise.sums.figures(sums)
                 result.untrained[name] = np.zeros(len(hospitals), dtype=np.bool_)
                 continue
-            ranked, lost = logits, self._untrained(plan, rows_of, kept)
-            held = None
+            ranked, lost, held = outputs, self._untrained(plan, rows_of, kept), None
             if plan.recalibrating is not None:
                 held = self._held_back(plan, rows_of, kept)
                 # Where nobody trained the model there is nothing to recalibrate.
                 result.own_shifts = OwnShifts.fitted(plan.recalibrating, *held.of(~lost), lost)
-                logits = result.own_shifts.applied(ranked, offsets)
-            measured = federation.task.measure(logits, y, offsets)
-            if ranked is not logits:
-                columns = [federation.task.figures.index(figure) for figure in metrics.RANKS]
-                measured[:, columns] = federation.task.measure(ranked, y, offsets)[:, columns]
-            result.untrained[name], trained = lost, ~lost
-            result.figures[name] = undefined(measured, lost, federation.task)
-            scored, order = Rows(logits, y, offsets).of(trained), Rows(ranked, y, offsets).of(trained)
-            if plan.histograms and federation.task is REGRESSION:
-                result.errors[name] = error_counts(*scored)
-            if plan.histograms and federation.classes and logits.ndim == 1:
-                result.histograms[name] = metrics.score_histogram(scored.outputs, scored.y)
-                result.pairs[name] = pair_sums(*order)
-                patients = Rows(rows.patients, y, offsets).of(trained).outputs
-                result.sketches[name] = sketches(placements(*order), self.served, patients)
-                if plan.thresholds is not None:
-                    result.scores[name] = score_counts(*scored, plan.thresholds)
-                if plan.part != VALIDATION and (plan.thresholds is not None or plan.counted == name):
-                    held = held or self._held_back(plan, rows_of, kept)
-                    if result.own_shifts is not None:
-                        held = held._replace(outputs=result.own_shifts.applied(held.outputs, held.offsets))
-                    result.validation_scores[name] = score_counts(*held.of(trained))
-            if plan.groups is not None:
-                theirs = self.served[trained].tolist()
-                of_groups = subgroups.measure(plan.groups, federation, theirs, plan.part, scored.outputs, scored.y)
-                result.groups[name] = {
-                    attribute: replace(of, figures=padded(of.figures, trained, federation.task))
-                    for attribute, of in of_groups.items()
-                }
-                if plan.rearranging is not None and name == list(plan.serve)[-1] and logits.ndim == 1:
-                    outputs, by_rank = (Rows(values, y, offsets).blank(lost) for values in (logits, ranked))
-                    result.gaps[name] = group_gaps.measure(
-                        plan.groups, plan.rearranging, federation, hospitals, plan.part, outputs, by_rank, y, work.seed
-                    )
+                outputs = result.own_shifts.applied(ranked, rows.offsets)
+            model = ServedModel(name, self.served, rows, outputs, ranked, lost)
+            model.enter(plan, result)
+            counted = plan.histograms and model.scores_rows and (plan.thresholds is not None or plan.counted == name)
+            if counted and plan.part != VALIDATION:
+                held = held or self._held_back(plan, rows_of, kept)
+                if result.own_shifts is not None:
+                    held = held._replace(outputs=result.own_shifts.applied(held.outputs, held.offsets))
+                result.validation_scores[name] = score_counts(*held.of(~lost))
             if plan.predictions:
-                result.predictions[name] = np.concatenate(
-                    [
-                        np.full_like(outputs, np.nan) if nobodys else outputs
-                        for hospital, nobodys in zip(hospitals, lost.tolist(), strict=True)
-                        for each in PARTS
-                        for outputs in [self._scores(plan, each, model, federation, hospital, rows_of[hospital], kept)]
-                    ]
-                )
+                predictions = self._predictions(plan, rows_of, kept, lost)
                 if result.own_shifts is not None:
                     bounds = np.concatenate([[0], np.cumsum(federation.totals[self.served])])
-                    result.predictions[name] = result.own_shifts.applied(result.predictions[name], bounds)
+                    predictions = result.own_shifts.applied(predictions, bounds)
+                result.predictions[name] = predictions
+
+    def _predictions(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, lost: Mask) -> NDArray[Any]:
+        """The outputs of the models that serve for all rows of all hospitals here, one hospital after the other; NaN
+        where they are ``lost [h]``, untrained.
+        """
+        federation, model = self._federation(plan.work.federation, False), self.model(plan.work)
+        return np.concatenate(
+            [
+                np.full_like(outputs, np.nan) if nobodys else outputs
+                for hospital, nobodys in zip(self.served.tolist(), lost.tolist(), strict=True)
+                for each in PARTS
+                for outputs in [self._scores(plan, each, model, federation, hospital, rows_of[hospital], kept)]
+            ]
+        )
 
     def _held_back(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Rows:
         """The outputs of the models that serve, and the labels, of the validation rows of all hospitals here."""
         rows = self._part_rows(plan.work.federation, VALIDATION)
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, kept), rows.y, rows.offsets)
 
-    def _untrained(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> NDArray[np.bool_]:
+    def _untrained(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Mask:
         """At which of this process's hospitals the model that serves was trained by nobody, ``[h]``."""
         federation = self._federation(plan.work.federation, False)
 

@@ -41,6 +41,13 @@ TREE: dict[str, Any] = {
         "declared_public": ["sizes", "preprocessing", "metrics", "validation_loss"],
     },
 }
+TUNED: dict[str, Any] = {key: value for key, value in TREE.items() if key != "strategy"} | {
+    "data": TREE["data"] | {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}},
+    "strategies": ["fedavg"],
+    "seeds": [1],
+    "reference": "fedavg",
+    "tune": {"training.learning_rate": [0.01, 0.1, 0.5]},
+}
 
 
 def by_hand(rounds: int) -> float:
@@ -72,22 +79,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_trials_are_in_the_joint_epsilon():
-    tree = {key: value for key, value in TREE.items() if key != "strategy"}
-    tree |= {"strategies": ["fedavg"], "seeds": [1], "reference": "fedavg"}
-    tree |= {"tune": {"training.learning_rate": [0.01, 0.1, 0.5]}}
-    tree["data"] = tree["data"] | {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
-    start(tree, "tuned", compare=True)
+    start(TUNED, "tuned", compare=True)
     assert joint("tuned") == (4, pytest.approx(by_hand(4 * ROUNDS), rel=1e-3))
 
 
 def test_trials_of_sampled_patients_are_composed_with_their_run():
     """In four runs each patient is drawn in 24 rounds with probability .2."""
-    tree = {key: value for key, value in TREE.items() if key != "strategy"}
-    tree |= {"strategies": ["fedavg"], "seeds": [1], "reference": "fedavg"}
-    tree |= {"tune": {"training.learning_rate": [0.01, 0.1, 0.5]}}
-    tree["data"] = tree["data"] | {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
-    tree["privacy"] = tree["privacy"] | {"unit": "patient", "mode": "pooled", "rate": 0.2, "noise_multiplier": 2.0}
-    start(tree, "tuned", compare=True)
+    sampled = {"unit": "patient", "mode": "pooled", "rate": 0.2, "noise_multiplier": 2.0}
+    start(TUNED | {"privacy": TUNED["privacy"] | sampled}, "tuned", compare=True)
     accountant = PLDAccountant()
     accountant.compose(PoissonSampledDpEvent(0.2, GaussianDpEvent(2.0)), 4 * ROUNDS)
     assert joint("tuned") == (4, pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3))

@@ -109,10 +109,10 @@ def _twice(section: PrivacySection, rounds: int, beside: Sequence[Event]) -> flo
 
 
 def promised(job: Job, federation: Federation) -> Statement | None:
-    """The guarantee of ``job`` for what every run tells: updates, as if all hospitals had played all of its rounds,
-    sizes, what features were scaled by, and figures of models.
+    """The guarantee of ``job`` for what every run releases, as if all hospitals had played all of its rounds.
 
-    It stands for a run that left no ledger, as one that diverged does.
+    That is updates, sizes, what features were scaled by, and figures of models. It stands for a run that left no
+    ledger, as one that diverged does.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
     for kind in (SIZE, *((PREPROCESSING,) if federation.preprocessing_scalars else ())):

@@ -1,0 +1,95 @@
+"""What hospitals measure of one model that serves them, from its outputs for their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from raysim.engine.measuring import group_gaps, subgroups
+from raysim.engine.measuring.scoring import PartRows
+from raysim.engine.measuring.untrained import Rows, padded, undefined
+from raysim.engine.messages import PartialResult, RoundPlan
+from raysim.metrics import measures as metrics
+from raysim.metrics.error_counts import error_counts
+from raysim.metrics.labels import REGRESSION
+from raysim.metrics.score_counts import score_counts
+from raysim.statistics.discrimination.auroc import pair_sums, placements
+from raysim.statistics.discrimination.sketches import sketches
+from raysim.strategies.base import Ids, Mask
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A model served, at the hospitals of one process."""
+
+    name: str
+    """What it is called."""
+    hospitals: Ids
+    """The ids of the hospitals, ``[h]``."""
+    rows: PartRows
+    """Their rows, back to back."""
+    outputs: NDArray[Any]
+    """Its outputs for these rows, ``[n]`` or ``[n, C]``."""
+    ranked: NDArray[Any]
+    """The outputs that order the rows of a hospital: those before it was recalibrated, without ties made by shifts."""
+    untrained: Mask
+    """At which hospitals nobody has trained it, ``[h]``."""
+
+    @property
+    def scores_rows(self) -> bool:
+        """Whether it gives each row one score, of two classes."""
+        return bool(self.rows.federation.classes) and self.outputs.ndim == 1
+
+    def enter(self, plan: RoundPlan, result: PartialResult) -> None:
+        """Enter what a ``plan`` asks for of these rows into the ``result``."""
+        name, task = self.name, self.rows.federation.task
+        measured = task.measure(self.outputs, self.rows.y, self.rows.offsets)
+        if self.ranked is not self.outputs:
+            columns = [task.figures.index(figure) for figure in metrics.RANKS]
+            measured[:, columns] = task.measure(self.ranked, self.rows.y, self.rows.offsets)[:, columns]
+        result.untrained[name] = self.untrained
+        result.figures[name] = undefined(measured, self.untrained, task)
+        scored = self._trained(self.outputs)
+        if plan.histograms and task is REGRESSION:
+            result.errors[name] = error_counts(*scored)
+        if plan.histograms and self.scores_rows:
+            ordered, patients = self._trained(self.ranked), self._trained(self.rows.patients).outputs
+            result.histograms[name] = metrics.score_histogram(scored.outputs, scored.y)
+            result.pairs[name] = pair_sums(*ordered)
+            result.sketches[name] = sketches(placements(*ordered), self.hospitals, patients)
+            if plan.thresholds is not None:
+                result.scores[name] = score_counts(*scored, plan.thresholds)
+        if plan.groups is not None:
+            self._enter_groups(plan, plan.groups, scored, result)
+
+    def _enter_groups(self, plan: RoundPlan, groups: subgroups.Grouping, scored: Rows, result: PartialResult) -> None:
+        """Enter the figures of groups of patients, and of the headline model the gaps between them."""
+        federation = self.rows.federation
+        trained = self.hospitals[~self.untrained].tolist()
+        of_groups = subgroups.measure(groups, federation, trained, plan.part, scored.outputs, scored.y)
+        result.groups[self.name] = {
+            attribute: replace(of, figures=padded(of.figures, ~self.untrained, federation.task))
+            for attribute, of in of_groups.items()
+        }
+        if plan.rearranging is not None and self.name == list(plan.serve)[-1] and self.outputs.ndim == 1:
+            result.gaps[self.name] = group_gaps.measure(
+                groups,
+                plan.rearranging,
+                federation,
+                self.hospitals.tolist(),
+                plan.part,
+                self._all(self.outputs).blank(self.untrained),
+                self._all(self.ranked).blank(self.untrained),
+                self.rows.y,
+                plan.work.seed,
+            )
+
+    def _all(self, values: NDArray[Any]) -> Rows:
+        """The ``values [n, ...]`` of all hospitals' rows."""
+        return Rows(values, self.rows.y, self.rows.offsets)
+
+    def _trained(self, values: NDArray[Any]) -> Rows:
+        """The ``values [n, ...]`` of the rows of hospitals whose model is trained."""
+        return self._all(values).of(~self.untrained)
