@@ -183,9 +183,11 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The pages of the single runs: for each strategy its name, and each seed with the address of its page."""
+    """The pages of the single runs that have one: for each strategy its name, and the seed with its page's address."""
     pages: dict[str, list[tuple[str, str]]] = {}
     for result in results:
+        if not (result.folder / PAGE).exists():
+            continue
         address = quote((result.folder / PAGE).relative_to(folder).as_posix())
         pages.setdefault(result.title or result.label, []).append((str(result.seed), address))
     return list(pages.items())

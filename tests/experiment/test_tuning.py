@@ -118,7 +118,7 @@ def test_trials_of_one_seed_choose_for_all(whole: Path):
     assert {path.name for path in Path("out/runs/fedavg").iterdir()} == {"seed-1", "seed-2"}
     # A trial is there for its figure: nothing is drawn, and nothing measured that it does not need.
     written = {path.name for path in Path(f"out/{trial}seed-2").iterdir()}
-    assert not written & {"report.html", "report.json", "calibration.csv", "patients.csv"}
+    assert not written & {"report.html", "models.safetensors", "coefficients.csv", "calibration.csv", "patients.csv"}
     assert Path("out/runs/fedavg/seed-1/report.html").exists()
     assert pd.read_csv(f"out/{trial}seed-2/rounds.csv")["training_loss"].isna().all()
 
