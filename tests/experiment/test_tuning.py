@@ -150,7 +150,7 @@ def test_a_comparison_tunes_and_then_compares_with_what_was_best(whole: Path):
     # A run that is told the rate has the same files: tuning leaves nothing behind.
     plain = {key: value for key, value in SMALL.items() if key != "tune"}
     compare(plain | {"training": SMALL["training"] | {"learning_rate": 0.3}}, "plain")
-    for name in ("hospitals.csv", "runs/fedavg/seed-1/models.safetensors"):
+    for name in ("hospitals.csv", "runs/fedavg/seed-1/hospitals.csv"):
         assert (whole / name).read_bytes() == Path("plain", name).read_bytes()
     assert not Path("plain/tuning.csv").exists()
 
@@ -183,7 +183,7 @@ def test_one_that_is_stopped_repeats_no_finished_trial(whole: Path, monkeypatch:
         patch.setattr(RunProgress, "round", stopped)
         with pytest.raises(KeyboardInterrupt):
             compare(SMALL, "out")
-    first = Path("out/runs/fedavg_learning_rate_0.001/seed-1/models.safetensors")
+    first = Path("out/runs/fedavg_learning_rate_0.001/seed-1/hospitals.csv")
     made = first.stat().st_mtime_ns
     running.resume(Path("out"), in_process=True)
     assert first.stat().st_mtime_ns == made
