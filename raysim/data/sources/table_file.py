@@ -6,11 +6,12 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Sequence
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raysim.core.errors import DataError, nearest
+from raysim.data.reading import filled_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,52 +33,19 @@ def check_table(path: Path, field: str) -> None:
         raise DataError(f"{field}: '{path}' is not .csv, .csv.gz or .parquet; convert it")
 
 
-def read_table(
-    path: Path, as_text: Sequence[str], na_values: Sequence[str] | None = None, field: str = "data.path"
-) -> pa.Table:
-    """The table at ``path``; columns ``as_text`` of a CSV stay as they are written (``007``), others are inferred.
+def read_table(path: Path, field: str = "data.path") -> pa.Table:
+    """The table at ``path``: the columns of a CSV file are texts as they are written, those of Parquet have its types.
 
-    Empty fields and the usual spellings of "not available" are nulls; so are ``na_values`` in every column of numbers
-    or texts. Raises ``DataError`` naming ``field`` for unreadable files.
+    Texts that stand for a missing value (:data:`raysim.data.kinds.MISSING`) are nulls. Raises ``DataError`` naming
+    ``field`` for unreadable files.
     """
     parquet = path.name.lower().endswith((".parquet", ".pq"))
-    table = _parquet(path, field) if parquet else _csv(path, as_text, na_values, field)
+    table = _parquet(path, field) if parquet else _csv(path, field)
     names = table.column_names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
-    return without(table, na_values) if na_values else table
-
-
-def without(table: pa.Table, na_values: Sequence[str]) -> pa.Table:
-    """The table with nulls for ``na_values``: texts as they are written, numbers by value (``-999`` is ``-999.0``)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from raysim.data.sources.columns import is_number, is_text
-
-    texts = pa.array(na_values, pa.string())
-    sentinels = pa.array([value for text in na_values if (value := _number(text)) is not None], pa.float64())
-    for k, name in enumerate(table.column_names):
-        column = table.column(name)
-        if pa.types.is_dictionary(column.type):
-            column = pc.cast(column, column.type.value_type)
-        if is_text(column.type):
-            wrong = pc.is_in(pc.cast(column, pa.string()), value_set=texts)
-        elif is_number(column.type) and not pa.types.is_boolean(column.type):
-            wrong = pc.is_in(pc.cast(column, pa.float64(), safe=False), value_set=sentinels)
-        else:
-            continue
-        if pc.any(wrong).as_py():
-            table = table.set_column(k, name, pc.if_else(wrong, pa.scalar(None, column.type), column))
-    return table
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    return filled_table(table)
 
 
 def _parquet(path: Path, field: str) -> pa.Table:
@@ -91,15 +59,12 @@ def _parquet(path: Path, field: str) -> pa.Table:
         raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
 
 
-def _csv(path: Path, as_text: Sequence[str], na_values: Sequence[str] | None, field: str) -> pa.Table:
+def _csv(path: Path, field: str) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
     zipped = path.name.lower().endswith(".gz")
-    options = arrow_csv.ConvertOptions(strings_can_be_null=True, column_types={name: pa.string() for name in as_text})
-    if na_values:
-        # Already while reading: otherwise a mark such as ? would turn a column of numbers into one of texts.
-        options.null_values = [*options.null_values, *na_values]
+    options = arrow_csv.ConvertOptions(column_types=dict.fromkeys(_header(path, zipped), pa.string()))
     try:
         with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "gzip") if zipped else file as stream:
             return arrow_csv.read_csv(
@@ -113,6 +78,18 @@ def _csv(path: Path, as_text: Sequence[str], na_values: Sequence[str] | None, fi
         what = "is a corrupt gzip file" if zipped else "cannot be read"
         remedy = "copy or compress it again" if zipped else "check the file"
         raise DataError(f"{field}: '{path}' {what} ({_reason(error)}); {remedy}") from None
+
+
+def _header(path: Path, zipped: bool) -> list[str]:
+    """The names of the columns; none where the first line cannot be read, which Arrow then says."""
+    try:
+        with (
+            gzip.open(path, "rb") if zipped else path.open("rb") as raw,
+            io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="") as lines,
+        ):
+            return next(csv.reader(lines), [])
+    except (OSError, EOFError, csv.Error, zlib.error):
+        return []
 
 
 def _wrong_line(path: Path, zipped: bool) -> str | None:
