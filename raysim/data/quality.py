@@ -191,7 +191,9 @@ class _Asked:
             return None
         low, high, less = sides
         factor, offset, near = _FAHRENHEIT
-        fits = ((k, said) for k, said in FACTORS.items() if np.abs(np.log(high / low / k)).max() <= np.log(_NEAR))
+        fits: Iterator[tuple[float, str]] = (
+            (k, said) for k, said in FACTORS.items() if np.abs(np.log(high / low / k)).max() <= np.log(_NEAR)
+        )
         if np.abs((high - offset) / factor / low - 1).max() <= near:
             fits = iter([(np.inf, "as degrees Celsius and Fahrenheit are")])
         for found, called in fits:

@@ -63,6 +63,11 @@ def test_a_run_begins_with_it_but_not_under_privacy(caplog: pytest.LogCaptureFix
     raysim.run(config, data=rows, in_process=True, out=tmp_path / "open")
     assert "the event 'True' is the commoner class (90.0% of rows)" in caplog.text
     caplog.clear()
-    private = {"privacy": {"epsilon": 5}, "data.ranges": {"age": [0, 120]}}
+    private = {
+        "privacy": {"epsilon": 5, "unit": "hospital"},
+        "selection": "all",
+        "data.preprocessing": "declared",
+        "data.ranges": {"age": [0, 120]},
+    }
     raysim.run(config, data=rows, overrides=private, in_process=True, out=tmp_path / "private")
     assert "commoner" not in caplog.text
