@@ -46,7 +46,8 @@ class HospitalModel:
 
     def gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         optimizer = replace(self._optimizer, name="sgd", batch_size=0)
-        return self._descended([self._task(theta, rows, 1, GREAT_STEP)], optimizer)[0]
+        gradient: Floats = self._descended([self._task(theta, rows, 1, GREAT_STEP)], optimizer)[0]
+        return gradient
 
     def rows_gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         each = np.arange(len(self._rows.y)) if rows is None else rows
