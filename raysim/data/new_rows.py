@@ -84,7 +84,8 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> pa.Table:
     needed = [column.name for column in fitted.columns]
     if isinstance(table, Path):
         check_table(table, FIELD)
-        read = read_table(table, FIELD)
+        as_text = [fitted.hospital, *(column.name for column in fitted.columns if isinstance(column, Categorical))]
+        read = read_table(table, as_text, FIELD).table
         names, where = read.column_names, f"'{table}'"
     else:
         read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
