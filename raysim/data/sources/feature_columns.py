@@ -181,9 +181,10 @@ def _alike(name: str, values: pd.Series[Any]) -> list[str]:
     groups = twins(values.cat.categories)
     if not groups:
         return []
+    rows = {str(category): int(n) for category, n in values.value_counts().items()}
     more = f", and {counted(len(groups) - 1, 'more group')} of such" if len(groups) > 1 else ""
     return [
-        f"categories {written(groups[0], values.value_counts().to_dict())} of column '{name}' differ in blanks or "
+        f"categories {written(groups[0], rows)} of column '{name}' differ in blanks or "
         f"capitals alone{more}: each is a feature of its own; write them alike"
     ]
 
