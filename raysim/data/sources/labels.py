@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MOST_CLASSES = 1000
 
 _SINGLE = 3  # classes of one row that are named
+_ENOUGH = 20  # rows: in a smaller table a class of one row is no surprise
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +114,6 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
     single = tuple(
         f"class '{classes[c]}' of the label has one row (row {placed(int((y == c).argmax()), rows)}): no model can "
         "learn it and be tested on it"
-        for c in np.flatnonzero(np.bincount(y) == 1).tolist()[:_SINGLE]
+        for c in np.flatnonzero((np.bincount(y) == 1) & (len(y) >= _ENOUGH)).tolist()[:_SINGLE]
     )
     return Labels(y, tuple(classes), named, single)
