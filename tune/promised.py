@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.reception.privacy_ledger import promised
-from raysim.engine.reception.promises import Terms, settled
-from raysim.privacy.statement import SHARED, Statement
+from raysim.privacy.statement import SHARED, Statement, together
 from raysim.tune.plan import SweepPlan
 from raysim.tune.spaces import Params
 
@@ -31,16 +31,14 @@ def read_lost(folder: Path) -> int:
     return count
 
 
-def read_statement(path: Path) -> Statement | None:
-    """The guarantee in the ``summary.json`` of a run, as far as a joint cost needs it; None where there is none."""
-    told = bounded.read_json(path).get("privacy") if path.exists() else None
+def read_cost(path: Path) -> dict[str, Any] | None:
+    """The cost in the ``summary.json`` of a sweep that has ended, since when nothing was played."""
+    told = bounded.read_json(path).get("privacy")
     if told is None:
         return None
-    epsilon = {told["against"]: float(told["epsilon"])}
-    exact = tuple(told["not_private"])
-    return Statement(
-        told["unit"], told["mode"], told["against"], float(told["delta"]), epsilon, epsilon, not_private=exact
-    )
+    if not isinstance(told, dict) or not isinstance(told.get("statement"), str):
+        raise ConfigError(f"{path}: its privacy has no statement; start a new sweep")
+    return told
 
 
 def cost(
@@ -52,39 +50,34 @@ def cost(
 ) -> dict[str, Any] | None:
     """For ``summary.json``: the epsilon of all ``trials`` and the ``finals`` after them; None without ``privacy``.
 
-    A bound: epsilons add up, and deltas, as if every trial had been played to its end. So many trials were ``lost``
-    when the sweep was stopped, and count as the dearest one.
+    A bound: all releases are composed as if every trial had been played to its end. So many trials were ``lost`` when
+    the sweep was stopped, and count as the dearest one.
     """
-    listed = list(trials)
-    sections = [
-        settled(job.privacy, Terms.of(job, federation))
-        for params in listed
+    told = [
+        promise
+        for params in trials
         for job, federation in zip(plan.jobs(params, "validation"), federations, strict=True)
-        if job.privacy is not None
+        if (promise := promised(job, federation)) is not None
     ]
-    statements = [play for each in finals for play in each.plays]
-    if not sections and not statements:
+    finals = [play for each in finals for play in each.plays]
+    if not told and not finals:
         return None
-    if lost and sections:
-        dearest = max(sections, key=lambda section: math.inf if section.epsilon is None else section.epsilon)
-        sections += [dearest] * (lost * len(federations))
-    told = statements
-    # No run on test rows says what is not private: that of the first trial does.
-    if not told and (first := promised(plan.jobs(listed[0], "validation")[0], federations[0])) is not None:
-        told = [first]
-    exact = sorted({kind for each in told for kind in each.not_private})
-    epsilons = [math.inf if section.epsilon is None else section.epsilon for section in sections]
-    epsilon = math.inf if exact else sum(epsilons) + sum(each.epsilon for each in statements)
-    delta = sum(section.delta for section in sections) + sum(each.delta for each in statements)
+    # What is not private is known of runs on test rows; where there are none, that of the first trial stands for it.
+    exact = sorted({kind for each in finals or told[:1] for kind in each.not_private})
+    if lost and told:
+        told += [max(told, key=lambda each: each.covered[each.against])] * (lost * len(federations))
+    # Whatever else is not private is said beside it.
+    covered = [replace(each, epsilons=each.covered) for each in (*told, *finals)]
+    epsilon, delta, _ = together(covered)
+    epsilon = math.inf if exact else epsilon
     shown = "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
-    runs = len(sections) + len(statements)
-    text = f"whoever sees all {runs} runs of this sweep: epsilon at most {shown}, delta {delta:.3g}"
+    text = f"whoever sees all {len(covered)} runs of this sweep: epsilon at most {shown}, delta {delta:.3g}"
     if exact:
         text += f"; not private: {', '.join(exact)}"
-    if runs > 1 and any(section.noise == "seeded" for section in sections):
+    if len(covered) > 1 and any(each.noise == "seeded" for each in covered):
         text += f"; this {SHARED}"
     return {
-        "runs": runs,
+        "runs": len(covered),
         "epsilon": "inf" if math.isinf(epsilon) else epsilon,
         "delta": delta,
         "not_private": exact,

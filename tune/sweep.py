@@ -35,7 +35,7 @@ from raysim.tune.choice import Choice, choose, reason
 from raysim.tune.drawn import Drawing, drawn
 from raysim.tune.journal import JOURNAL, Journal, digest, working
 from raysim.tune.plan import SweepPlan, make_plan
-from raysim.tune.promised import LOST, cost, read_lost, read_statement
+from raysim.tune.promised import LOST, cost, read_cost, read_lost
 from raysim.tune.running.driver import drive
 from raysim.tune.running.places import Places, open_places
 from raysim.tune.running.progress import SweepProgress
@@ -198,10 +198,9 @@ class SweepRun:
 
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
         """What the sweep has cost of privacy. Noise that is drawn anew is paid for at each attempt of a trial."""
-        trials, finals = self._journal.trials.values(), [each.privacy for each in self._finals if each.privacy]
         if tested_before:
-            paths = [self._folder / "recommended" / f"seed-{seed}" / "summary.json" for seed in self._plan.seeds]
-            finals = [found for path in paths if (found := read_statement(path)) is not None]
+            return read_cost(self._folder / "summary.json")
+        trials, finals = self._journal.trials.values(), [each.privacy for each in self._finals if each.privacy]
         anew = self._draws_anew()
         params = [trial.params for trial in trials for _ in range(trial.attempts if anew else 1)]
         lost = read_lost(self._folder) if anew else 0

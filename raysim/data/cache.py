@@ -44,16 +44,16 @@ def digest(*parts: Any) -> str:
 
 
 def source_key(source: Source, files: Iterable[Path]) -> str:
-    """A name for what ``source.read()`` gives: a digest of the source's kind, code, fields, and files' content.
+    """A name for what ``source.read()`` gives: a digest of the source's kind, code, fields, and files.
 
-    It does not depend on where the modules with the code lie.
+    Of a file it is the name and the content. It does not depend on where the modules with the code lie.
     """
     from pydantic import TypeAdapter
 
     cls = type(source)
     fields = TypeAdapter(cls).dump_python(source, mode="json")
     kind = registry.name_of("sources", cls) or f"{cls.__module__}.{cls.__qualname__}"
-    return digest(kind, _code(cls.__module__), fields, [file_digest(path) for path in files])
+    return digest(kind, _code(cls.__module__), fields, [(path.name, file_digest(path)) for path in files])
 
 
 def file_digest(path: Path) -> str:

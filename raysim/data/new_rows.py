@@ -82,7 +82,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing, as_text: Sequence[s
     needed = [column.name for column in fitted.columns]
     if isinstance(table, Path):
         check_table(table, FIELD)
-        read = read_table(table, as_text, fitted.na_values or None, FIELD)
+        read = read_table(table, as_text, fitted.na_values or None, FIELD).table
         names, where = read.column_names, f"'{table}'"
     else:
         read = arrow_table(table, FIELD, {fitted.hospital, *needed})

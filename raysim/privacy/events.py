@@ -7,6 +7,7 @@ other; a hospital's place in the list stays, so that all numbers of hospitals ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -48,4 +49,21 @@ class Repeated:
     """How many such releases there are."""
 
 
-Event = Gaussian | Laplace | Repeated
+Single = Gaussian | Laplace
+Event = Single | Repeated
+
+Written = tuple[Literal["normal", "laplace"], float, float, int]
+"""An event as plain values for a file: the noise, its multiplier, the rate, and the count."""
+
+
+def written(event: Single) -> Written:
+    """The plain values of an event."""
+    if isinstance(event, Laplace):
+        return "laplace", event.multiplier, 1.0, event.count
+    return "normal", event.multiplier, event.rate, event.count
+
+
+def read(values: Written) -> Single:
+    """The inverse of :func:`written`."""
+    noise, multiplier, rate, count = values
+    return Laplace(multiplier, count) if noise == "laplace" else Gaussian(multiplier, rate, count)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.privacy.clip import BELOW
-from raysim.privacy.events import Event, Gaussian, Laplace
+from raysim.privacy.events import Gaussian, Laplace, Single
 from raysim.privacy.noise import Origin, laplaces, normals
 
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ class Bounds:
 class Mechanism:
     """The noise that a sum gets, in units of how far one unit can move it."""
 
-    event: Event
+    event: Single
     """The event of one release: Laplace noise, or normal noise without sampling. The ledger composes this event."""
     origin: Origin
     """Where the noise comes from."""

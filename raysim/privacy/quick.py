@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.privacy.events import Gaussian, Laplace
+from raysim.privacy.events import Gaussian, Laplace, Single
 
 Floats = NDArray[np.float64]
 
@@ -27,6 +27,7 @@ TOLERANCE = 1e-4
 """Relative tolerance of the search for a multiplier; its result errs on the side of more noise."""
 
 
+@lru_cache(maxsize=1024)
 def divergences(multiplier: float, rate: float) -> Floats:
     """The Rényi divergence of one step with Poisson sampling of ``rate``, at each of ``ORDERS``."""
     if rate >= 1:
@@ -80,7 +81,7 @@ def epsilon_at_several(
     return _converted(whole + places * ORDERS * (beside / 2.0), delta)
 
 
-def epsilon_of(events: Sequence[Gaussian | Laplace], delta: float) -> float:
+def epsilon_of(events: Sequence[Single], delta: float) -> float:
     """An upper bound of the epsilon of all ``events`` together."""
     if any(event.multiplier <= 0 for event in events):
         return math.inf
@@ -91,6 +92,13 @@ def epsilon_of(events: Sequence[Gaussian | Laplace], delta: float) -> float:
         else:
             whole += event.count * of_laplace(event.multiplier)
     return _converted(whole, delta)
+
+
+def least_epsilon(events: Sequence[Single], delta: float) -> float:
+    """As :func:`epsilon_of`, or with the epsilons of Laplace noise added up, whichever is less."""
+    normal = [event for event in events if isinstance(event, Gaussian)]
+    pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
+    return min(epsilon_of(events, delta), (epsilon_of(normal, delta) if normal else 0.0) + pure)
 
 
 def of_laplace(multiplier: float) -> Floats:

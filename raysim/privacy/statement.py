@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from raysim.privacy import accountant
-from raysim.privacy.events import Gaussian
+from raysim.privacy import accountant, quick
+from raysim.privacy.events import Written, read
 from raysim.privacy.noise import Origin
 
 SHARED = (
@@ -48,8 +48,9 @@ class Statement:
     by_hospital: Mapping[str, tuple[float, float]] | None = None
     """Epsilon and noise multiplier of the hospital with the ``least``, the ``median`` and the ``most`` of each, where
     hospitals have their own."""
-    events: Mapping[str, Sequence[tuple[float, float, int]]] | None = None
-    """By adversary, the events of the noisy releases: multiplier, rate, count; None where each hospital has its own."""
+    releases: Mapping[str, Sequence[Sequence[Written]]] | None = None
+    """By adversary, the noisy releases that a unit is in: one list of them for all hospitals, or one for each hospital;
+    None where they are not known."""
     twice: float | None = None
     """Epsilon of a patient at any two hospitals against an outsider, of the kinds of egress that noise covers."""
 
@@ -118,7 +119,9 @@ class Statement:
 def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
     """The joint cost of all these runs, and of those that were played for them: epsilon, delta, and the adversary.
 
-    Runs with known events are composed at their delta; of other runs, epsilons and deltas are added up.
+    Known releases of all runs are composed at the largest delta. Where each hospital has its own, they are composed
+    hospital by hospital, and the largest epsilon counts. Where releases are not known, or runs have different units or
+    hospitals, epsilons and deltas are added up.
     """
     statements = [play for each in statements for play in each.plays]
     first = statements[0]
@@ -126,14 +129,16 @@ def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
     delta = max(each.delta for each in statements)
     if any(math.isinf(each.epsilons[against]) for each in statements):
         return math.inf, delta, against
-    if any(each.events is None for each in statements) or len({each.unit for each in statements}) > 1:
+    known = [each.releases[against] for each in statements if each.releases is not None]
+    hospitals = {len(each) for each in known} - {1}
+    if len(known) < len(statements) or len({each.unit for each in statements}) > 1 or len(hospitals) > 1:
         return sum(each.epsilons[against] for each in statements), sum(each.delta for each in statements), against
-    events = [
-        Gaussian(multiplier, rate, int(count))
-        for each in statements
-        for multiplier, rate, count in (each.events or {}).get(against, ())
-    ]
-    return accountant.epsilon(events, delta), delta, against
+    of_each = {
+        tuple(values for each in known for values in each[hospital if len(each) > 1 else 0])
+        for hospital in range(max(hospitals, default=1))
+    }
+    bound = accountant.epsilon if len(of_each) == 1 else quick.least_epsilon
+    return max(bound([read(values) for values in of_one], delta) for of_one in of_each), delta, against
 
 
 def _json(value: float) -> float | str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, get_epsilon_gaussian
+from dp_accounting import GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent, get_epsilon_gaussian
 from dp_accounting.pld import PLDAccountant
 
 from raysim.config.sections.privacy import PrivacySection
@@ -90,6 +90,25 @@ def test_trials_of_sampled_patients_are_composed_with_their_run():
     accountant = PLDAccountant()
     accountant.compose(PoissonSampledDpEvent(0.2, GaussianDpEvent(2.0)), 4 * ROUNDS)
     assert joint("tuned") == (4, pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3))
+
+
+def test_hospitals_noisy_steps_and_their_counts_are_composed_with_those_of_trials():
+    """With all patients in each step, a hospital's four runs are four times its steps and counts."""
+    own = {"unit": "patient", "mode": "local", "noise_multiplier": 8.0, "sizes": "noisy"}
+    private = {**TUNED["privacy"], **own, "declared_public": ["preprocessing", "metrics", "validation_loss"]}
+    start(
+        TUNED | {"privacy": private, "training": {"rounds": ROUNDS, "local_epochs": 1, "batch_size": 0}},
+        "tuned",
+        compare=True,
+    )
+    whole = PLDAccountant()
+    whole.compose(GaussianDpEvent(8.0), 4 * ROUNDS)
+    whole.compose(LaplaceDpEvent(5.0), 4)
+    plays, epsilon = joint("tuned")
+    assert plays == 4
+    assert epsilon == pytest.approx(whole.get_epsilon(DELTA), rel=1e-3)
+    alone = promised("tuned/runs/fedavg/seed-1")["epsilon"]
+    assert epsilon < 0.7 * 4 * alone
 
 
 def test_a_trial_that_left_no_ledger_is_charged_to_its_end(federate):

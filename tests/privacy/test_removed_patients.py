@@ -21,7 +21,10 @@ from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.data.build import build
 from raysim.data.federation import Federation
-from raysim.data.records import Records
+from raysim.data.records import Records, Source
+from raysim.data.sources.bundled import BreastCancer, Digits
+from raysim.data.sources.coalitions import Coalitions
+from raysim.data.sources.patient_types import PatientTypes
 from raysim.data.sources.synthetic import Synthetic
 from raysim.data.split import Split
 from raysim.engine.job import Job
@@ -120,18 +123,30 @@ def taken(records: Records, rows: np.ndarray) -> Records:
         y=records.y[rows],
         silo=records.silo[rows],
         patients={name: values[rows] for name, values in records.patients.items()},
+        part=None,
     )
 
 
+WITHOUT_PATIENTS: dict[str, Source] = {
+    "synthetic": Synthetic(hospitals=3, rows=120, features=3, missing=0),
+    "patient types": PatientTypes(hospitals=3, rows=120, features=3),
+    "coalitions": Coalitions(hospitals=4),
+    "breast cancer": BreastCancer(clients=4, partition={"name": "dirichlet", "alpha": 1.0}),
+    "digits": Digits(clients=4, rows=200, partition={"name": "similarity", "share": 0.5}),
+}
+"""Sources that know no patients. The clients of pooled data, and the sample of them, are public and stay."""
+
+
 @pytest.mark.parametrize("split", ["fractions", "folds"])
-def test_a_row_without_a_patient_is_known_by_its_content(split):
-    records = Synthetic(hospitals=3, rows=120, features=3, missing=0).read()
+@pytest.mark.parametrize("name", WITHOUT_PATIENTS)
+def test_a_row_without_a_patient_is_known_by_its_content(name, split):
+    records = WITHOUT_PATIENTS[name].read()
     rows = np.arange(len(records.y))
     divided = Split(**SPLITS[split]).by_itself()
     for row in (0, 50, 119):
         stay = rows[rows != row]
         one, other = (
-            build(fixed(taken(records, each), f"{split} {row} {len(each)}"), divided, "none", seed=3)
+            build(fixed(taken(records, each), f"{name} {split} {row} {len(each)}"), divided, "none", seed=3)
             for each in (rows, stay)
         )
         everybody, others = placed(one, rows), placed(other, stay)
@@ -139,6 +154,61 @@ def test_a_row_without_a_patient_is_known_by_its_content(split):
         assert others < everybody
         (hospital,) = {h for h, _, _ in everybody - others}
         assert "update" in check_pair(job_on("pooled"), one, other, hospital)
+
+
+OF_EICU: dict[str, dict[str, Any]] = {
+    "mortality": {"source": "eicu", "silo": "region_beds"},
+    "injury": {"source": "eicu", "task": "aki", "silo": "region_beds"},
+    "brief": {"source": "eicu_brief", "hospitals": 13},
+    "hourly": {"source": "yaib", "path": "eicu_demo_hourly/mortality24", "silo": "region_beds"},
+}
+"""Sources that read the tables of eICU. Of the brief one the patient leaves the same hospitals the largest."""
+
+
+@pytest.mark.parametrize("name", OF_EICU)
+def test_a_patient_removed_from_the_tables_of_eicu_moves_nothing_but_one_clip(tmp_path, data_folder, name):
+    keys = OF_EICU[name]
+    folder = "eicu" if keys["source"] == "yaib" else "path"
+    if "path" in keys:
+        keys = keys | {"path": str(data_folder / keys["path"])}
+    for table_file in (data_folder / "eicu_demo").iterdir():
+        (tmp_path / table_file.name).symlink_to(table_file)
+    records = plugins.build_source(resolve({"data": {**keys, folder: str(tmp_path)}}).data).read()
+    largest = pd.Series(records.silo).value_counts().index[0]
+    stays = pd.Series(records.group)[records.silo == largest].value_counts()
+    patient = stays.index[stays > 1][-1]
+    everybody = pd.read_csv(data_folder / "eicu_demo" / "patient.csv.gz", dtype=str)
+    (without := tmp_path / "without").mkdir()
+    for table_file in (data_folder / "eicu_demo").iterdir():
+        (without / table_file.name).symlink_to(table_file)
+    (without / "patient.csv.gz").unlink()
+    everybody[everybody["uniquepid"] != patient].to_csv(without / "patient.csv.gz", index=False)
+
+    kinds = {column: values.dtype.name == "category" for column, values in records.features.items()}
+    words = {"sex": ["female", "male", "Female", "Male"]}
+    ranges = {
+        str(column): [*(words.get(str(column), ["no", "yes"]) if texts else [0, 1000]), None]
+        for column, texts in kinds.items()
+    }
+    stay = np.asarray(records.group) != patient
+    for split in ("fractions", "folds"):
+        declared = {"split": SPLITS[split], "preprocessing": "declared", "ranges": ranges}
+        one, other = (
+            federation(
+                resolve(
+                    {
+                        "data": {**keys, folder: str(where), **declared},
+                        "privacy": {"unit": "patient", "epsilon": 2, "delta": 1e-4},
+                    }
+                )
+            )
+            for where in (tmp_path, without)
+        )
+        there, others = placed(one, np.arange(len(stay))), placed(other, np.flatnonzero(stay))
+        assert {row for _, _, row in there - others} == set(np.flatnonzero(~stay).tolist())
+        assert others < there
+        (hospital,) = {h for h, _, _ in there - others}
+        assert check_pair(job_on("pooled"), one, other, hospital) >= {"size", "metrics", "update"}
 
 
 def test_a_split_that_deals_all_rows_again_is_refused(tmp_path):

@@ -107,7 +107,9 @@ def test_runs_that_share_their_noise_are_not_promised_what_noise_of_their_own_wo
 
 
 def test_known_events_compose_to_less_than_the_sum_and_others_add_up():
-    one = Statement("patient", "pooled", "outsider", 1e-5, {"outsider": 2.0}, events={"outsider": [(5.0, 0.5, 40)]})
+    one = Statement(
+        "patient", "pooled", "outsider", 1e-5, {"outsider": 2.0}, releases={"outsider": [[("normal", 5.0, 0.5, 40)]]}
+    )
     whole, delta, against = together([one, one])
     assert (delta, against) == (1e-5, "outsider")
     assert 0 < whole < 4.0
@@ -170,7 +172,7 @@ def test_what_several_runs_cost_together():
     assert together([run(1.0), run(2.0, delta=1e-6)]) == (3.0, pytest.approx(1.1e-5), "outsider")
     assert together([run(1.0), run(2.0, against="server")]) == (6.0, 2e-5, "server")
     assert together([run(1.0), run(float("inf"), delta=1e-4)]) == (float("inf"), 1e-4, "outsider")
-    with_events = run(2.0, events={"outsider": [(5.0, 0.5, 40)], "server": [(4.0, 0.5, 40)]})
+    with_events = run(2.0, releases={"outsider": [[("normal", 5.0, 0.5, 40)]], "server": [[("normal", 4.0, 0.5, 40)]]})
     whole = together([with_events, with_events])
     assert whole == (pytest.approx(epsilon([Gaussian(5.0, 0.5, 80)], 1e-5)), 1e-5, "outsider")
     assert together([with_events, replace(with_events, unit="hospital")]) == (4.0, 2e-5, "outsider")

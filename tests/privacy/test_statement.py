@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 from dataclasses import replace
 
 import pytest
+from dp_accounting import GaussianDpEvent, LaplaceDpEvent, get_epsilon_gaussian
+from dp_accounting.pld import PLDAccountant
 
-from raysim.privacy import accountant
-from raysim.privacy.events import Gaussian
+from raysim.config.checking import validated
+from raysim.privacy import accountant, quick
+from raysim.privacy.events import Gaussian, Laplace
 from raysim.privacy.statement import Statement, together
 
 ONE = Statement(
@@ -23,7 +28,7 @@ ONE = Statement(
     not_private=("metrics",),
     noise_multiplier=4.0,
     clip=0.5,
-    events={"server": [(4.0, 1.0, 3)], "outsider": [(6.0, 0.5, 3)]},
+    releases={"server": [[("normal", 4.0, 1.0, 3)]], "outsider": [[("normal", 6.0, 0.5, 3)]]},
 )
 
 
@@ -78,16 +83,49 @@ def test_a_promise_as_values():
 
 
 def test_runs_of_known_events_are_composed_and_others_add_up():
-    other = replace(ONE, events={"server": [(5.0, 1.0, 2), (7.0, 1.0, 1)]}, delta=1e-6)
+    two = [("normal", 5.0, 1.0, 2), ("normal", 7.0, 1.0, 1)]
+    other = replace(ONE, releases={"server": [two]}, delta=1e-6)
     composed = accountant.epsilon([Gaussian(4.0, 1.0, 3), Gaussian(5.0, 1.0, 2), Gaussian(7.0)], 1e-5)
     assert together([ONE, other]) == (composed, 1e-5, "server")
     assert together([ONE]) == (accountant.epsilon([Gaussian(4.0, 1.0, 3)], 1e-5), 1e-5, "server")
-    for unknown in (replace(other, events=None), replace(other, unit="hospital")):
+    for unknown in (replace(other, releases=None), replace(other, unit="hospital")):
         assert together([ONE, unknown]) == pytest.approx((2 * 2.34567, 1.1e-5, "server"))
     assert together([ONE, replace(other, epsilons={"server": math.inf})]) == (math.inf, 1e-5, "server")
 
 
+def test_releases_of_hospitals_are_composed_hospital_by_hospital():
+    """Two runs of two hospitals: one hospital has little noise in the first run, the other in the second."""
+    first, second = ([("normal", z, 1.0, 1)] for z in (1.0, 4.0))
+    one = replace(ONE, releases={"server": [first, second]}, epsilons={"server": quick.epsilon(1.0, 1.0, 1, 1e-5)})
+    other = replace(one, releases={"server": [second, first]})
+    both, delta, _ = together([one, other])
+    assert both == pytest.approx(quick.epsilon_of([Gaussian(1.0), Gaussian(4.0)], 1e-5))
+    assert get_epsilon_gaussian((1 + 1 / 16) ** -0.5, delta) < both < 0.8 * 2 * one.epsilon
+    # A run in which all units are in the same sums concerns every hospital.
+    pooled = replace(one, releases={"server": [first]})
+    assert together([one, pooled])[0] == pytest.approx(quick.epsilon_of([Gaussian(1.0, 1.0, 2)], 1e-5))
+    three = replace(one, releases={"server": [first, first, first]})
+    assert together([one, three]) == (pytest.approx(2 * one.epsilon), 2e-5, "server")
+
+
+def test_what_is_told_with_noise_beside_updates_is_composed_too():
+    told = replace(ONE, releases={"server": [[("normal", 4.0, 1.0, 3), ("laplace", 5.0, 1.0, 1)]]})
+    by_library = PLDAccountant()
+    by_library.compose(GaussianDpEvent(4.0), 6)
+    by_library.compose(LaplaceDpEvent(5.0), 2)
+    assert together([told, told])[0] == pytest.approx(by_library.get_epsilon(1e-5), rel=1e-3)
+    assert quick.least_epsilon([Gaussian(4.0), Laplace(5.0)], 1e-5) <= quick.epsilon(4.0, 1.0, 1, 1e-5) + 0.2
+
+
+def test_releases_survive_a_file():
+    written = json.loads(json.dumps(dataclasses.asdict(ONE)))
+    assert validated(Statement, written, "privacy").releases == {
+        "server": [[("normal", 4.0, 1.0, 3)]],
+        "outsider": [[("normal", 6.0, 0.5, 3)]],
+    }
+
+
 def test_runs_against_one_adversary_are_against_it_and_else_against_the_server():
-    outside = replace(ONE, against="outsider", events=None)
+    outside = replace(ONE, against="outsider", releases=None)
     assert together([outside, outside]) == pytest.approx((3.0, 2e-5, "outsider"))
     assert together([outside, ONE])[2] == together([ONE, outside])[2] == "server"

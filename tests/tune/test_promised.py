@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
+from dp_accounting import get_epsilon_gaussian
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.privacy.statement import Statement
+from raysim.engine.reception.promises import Terms, settled
 from raysim.tune.plan import make_plan
-from raysim.tune.promised import LOST, cost, read_lost, read_statement
+from raysim.tune.promised import LOST, cost, read_cost, read_lost
 from tests.tune.conftest import small_tree
 
 PROMISE = {"unit": "hospital", "epsilon": 1.5, "delta": 1e-3, "declared_public": ["sizes", "metrics", "preprocessing"]}
 
 
-def test_epsilons_and_deltas_of_all_trials_and_seeds_add_up():
+def by_hand(*plays: tuple[float, int]) -> float:
+    """Of ``(noise multiplier, rounds)`` of each play, with all hospitals in each round."""
+    return float(get_epsilon_gaussian(sum(rounds / z**2 for z, rounds in plays) ** -0.5, PROMISE["delta"]))
+
+
+def test_all_trials_and_seeds_are_composed():
     tree = small_tree(seeds=[1, 2], strategy={"name": "fedavg"}, privacy=PROMISE)
     tree["sweep"]["space"] = {"privacy.clip": {"uniform": [0.1, 1]}}
     plan, _ = make_plan(tree)
     federations = [Federation.open(folder) for folder in plan.folders.values()]
     spent = cost(plan, [{"privacy.clip": 0.2}, {"privacy.clip": 0.5}, {"privacy.clip": 0.7}], federations, [])
     assert spent["runs"] == 6
-    assert spent["epsilon"] == pytest.approx(9.0)
-    assert spent["delta"] == pytest.approx(6e-3)
+    (job,) = plan.jobs({"privacy.clip": 0.2}, "validation")[:1]
+    multiplier = settled(job.privacy, Terms.of(job, federations[0])).noise_multiplier
+    assert spent["epsilon"] == pytest.approx(by_hand((multiplier, 6 * job.rounds)))
+    assert spent["epsilon"] < 5.0
+    assert spent["delta"] == PROMISE["delta"]
     assert "all 6 runs" in spent["statement"]
 
 
@@ -46,7 +54,9 @@ def test_trials_that_a_stopped_sweep_lost_count_as_the_dearest():
     federations = [Federation.open(folder) for folder in plan.folders.values()]
     spent = cost(plan, [{"privacy.epsilon": 1.0}, {"privacy.epsilon": 3.0}], federations, [], lost=2)
     assert spent["runs"] == 8
-    assert spent["epsilon"] == pytest.approx(2 * (1 + 3) + 2 * 2 * 3)
+    (job, dear) = (plan.jobs({"privacy.epsilon": each}, "validation")[0] for each in (1.0, 3.0))
+    little, much = (settled(each.privacy, Terms.of(each, federations[0])).noise_multiplier for each in (job, dear))
+    assert spent["epsilon"] == pytest.approx(by_hand((little, 2 * job.rounds), (much, 6 * job.rounds)))
 
 
 def test_what_was_lost_is_read_back_and_nonsense_is_refused(tmp_path):
@@ -58,13 +68,15 @@ def test_what_was_lost_is_read_back_and_nonsense_is_refused(tmp_path):
         read_lost(tmp_path)
 
 
-def test_the_guarantee_of_a_run_is_read_from_its_summary(tmp_path):
-    told = Statement("patient", "local", "server", 1e-5, {"server": math.inf}, {"server": 2.0}, not_private=("loss",))
-    (tmp_path / "summary.json").write_text(json.dumps({"privacy": told.as_json()}))
-    read = read_statement(tmp_path / "summary.json")
-    assert read is not None
-    assert (read.epsilon, read.delta, read.not_private) == (math.inf, 1e-5, ("loss",))
-    assert read_statement(tmp_path / "nothing.json") is None
+def test_the_cost_of_a_sweep_that_has_ended_is_read_from_its_summary(tmp_path):
+    path, told = tmp_path / "summary.json", {"runs": 2, "epsilon": 3.5, "statement": "epsilon at most 3.5"}
+    path.write_text(json.dumps({"privacy": told}))
+    assert read_cost(path) == told
+    path.write_text("{}")
+    assert read_cost(path) is None
+    path.write_text('{"privacy": [1]}')
+    with pytest.raises(ConfigError, match="its privacy has no statement"):
+        read_cost(path)
 
 
 def test_a_sweep_without_a_promise_says_nothing():

@@ -1,4 +1,4 @@
-"""Any CSV or Parquet file with a column that names the hospital and a column to predict."""
+"""Any table with a column that names the hospital, or a file for each hospital, and a column to predict."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
 from raysim.data.records import natural
 from raysim.data.sources.columns import is_number, is_text, numbers, plain_text, texts
+from raysim.data.sources.table_files import HOSPITAL, is_pattern, read_files, table_files
+from raysim.data.sources.text_form import Keys
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +29,7 @@ MOST_CLASSES = 1000
 
 
 class Table(BaseModel):
-    """A CSV or Parquet file of yours, with one row for each prediction.
+    """A CSV or Parquet file of yours, or one for each hospital, with one row for each prediction.
 
     The label is binary or multi-class: text, whole numbers or true/false. Classes are sorted naturally (numbers by
     value, false before true, texts alphabetically); of two, the last is class 1, the event, unless ``positive`` names
@@ -37,8 +39,8 @@ class Table(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="table")
 
-    path: Path = Field(description="a .csv, .csv.gz or .parquet file; a CSV begins with a line of column names")
-    silo: str = Field(description="the column that names the hospital")
+    path: Path = Field(description="a .csv, .csv.gz or .parquet file, or one for each hospital: sites/*.csv")
+    silo: str | None = Field(None, description="the column that names the hospital; None: the files of path do")
     label: str = Field(description="the column to predict")
     task: Literal["classification", "regression"] = Field("classification", description="what the label is")
     positive: str | None = Field(None, description="of a binary label, the class that is the event")
@@ -46,6 +48,9 @@ class Table(BaseModel):
     categorical: list[str] | None = Field(None, description="categorical features; None: every further column of text")
     drop: list[str] = Field([], description="columns that are no features")
     na_values: list[str] = Field([], description="values that stand for a missing one, in every column: -999, ?")
+    separator: str | None = Field(None, description="what separates columns of a text; None: recognised")
+    decimal: Literal[".", ","] | None = Field(None, description="the decimal mark of numbers; None: recognised")
+    encoding: str | None = Field(None, description="the encoding of a text, such as cp1252; None: recognised")
     hospitals: list[str] | None = Field(None, description="the hospitals to keep; None: all")
     group: str | None = Field(None, description="the column that names the patient, for split.by: patient")
     part: str | None = Field(None, description="the column that names the part, as split.column")
@@ -61,9 +66,30 @@ class Table(BaseModel):
             raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
         return [str(value) for value in values]
 
+    @field_validator("separator")
+    @classmethod
+    def _one_sign(cls, value: str | None) -> str | None:
+        value = {"\\t": "\t", "tab": "\t"}.get(value or "", value)
+        if value is not None and (len(value) != 1 or value in '"\r\n'):
+            raise ValueError(f"{as_yaml(value)} is not one sign; write ',', ';', '|' or tab")
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _of_text(cls, value: str | None) -> str | None:
+        try:
+            known = value is None or isinstance("".encode(value), bytes)
+        except (LookupError, ValueError):
+            known = False
+        if not known:
+            raise ValueError(f"{as_yaml(value)} is no encoding of texts; write utf-8, cp1252, utf-16 or another")
+        return value
+
     @model_validator(mode="after")
     def _consistent(self) -> Table:
-        if self.silo == self.label:
+        if self.silo is None and not is_pattern(self.path.expanduser()):
+            raise ValueError("silo: missing; name the column of the hospital, or a file for each (path: sites/*.csv)")
+        if self._silo == self.label:
             raise ValueError(f"label: '{self.label}' is the silo column too; name another")
         if self.task == "regression" and self.positive is not None:
             raise ValueError(f"positive: '{self.positive}' names a class, task regression has none; remove it")
@@ -76,8 +102,13 @@ class Table(BaseModel):
             raise ValueError(f"categorical: '{min(both)}' is in numeric too; keep one")
         return self
 
+    @property
+    def _silo(self) -> str:
+        """The column of the hospitals: that of the table, or the one that the names of its files make."""
+        return HOSPITAL if self.silo is None else self.silo
+
     def _never_features(self) -> set[str]:
-        return {self.silo, self.label, *self.drop} | {name for name in (self.group, self.part) if name is not None}
+        return {self._silo, self.label, *self.drop} | {name for name in (self.group, self.part) if name is not None}
 
     def reserve(self, by: str | None, column: str | None) -> Table:
         """This table divided by column ``by``, or into the parts that ``column`` names."""
@@ -85,8 +116,8 @@ class Table(BaseModel):
         changed = {"group": group, "part": column or self.part}
         left = [name for name in (self.group, self.part) if name is not None and name not in changed.values()]
         for field, name in (("by", by), ("column", column)):
-            if name is not None and name in (self.silo, self.label):
-                kind = "silo" if name == self.silo else "label"
+            if name is not None and name in (self._silo, self.label):
+                kind = "silo" if name == self._silo else "label"
                 raise DataError(f"data.split.{field}: '{name}' is the {kind} column; name another")
         return self.model_copy(update={**changed, "drop": [*self.drop, *left]})
 
@@ -96,25 +127,28 @@ class Table(BaseModel):
         return self.label.replace("_", " ") + (f" ({self.positive})" if self.positive is not None else "")
 
     def files(self) -> Iterator[Path]:
-        """The table itself. Raises ``DataError`` where it does not exist or has another format."""
-        from raysim.data.sources.table_file import check_table
-
-        path = self.path.expanduser()
-        check_table(path, "data.path")
-        yield path
+        """The files of the table. Raises ``DataError`` where there is none, and for what is no table."""
+        yield from table_files(self.path, "data.path")
 
     def read(self) -> Records:
         """Read the whole table. Raises ``DataError`` for unreadable files, missing columns and unusable values."""
         from raysim.data.records import Records
-        from raysim.data.sources.table_file import read_table
 
-        (path,) = self.files()
+        files = list(self.files())
         as_text = [c for c in (self.silo, self.group, self.part, self.sex, self.ethnicity) if c is not None]
-        table = read_table(path, as_text, self.na_values)
+        read = read_files(
+            files,
+            as_text,
+            self.na_values,
+            keys=Keys(self.separator, self.decimal, self.encoding),
+            dropped=self.drop,
+            named_after=self.silo is None,
+        )
+        table = read.table
         self._check_columns(table)
         if not table.num_rows:
-            raise DataError(f"data.path: '{path}' has no rows; a table needs at least one below its column names")
-        silo = texts(table, self.silo, "data.silo")
+            raise DataError(f"data.path: '{self.path}' has no rows; a table needs at least one below its column names")
+        silo = texts(table, self._silo, "data.silo")
         table, silo, kept, chosen = self._keep(table, silo)
         y, classes, label = self._labels(table) if self.task == "classification" else self._numbers(table)
         features = self._features(table)
@@ -124,6 +158,7 @@ class Table(BaseModel):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
         if self.age is not None:
             patients["age"] = numbers(table, self.age, "data.age").astype(np.float64)
+        of_files = f" ({counted(len(files), 'file')})" if len(files) > 1 else ""
         return Records(
             features=features,
             y=y,
@@ -133,20 +168,21 @@ class Table(BaseModel):
             part=None if self.part is None else _parts(table, self.part),
             row=kept,
             na_values=tuple(self.na_values or ()),
-            hospital_column=self.silo,
+            hospital_column=self._silo,
             label_column=self.label,
             patients=patients,
             notes=(
-                f"table: {counted(table.num_rows, 'row')} of {path}{chosen}, "
+                f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, "
                 f"{counted(features.shape[1], 'feature column')}; "
                 f"label '{self.label}': {label}",
             ),
+            warnings=read.remarks,
         )
 
     def _check_columns(self, table: pa.Table) -> None:
         names = table.column_names
         named: list[tuple[str, str | None]] = [
-            ("silo", self.silo),
+            ("silo", self._silo),
             ("label", self.label),
             ("group or data.split.by", self.group),
             ("split.column", self.part),
@@ -176,7 +212,7 @@ class Table(BaseModel):
                 hint = (
                     nearest(name, present)
                     if len(present) <= 20
-                    else f"column '{self.silo}' names {len(present)} others"
+                    else f"column '{self._silo}' names {len(present)} others"
                 )
                 raise DataError(f"data.hospitals: '{name}' has no rows; {hint}")
         kept = np.flatnonzero(np.isin(silo.astype(str), self.hospitals))

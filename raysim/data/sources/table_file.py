@@ -1,16 +1,20 @@
-"""Reads a CSV or Parquet file whole, or says which line is wrong."""
+"""Reads a table from a text or Parquet file whole, or says which line is wrong."""
 
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import re
-from collections.abc import Sequence
+import zlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raysim.core.errors import DataError, nearest
+from raysim.core.words import counted, listed
+from raysim.data.sources.decimals import Mark, with_points
+from raysim.data.sources.file_kinds import kind_of
+from raysim.data.sources.text_form import SEPARATORS, Form, Keys, form_of, holds_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,34 +23,103 @@ if TYPE_CHECKING:
 INDEX = re.compile(r"__index_level_\d+__")
 """The name that pandas gives an unnamed index in a Parquet file; it holds row labels and is no column of the data."""
 
+NO_KEYS = Keys()
+
+
+@dataclass(frozen=True)
+class Read:
+    """A table, and how its file is written.
+
+    - ``form``: the form of a text; None: Parquet. ``decimal``: the decimal mark of its numbers.
+    - ``remarks``: what was recognised and is not usual, a sentence each, of which the file is the subject.
+    """
+
+    table: pa.Table
+    form: Form | None
+    decimal: Mark
+    remarks: tuple[str, ...] = ()
+
 
 def check_table(path: Path, field: str) -> None:
-    """Raise ``DataError`` naming ``field`` where there is no file, or one of another format."""
+    """Raise ``DataError`` naming ``field`` where there is no file, or one that is no table."""
     if not path.exists():
         files = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
         hint = f"; {nearest(path.name, files)}" if 0 < len(files) <= 20 else "; check the path"
         raise DataError(f"{field}: '{path}' does not exist{hint}")
     if not path.is_file():
-        raise DataError(f"{field}: '{path}' is a folder; name a .csv, .csv.gz or .parquet file")
-    if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq")):
-        raise DataError(f"{field}: '{path}' is not .csv, .csv.gz or .parquet; convert it")
+        raise DataError(
+            f"{field}: '{path}' is a folder; name a .csv, .csv.gz or .parquet file, or its files: {path / '*.csv'}"
+        )
+    kind_of(path, field)
 
 
 def read_table(
-    path: Path, as_text: Sequence[str], na_values: Sequence[str] | None = None, field: str = "data.path"
-) -> pa.Table:
+    path: Path,
+    as_text: Sequence[str],
+    na_values: Sequence[str] | None = None,
+    field: str = "data.path",
+    keys: Keys = NO_KEYS,
+    unparsed: Sequence[str] = (),
+) -> Read:
     """The table at ``path``; columns ``as_text`` of a CSV stay as they are written (``007``), others are inferred.
 
+    ``unparsed`` columns stay texts too, but may be numbers, whose decimal commas become points.
+
     Empty fields and the usual spellings of "not available" are nulls; so are ``na_values`` in every column of numbers
-    or texts. Raises ``DataError`` naming ``field`` for unreadable files.
+    or texts. ``keys`` say how a text is written, as far as it is not to be recognised. Raises ``DataError`` naming
+    ``field`` for unreadable files.
     """
-    parquet = path.name.lower().endswith((".parquet", ".pq"))
-    table = _parquet(path, field) if parquet else _csv(path, as_text, na_values, field)
+    kind = kind_of(path, field)
+    try:
+        form = None if kind == "parquet" else form_of(path, kind == "gzip", keys, field)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _damaged(path, kind == "gzip", error, field) from None
+    table = _parquet(path, field) if form is None else _csv(path, form, {*as_text, *unparsed}, na_values, field)
+    table, nameless = _without_nameless(table)
     names = table.column_names
+    if form is not None and holds_values(names):
+        raise DataError(
+            f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
+        )
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
-    return without(table, na_values) if na_values else table
+    commas = form is not None and form.separator != ","
+    table, decimal = with_points(table, keys.decimal, commas, as_text, field, f"'{path}'")
+    read = Read(table, form, decimal, _remarks(path, form, decimal, keys, nameless))
+    return replace(read, table=without(table, na_values)) if na_values else read
+
+
+def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
+    """The table without columns that have neither a name nor a value, as spreadsheets leave them, and their number."""
+    kept = [k for k, name in enumerate(table.column_names) if name or table.column(k).null_count < table.num_rows]
+    return (table, 0) if len(kept) == table.num_columns else (table.select(kept), table.num_columns - len(kept))
+
+
+def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, nameless: int) -> tuple[str, ...]:
+    """What was recognised of a file and is not usual."""
+    said = []
+    plain_name = path.name.lower().removesuffix(".gz")
+    if form is None and not plain_name.endswith((".parquet", ".pq")):
+        said.append("is Parquet under another name, and is read as such")
+    if form is not None:
+        recognised = {}
+        if form.separator != "," and keys.separator is None:
+            recognised["separator"] = f"{SEPARATORS.get(form.separator, repr(form.separator))} between columns"
+        if decimal != "." and keys.decimal is None:
+            recognised["decimal"] = "a decimal comma"
+        if form.encoding != "utf-8" and keys.encoding is None:
+            recognised["encoding"] = f"the encoding {form.encoding}"
+        if recognised:
+            named = listed([f"data.{key}" for key in recognised])
+            verb = "names" if len(recognised) == 1 else "name"
+            said.append(f"is read with {listed(list(recognised.values()))}; {named} {verb} another")
+        if form.above:
+            said.append(f"is read without {counted(form.above, 'line')} above its column names")
+    if nameless:
+        verb = "has" if nameless == 1 else "have"
+        said.append(f"is read without {counted(nameless, 'column')} that {verb} neither a name nor a value")
+    return tuple(said)
 
 
 def without(table: pa.Table, na_values: Sequence[str]) -> pa.Table:
@@ -91,42 +164,51 @@ def _parquet(path: Path, field: str) -> pa.Table:
         raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
 
 
-def _csv(path: Path, as_text: Sequence[str], na_values: Sequence[str] | None, field: str) -> pa.Table:
+def _csv(path: Path, form: Form, as_text: Collection[str], na_values: Sequence[str] | None, field: str) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    zipped = path.name.lower().endswith(".gz")
-    options = arrow_csv.ConvertOptions(strings_can_be_null=True, column_types={name: pa.string() for name in as_text})
+    as_written = {name: pa.string() for name in form.names if name.strip() in as_text}
+    options = arrow_csv.ConvertOptions(strings_can_be_null=True, column_types=as_written)
     if na_values:
         # Already while reading: otherwise a mark such as ? would turn a column of numbers into one of texts.
         options.null_values = [*options.null_values, *na_values]
+    reading = arrow_csv.ReadOptions(skip_rows=form.above, encoding=form.encoding)
+    parsing = arrow_csv.ParseOptions(delimiter=form.separator, newlines_in_values=True)
     try:
-        with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "gzip") if zipped else file as stream:
-            return arrow_csv.read_csv(
-                stream, parse_options=arrow_csv.ParseOptions(newlines_in_values=True), convert_options=options
-            )
+        with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "gzip") if form.zipped else file as stream:
+            table = arrow_csv.read_csv(stream, reading, parsing, options)
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
             raise DataError(f"{field}: '{path}' is empty; it needs a line of column names and rows") from None
-        raise DataError(f"{field}: '{path}' {_wrong_line(path, zipped) or _unreadable(error)}") from None
+        raise DataError(f"{field}: '{path}' {_wrong_line(path, form) or _unreadable(error)}") from None
     except (pa.ArrowException, OSError, EOFError) as error:
-        what = "is a corrupt gzip file" if zipped else "cannot be read"
-        remedy = "copy or compress it again" if zipped else "check the file"
-        raise DataError(f"{field}: '{path}' {what} ({_reason(error)}); {remedy}") from None
+        raise _damaged(path, form.zipped, error, field) from None
+    return table.rename_columns([name.strip() for name in table.column_names])
 
 
-def _wrong_line(path: Path, zipped: bool) -> str | None:
-    """What is wrong with the first line that has more or fewer fields than the first."""
+def _damaged(path: Path, zipped: bool, error: Exception, field: str) -> DataError:
+    what = "is a corrupt gzip file" if zipped else "cannot be read"
+    remedy = "copy or compress it again" if zipped else "check the file"
+    return DataError(f"{field}: '{path}' {what} ({_reason(error)}); {remedy}")
+
+
+def _wrong_line(path: Path, form: Form) -> str | None:
+    """What is wrong with the first line that has more or fewer fields than that of the column names."""
     try:
-        with gzip.open(path, "rb") if zipped else path.open("rb") as raw:
-            reader = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
+        with form.lines(path) as file:
+            for _ in range(form.above):
+                next(file)
+            reader = csv.reader(file, delimiter=form.separator)
             fields = len(next(reader))
             for row in reader:
                 if row and len(row) != fields:
-                    return f"line {reader.line_num} has {len(row)} fields, the first line {fields}; correct that line"
-    except UnicodeDecodeError:
-        return "is not UTF-8 text; save it as UTF-8"
-    except (OSError, EOFError, csv.Error, StopIteration):
+                    first = "the first line" if not form.above else f"line {form.above + 1}"
+                    comma = form.separator == "," and len(row) > fields
+                    more = "; is the decimal mark a comma, too? Then separate columns by semicolons" if comma else ""
+                    line, found = form.above + reader.line_num, counted(len(row), "field")
+                    return f"line {line} has {found}, {first} {fields}; correct that line{more}"
+    except (OSError, EOFError, zlib.error, csv.Error, StopIteration):
         return None
     return None
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raysim.core.errors import DataError
 from raysim.core.words import counted
 from raysim.data.records import Records
+from raysim.data.sources.cohort_hours import Hours, Unit, read_hours
 from raysim.data.sources.columns import is_number, is_text
 from raysim.data.sources.eicu.features import TABLES
 from raysim.data.sources.eicu.rows import attributes, counts, fetch, float32, text
@@ -50,7 +51,7 @@ class Yaib(BaseModel):
     Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
     value. The label is the stay's. Where every hour has a label, that of the hour after the first ``hours`` is used,
     and stays without it are left out. A label of truth values or of 0 and 1 makes two classes; decimal numbers are
-    predicted as they are.
+    predicted as they are. Rows before admission are left out, and counted.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,6 +60,7 @@ class Yaib(BaseModel):
     eicu: Path = Field(description="the folder of the eICU tables, of which patient is needed and hospital used")
     silo: Literal["hospital", "ward", "region_beds"] = Field("hospital", description="as in source eicu")
     hours: int = Field(24, ge=1, description="when the prediction is made; nothing later is a feature")
+    time_unit: Unit | None = Field(None, description="what column time counts where it holds numbers, not durations")
 
     @property
     def predicts(self) -> str:
@@ -95,9 +97,14 @@ class Yaib(BaseModel):
             for name in _FILES:
                 path = str(self._file(name)).replace("'", "''")
                 connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{path}')")
-            notes = self._select(connection, hourly="time" in schemas["outc"].names)
+            kinds = {
+                name: schemas[name].field("time").type for name in ("dyn", "outc") if "time" in schemas[name].names
+            }
+            hours = read_hours(connection, kinds, {name: self._file(name) for name in _FILES}, self.time_unit)
+            notes = [*self._select(connection, hours), *hours.notes]
             stays = fetch(connection, "SELECT * FROM cohort ORDER BY stay")
-            features = self._static(connection, schemas["sta"]) | self._dynamic(connection, schemas["dyn"])
+            features = self._static(connection, schemas["sta"])
+            features |= self._dynamic(connection, schemas["dyn"], hours.length["dyn"])
         return self._records(stays, features, schemas["outc"].field("label").type, notes)
 
     def _schema(self, name: str) -> pa.Schema:
@@ -122,9 +129,8 @@ class Yaib(BaseModel):
             )
         return schema
 
-    def _select(self, connection: duckdb.DuckDBPyConnection, hourly: bool) -> list[str]:
+    def _select(self, connection: duckdb.DuckDBPyConnection, hours: Hours) -> list[str]:
         """Make the table ``cohort``: stays with a label and a hospital; returns notes."""
-        self._set_step(connection)
         for name, value in (("minutes", 0.0), ("minimum", 0.0)):
             connection.execute(f"SET VARIABLE {name} = CAST({value!r} AS DOUBLE)")
         for name, choice in (("task", "mortality"), ("silo", self.silo)):
@@ -133,7 +139,8 @@ class Yaib(BaseModel):
             "CREATE TEMP TABLE known AS SELECT stay, patient, silo, region, beds, teaching, ethnicity "
             f"FROM ({sql('cohort')}) WHERE stay IS NOT NULL AND hospitalid IS NOT NULL"
         )
-        at = f"AND time = {self.hours} * getvariable('step')" if hourly else ""
+        hourly = "outc" in hours.length
+        at = f"AND time = {self.hours * hours.length['outc']}" if hourly else ""
         connection.execute(
             f"CREATE TEMP TABLE labelled AS SELECT stay_id, label FROM outc WHERE label IS NOT NULL {at}"
         )
@@ -142,8 +149,10 @@ class Yaib(BaseModel):
         connection.execute(
             "CREATE TEMP TABLE cohort AS SELECT * FROM labelled JOIN known ON stay_id = stay ORDER BY stay"
         )
+        everyone = " UNION ALL ".join(f"SELECT stay_id FROM {name}" for name in _FILES)
         every, labelled = (
-            counts(connection, f"SELECT count(DISTINCT stay_id) FROM {name}")[0] for name in ("outc", "labelled")
+            counts(connection, f"SELECT count(DISTINCT stay_id) FROM {name}")[0]
+            for name in (f"({everyone})", "labelled")
         )
         kept, once = counts(connection, "SELECT count(*), count(DISTINCT stay_id) FROM cohort")
         if once < kept:
@@ -158,16 +167,6 @@ class Yaib(BaseModel):
             f"yaib: {kept:,} of {every:,} stays of {self.path}, as known {self.hours} hours after admission",
             f"left out: {every - labelled:,} without a label{when}, {labelled - kept:,} without a hospital",
         ]
-
-    def _set_step(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Set the variable ``step``, one hour in the unit of ``time``: the smallest time after admission."""
-        connection.execute("SET VARIABLE step = (SELECT coalesce(min(time), 1) FROM dyn WHERE time > 0)")
-        (uneven,) = counts(connection, "SELECT count(*) FROM dyn WHERE time % getvariable('step') <> 0")
-        if uneven:
-            raise DataError(
-                f"data.path: {self._file('dyn')} has {counted(uneven, 'row')} between its hours (column time); export "
-                "the cohort by the hour"
-            )
 
     def _refuse_twice(self, connection: duckdb.DuckDBPyConnection, table: str, file: str) -> None:
         (more,) = counts(connection, f"SELECT count(*) - count(DISTINCT stay_id) FROM {table}")
@@ -192,7 +191,9 @@ class Yaib(BaseModel):
                 columns[field.name] = float32(frame[field.name])
         return columns
 
-    def _dynamic(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, NDArray[np.float32]]:
+    def _dynamic(
+        self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema, hour: int
+    ) -> dict[str, NDArray[np.float32]]:
         """``<measurement>_<statistic>`` over the first hours, ``[N]`` each in the order of the cohort."""
         chosen, measured = [], [field.name for field in schema if field.name not in _FILES["dyn"]]
         for k, field in enumerate(schema.field(name) for name in measured):
@@ -212,7 +213,7 @@ class Yaib(BaseModel):
         frame = fetch(
             connection,
             f"WITH early AS (SELECT stay, time, {numbers} FROM dyn JOIN cohort USING (stay_id) "
-            f"WHERE time < {self.hours} * getvariable('step')), "
+            f"WHERE time >= 0 AND time < {self.hours * hour}), "
             f"aggregated AS (SELECT stay, {', '.join(chosen)} FROM early GROUP BY stay) "
             "SELECT aggregated.* EXCLUDE (stay) FROM cohort LEFT JOIN aggregated USING (stay) ORDER BY stay",
         )

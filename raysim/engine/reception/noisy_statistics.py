@@ -13,7 +13,7 @@ from raysim.config.sections.secure import OF_LABELS
 from raysim.core.errors import ConfigError
 from raysim.engine.messages import FigureNoise, StatisticNoise
 from raysim.metrics.summed import Classes, Errors, TwoClasses
-from raysim.privacy.events import Event
+from raysim.privacy.events import Single
 from raysim.privacy.noisy_sums import total_of
 from raysim.strategies.base import Floats, Ids, Question, Size, Summed
 from raysim.strategies.shared.label_counts import LabelCounts, LabelSums
@@ -125,9 +125,9 @@ class FirstAnswers:
         return {"sizes": self.sizes, "labels": self.labels}
 
 
-def events(section: PrivacySection, ledger: Ledger) -> dict[str, Event]:
+def events(section: PrivacySection, ledger: Ledger) -> dict[str, Single]:
     """The noisy releases in a ledger by kind, each with the largest number of times that a hospital made it."""
-    by_kind: dict[str, Event] = {}
+    by_kind: dict[str, Single] = {}
     for kind in dict.fromkeys(kind for _, kind, _, _ in ledger.entries):
         noise = noise_on(section, kind)
         if noise is not None:

@@ -18,7 +18,7 @@ from raysim.data.federation import Federation
 from raysim.engine.reception.noisy_statistics import events
 from raysim.engine.reception.promises import Terms, at_two_hospitals, by_hospital, multipliers, settled, spent
 from raysim.privacy import accountant
-from raysim.privacy.events import Event, Repeated
+from raysim.privacy.events import Event, Gaussian, Repeated, Written, written
 from raysim.privacy.statement import Statement
 from raysim.strategies.base import Ids
 from raysim.traffic.ledger import MEASURED, Ledger
@@ -48,12 +48,20 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
     exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
     beside = list(noisy.values())
     covered, multiplier, hospitals, twice = {}, section.noise_multiplier, None, None
-    spent_by: dict[str, list[tuple[float, float, int]]] | None = None
+    releases: dict[str, list[list[Written]]] = {}
     if section.own_steps:
         joined = ledger.rounds_with(UPDATES, len(terms.patients)) + job.earlier.rounds
         noise, each = multipliers(section, terms), by_hospital(section, terms, joined, beside)
         twice = at_two_hospitals(section, terms, joined, beside) if section.unit == "patient" else None
         with_patients = np.array(terms.patients) > 0
+        steps = zip(terms.patients, noise, terms.rates, joined * np.array(terms.steps, np.int64), strict=True)
+        own = [
+            [written(each) for each in (*([Gaussian(float(s), rate, int(n))] if n else []), *beside)]
+            if patients
+            else []
+            for patients, s, rate, n in steps
+        ]
+        releases = dict.fromkeys(get_args(Adversary), own)
         covered = dict.fromkeys(get_args(Adversary), float(each.max(initial=0.0)))
         hospitals = {
             name: (float(figure(each[with_patients])), float(figure(noise[with_patients])))
@@ -66,13 +74,12 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
         rounds += job.earlier.rounds
         if section.way == "pooled" and section.unit == "patient":
             twice = _twice(section, rounds, beside)
-        spent_by = {}
         for adversary in get_args(Adversary):
             training = spent(section, terms, adversary, multiplier or 0.0, rounds)
             exposed = training is None and rounds > 0
             whole = [*(training or []), *beside]
             covered[adversary] = math.inf if exposed else accountant.epsilon(whole, section.delta)
-            spent_by[adversary] = [(event.multiplier, event.rate, event.count) for event in training or []]
+            releases[adversary] = [[written(each) for each in whole]]
     return Statement(
         unit=section.unit,
         mode=section.way,
@@ -92,7 +99,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
         noise_multiplier=multiplier,
         clip=section.clip,
         by_hospital=hospitals,
-        events=None if beside else spent_by,
+        releases=releases,
         twice=twice,
         noise=section.noise,
     )
@@ -111,17 +118,23 @@ def _twice(section: PrivacySection, rounds: int, beside: Sequence[Event]) -> flo
 def promised(job: Job, federation: Federation) -> Statement | None:
     """The guarantee of ``job`` for what every run releases, as if all hospitals had played all of its rounds.
 
-    That is updates, sizes, what features were scaled by, and figures of models. It stands for a run that left no
-    ledger, as one that diverged does.
+    That is updates, sizes, what features were scaled by, figures of models, and each kind that epsilon is set aside
+    for. It stands for a run that left no ledger, as one that diverged does, or a trial of a sweep.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
-    for kind in (SIZE, *((PREPROCESSING,) if federation.preprocessing_scalars else ())):
-        ledger.add(0, kind, everyone, 1)
+    set_aside = () if job.privacy is None else job.privacy.noisy
+    for kind in {plain(each): each for each in (SIZE, *_scaled(federation), *set_aside)}.values():
+        if kind != MEASURED:
+            ledger.add(0, kind, everyone, 1)
     for _ in range(Terms.of(job, federation).evaluations):
         ledger.add(job.rounds, MEASURED, everyone, 1)
     for round in range(1, job.rounds + 1):
         ledger.add(round, UPDATES[0], everyone, 1)
     return statement(job, federation, ledger)
+
+
+def _scaled(federation: Federation) -> tuple[str, ...]:
+    return (PREPROCESSING,) if federation.preprocessing_scalars else ()
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:

@@ -94,6 +94,7 @@ def test_one_row_a_stay(tmp_path: Path, eicu: Path) -> None:
     assert records.notes == (
         f"yaib: 3 of 5 stays of {tmp_path / 'death'}, as known 3 hours after admission",
         "left out: 0 without a label, 2 without a hospital",
+        "dyn.parquet: time is a number, taken as seconds after admission (else say data.time_unit)",
         "death: 2 of 3 stays (66.7%)",
     )
     assert read(tmp_path / "death", eicu, silo="ward", hours=3).silo.tolist() == ["1/10", "2/10", "1/10"]
@@ -124,6 +125,49 @@ def test_order_of_rows_does_not_matter(tmp_path: Path, eicu: Path) -> None:
     np.testing.assert_allclose(first["hr_mean"], dyn.groupby("stay_id")["hr"].mean(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("resolution", ["s", "ms", "us", "ns"])
+def test_hours_are_hours_whatever_the_step(tmp_path: Path, eicu: Path, resolution: str) -> None:
+    """Of a grid of four hours, hours 0 to 20 are known after 24, and hour 92 is not."""
+    hours = np.arange(0, 96, 4)
+    dyn = pd.DataFrame({"stay_id": 1, "time": pd.to_timedelta(hours, unit="h").as_unit(resolution), "hr": hours + 0.0})
+    records = read(cohort(tmp_path / "grid", per_stay(), unit=1, dyn=dyn), eicu)
+    assert records.features.loc[0, ["hr_last", "hr_count"]].tolist() == [20, 6]
+    assert "dyn.parquet: a row only every 4 hours" in records.notes
+    assert not any("is a number" in note for note in records.notes)
+
+
+def test_the_unit_of_numbers_is_assumed_aloud_or_named(tmp_path: Path, eicu: Path) -> None:
+    grid = pd.DataFrame({"stay_id": 1, "time": np.arange(0, 480, 60), "hr": 1.0})
+    path = cohort(tmp_path / "c", per_stay(), unit=1, dyn=grid)
+    assumed = read(path, eicu)
+    assert assumed.features["hr_count"][0] == 8
+    assert "dyn.parquet: time is a number, taken as minutes after admission (else say data.time_unit)" in assumed.notes
+    named = read(path, eicu, time_unit="hours")
+    assert named.features["hr_count"][0] == 1
+    assert not any("taken as" in note for note in named.notes)
+    with pytest.raises(DataError, match=r"dyn.parquet has 7 rows between its hours .*; export the cohort by the hour$"):
+        read(path, eicu, time_unit="seconds")
+    minutes = cohort(tmp_path / "m", per_stay(), unit=1, dyn=grid.assign(time=np.arange(8) * 1435))
+    with pytest.raises(DataError, match=r"a row every 1,435 hours up to hour 10,045; say what .*data.time_unit"):
+        read(minutes, eicu)
+    typed = cohort(tmp_path / "t", per_stay(), unit=pd.Timedelta(hours=1))
+    with pytest.raises(DataError, match=r"^data.time_unit: hours, but column time holds durations"):
+        read(typed, eicu, time_unit="hours")
+
+
+def test_what_no_hour_has_is_left_out_and_counted(tmp_path: Path, eicu: Path) -> None:
+    dyn = pd.DataFrame(
+        {"stay_id": [1, 1, 1, 1, 7], "time": [-2.0, -1.0, 0.0, nan, 1.0], "hr": [1.0, 2.0, 4.0, 8.0, 16.0]}
+    )
+    records = read(cohort(tmp_path / "c", per_stay(), unit=1, dyn=dyn), eicu)
+    assert records.features.loc[0, ["hr_min", "hr_max", "hr_count"]].tolist() == [4, 4, 1]
+    assert "left out of dyn.parquet: 2 rows before admission, 1 without a time" in records.notes
+    assert records.notes[:2] == (  # stay 7 has measurements, and no label
+        f"yaib: 3 of 6 stays of {tmp_path / 'c'}, as known 24 hours after admission",
+        "left out: 1 without a label, 2 without a hospital",
+    )
+
+
 @pytest.mark.parametrize("unit", [1, 60, 3600, 1.0, pd.Timedelta(hours=1)])
 def test_labels_by_the_hour_in_any_unit_of_time(tmp_path: Path, eicu: Path, unit: Any) -> None:
     hourly = pd.DataFrame(
@@ -136,7 +180,7 @@ def test_labels_by_the_hour_in_any_unit_of_time(tmp_path: Path, eicu: Path, unit
     records = read(cohort(tmp_path / "aki", hourly, unit=unit), eicu, hours=3)
     assert records.y.tolist() == [0, 1]  # stay 3 ended before
     assert records.group.tolist() == ["p", "p"]
-    assert records.notes[1] == "left out: 1 without a label at hour 3, 1 without a hospital"
+    assert records.notes[1] == "left out: 2 without a label at hour 3, 1 without a hospital"  # 4 has none at all
     np.testing.assert_array_equal(records.features["hr_last"], [90, 65.5])
 
 
@@ -170,8 +214,10 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, eicu: Path) -> None:
     assert "label holds more than 0 and 1" in message(path=cohort(tmp_path / "m", per_stay([0, 1, 2, 0, 0])))
     assert "label holds more than 0 and 1" in message(path=cohort(tmp_path / "x", per_stay(list("abcde"))))
     uneven = pd.DataFrame(HOURS, columns=["stay_id", "time", "hr", "crea"])
-    uneven["time"] = [0, 2, 3, 4, 2, 4, 6, 0]
-    assert "has 1 row between its hours" in message(path=cohort(tmp_path / "u", per_stay(), dyn=uneven))
+    uneven["time"] = [0, 2, 2.5, 4, 2, 4, 6, 0]
+    half = cohort(tmp_path / "u", per_stay(), dyn=uneven)
+    assert "would have a row every 30 hours up to hour 360" in message(path=half)  # in minutes
+    assert "has 1 row between its hours" in message(path=half, time_unit="seconds")
     for k, (kind, times) in enumerate(
         {"string": ["0"], "timestamp": pd.to_datetime(["2150-01-01"]), "bool": [True]}.items()
     ):

@@ -1,0 +1,191 @@
+"""What a column of texts holds: numbers, truth values, dates, categories, or numbers with a few other marks among them.
+
+A column's kind follows from its values, whatever carries them: a CSV file, a Parquet file or a data frame. Numbers with
+other marks among them are no categories, since one stray ``<0.3`` would make a column of each number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from raysim.core.words import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Kind = Literal["empty", "number", "truth", "category", "date", "mixed"]
+Form = Literal["limit", "comma", "date", "unit", "code", "pair", "absent", "other"]
+
+MISSING = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"),
+)
+"""The texts that stand for a missing value in every column of every table, as does a text of blanks alone."""
+
+TRUTH = ("1", "True", "TRUE", "true", "0", "False", "FALSE", "false")
+"""How truth values are written."""
+
+NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
+"""How a number is written, blanks around it aside."""
+
+_NUMBER, _ZEROS = re.compile(NUMBER), re.compile(r"[+-]?0[0-9]")
+_DAY = r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}[- ]?[A-Za-z]{3,9}[- ]?\d{2,4}"
+_TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:\s?[AaPp][Mm])?(?:Z|[+-]\d{2}:?\d{2})?"
+_FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
+    ("limit", re.compile(rf"(?:<=?|>=?|≤|≥)\s*(?:{NUMBER})")),
+    ("comma", re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+")),
+    ("date", re.compile(rf"(?:{_DAY})(?:[T ]\s?{_TIME})?|{_TIME}")),
+    ("unit", re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*[A-Za-zµμ°%][A-Za-zµμ°%/²³^*·.]*")),
+    ("code", re.compile(r"[A-Za-z]{1,3}[-.]?\d[\w.]*")),
+    ("pair", re.compile(r"\d+/\d+")),
+    (
+        "absent",
+        re.compile(
+            r"(?i:[?.*#_-]+|n\.?/?[adk]\.?|k\.?a\.?|unk(?:nown)?|missing|none|pending|error|"
+            r"not (?:done|known|recorded|available|reported)|#(?:REF|DIV/0|VALUE|NAME|NUM)[!?])"
+        ),
+    ),
+)
+_FEW = 12
+"""So many different values are few: texts such as ``5 mg`` or ``5/6`` may then be levels."""
+
+_SHOWN, _LONGEST = 5, 20
+"""How many marks a message shows, and how many letters of each."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a column of ``rows`` texts holds.
+
+    - ``kind``: ``mixed`` is numbers with other marks among them.
+    - ``recorded``: the rows with a value.
+    - ``numbers``, ``different``: the rows with a number, and how many different numbers there are.
+    - ``categories``: how many different texts there are, numbers included.
+    - ``marks``: the rows of each text that is no number, the most frequent first; ``forms``: the rows of each form.
+    - ``first``: the first row with such a text, from 1 among the column's rows.
+    - ``zeros``: whether numbers are written with zeros before them, as codes are.
+    """
+
+    kind: Kind
+    rows: int
+    recorded: int = 0
+    numbers: int = 0
+    different: int = 0
+    categories: int = 0
+    marks: Mapping[str, int] = field(default_factory=dict)
+    forms: Mapping[Form, int] = field(default_factory=dict)
+    first: int | None = None
+    zeros: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The most frequent marks with their rows: ``'<0.3' (45), '?' (16) and 2 more``."""
+        shown = [f"'{_short(mark)}' ({n:,})" for mark, n in list(self.marks.items())[:_SHOWN]]
+        more = len(self.marks) - len(shown)
+        return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+    def keys(self, name: str) -> tuple[str, ...]:
+        """The keys of ``data`` that settle what the marks of the column ``name`` are, as YAML."""
+        settling = []
+        if self.forms.get("limit"):
+            signs = {mark.strip()[0] for mark in self.marks if _form(mark.strip()) == "limit"}
+            rules = [f'"{sign}": {rule}' for sign, alike, rule in _LIMITS if signs & set(alike)]
+            settling.append(f"censored: {{{', '.join(rules)}}}")
+        if self.forms.get("comma"):
+            settling.append('decimal: ","')
+        absent = [mark for mark in self.marks if _form(mark.strip()) in ("absent", "other", "code", "pair")]
+        if absent:
+            written = [json.dumps(_short(mark), ensure_ascii=False) for mark in absent[:_SHOWN]]
+            settling.append(f"na_values: {{{name}: [{', '.join(written)}{', ...' * (len(absent) > _SHOWN)}]}}")
+        return (*settling, f"categorical: [{name}, ...]")
+
+
+_LIMITS = (("<", "<≤", "half"), (">", ">≥", "limit"))
+
+
+def find(values: pd.Series[Any] | pa.Array | pa.ChunkedArray) -> Finding:
+    """What a column of texts ``[N]`` holds; a missing value is null, or one of :data:`MISSING`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, pa.string())
+    counts = pc.value_counts(column)
+    texts, rows = counts.field("values").to_pylist(), counts.field("counts").to_pylist()
+    numbers, different, zeros, binary, marks = 0, 0, False, True, Counter[str]()
+    for text, n in zip(texts, rows, strict=True):
+        if text is None or text in MISSING or not (written := text.strip()):
+            continue
+        if _NUMBER.fullmatch(written):
+            numbers, different = numbers + n, different + 1
+            zeros, binary = zeros or _ZEROS.match(written) is not None, binary and written in TRUTH
+        else:
+            marks[text] = n
+    recorded, forms = numbers + marks.total(), Counter[Form]()
+    for mark, n in marks.items():
+        forms[_form(mark.strip())] += n
+    first = pc.index(pc.is_in(column, value_set=pa.array(list(marks), column.type)), True).as_py() if marks else -1
+    return Finding(
+        kind="truth" if marks and binary and all(map(TRUTH.count, marks)) else _kind(numbers, different, marks, forms),
+        rows=len(column),
+        recorded=recorded,
+        numbers=numbers,
+        different=different,
+        categories=different + len(marks),
+        marks=dict(marks.most_common()),
+        forms=dict(forms),
+        first=first + 1 if marks else None,
+        zeros=zeros,
+    )
+
+
+def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping[Form, int]) -> Kind:
+    recorded = numbers + sum(marks.values())
+    if not recorded:
+        return "empty"
+    if not marks:
+        return "number"
+    if 2 * forms.get("date", 0) > recorded:
+        return "date"
+    # What means "no value" says nothing on the others, however many there are.
+    telling = recorded - forms.get("absent", 0)
+    like = numbers + forms.get("limit", 0) + forms.get("unit", 0) + forms.get("comma", 0)
+    if not like or 2 * like <= telling:
+        return "category"
+    few = different + len(marks) <= _FEW
+    codes = forms.get("code", 0) + (forms.get("pair", 0) if few else 0)
+    if numbers and codes == recorded - numbers:
+        return "category"  # such as ICD-9: 250.00, V45.81
+    # Without a plain number, limits and units may be levels: <18, >65; 5 mg, 10 mg.
+    if not numbers and not forms.get("comma") and (few or not forms.get("unit")):
+        return "category"
+    return "mixed"
+
+
+def described(name: str, found: Finding, row: int | None) -> str:
+    """What is wrong with a column ``name`` that is ``mixed`` or of dates, and what settles it; ``row``: of the file."""
+    if found.kind == "date":
+        return (
+            f"column '{name}' holds dates or times in {counted(found.forms['date'], 'row')} (first: row {row}), "
+            "neither numbers nor text; drop it (data.drop), or convert it into a number such as days since admission"
+        )
+    keys = found.keys(name)
+    settled = ", ".join(keys[:-1]) + f" or {keys[-1]}" if keys[1:] else keys[0]
+    return (
+        f"column '{name}' holds numbers in {counted(found.numbers, 'row')} and other marks in "
+        f"{counted(found.recorded - found.numbers, 'row')} (first: row {row}): {found.shown}; say what they are in "
+        f"data ({settled}), or correct the file"
+    )
+
+
+def _form(text: str) -> Form:
+    return next((form for form, pattern in _FORMS if pattern.fullmatch(text)), "other")
+
+
+def _short(mark: str) -> str:
+    return mark if len(mark) <= _LONGEST else f"{mark[: _LONGEST - 1]}…"

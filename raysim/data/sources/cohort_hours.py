@@ -1,0 +1,123 @@
+"""The column ``time`` of hourly cohorts: how long an hour is in its unit, and which rows no hour has.
+
+A duration says its unit. A number does not: where the user does not name the unit either, it is the shortest of second,
+minute and hour of which all times are whole hours, and that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError
+from raysim.core.words import counted
+from raysim.data.sources.eicu.rows import fetch
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+Unit = Literal["hours", "minutes", "seconds"]
+
+_HOUR: dict[Unit, int] = {"seconds": 3600, "minutes": 60, "hours": 1}
+_OF_DURATIONS = {"s": 3600, "ms": 3_600_000, "us": 3_600_000_000, "ns": 3_600_000_000_000}
+_LAST = 90 * 24
+"""Hours after admission beyond which the assumed unit is not believed."""
+_STEPS = (1, 2, 3, 4, 6, 8, 12, 24)
+"""Hours between rows with which the assumed unit is believed: a row of half an hour makes others of the unit."""
+
+
+@dataclass(frozen=True)
+class Hours:
+    """How long an hour is in each file of a cohort, and what to say of its times."""
+
+    length: Mapping[str, int]
+    """An hour in the unit of ``time``, by file."""
+    notes: tuple[str, ...]
+    """The assumed unit, steps of several hours, and rows that are left out; a line each."""
+
+
+def read_hours(
+    connection: duckdb.DuckDBPyConnection,
+    kinds: Mapping[str, pa.DataType],
+    files: Mapping[str, Path],
+    unit: Unit | None,
+) -> Hours:
+    """The hours of a cohort. Each key of ``kinds`` is a view of the file, whose column ``time`` is of that type.
+
+    ``unit``: what numbers count; None: it is assumed. Raises ``DataError`` for times between the hours, and for a unit
+    that cannot be right.
+    """
+    times = {name: _Times.read(connection, name, file) for name, file in files.items() if name in kinds}
+    length = {name: hour for name, kind in kinds.items() if (hour := _of_duration(kind)) is not None}
+    notes = []
+    if plain := [name for name in kinds if name not in length]:
+        assumed = unit or _assumed(np.concatenate([times[name].known for name in plain]))
+        length |= dict.fromkeys(plain, _HOUR[assumed])
+        if unit is None:
+            which = " and ".join(files[name].name for name in plain)
+            notes.append(f"{which}: time is a number, taken as {assumed} after admission (else say data.time_unit)")
+    elif unit is not None:
+        raise DataError(f"data.time_unit: {unit}, but column time holds durations, which have a unit; leave it out")
+    for name, each in times.items():
+        notes += each.notes(length[name], assumed=unit is None and name in plain)
+    return Hours(length, tuple(notes))
+
+
+def _of_duration(kind: pa.DataType) -> int | None:
+    import pyarrow as pa
+
+    return _OF_DURATIONS[kind.unit] if pa.types.is_duration(kind) else None
+
+
+def _assumed(times: NDArray[Any]) -> Unit:
+    """The shortest unit of which all times are whole hours; ``hours`` where there is none, or no time but 0."""
+    fits = (unit for unit, hour in _HOUR.items() if times.any() and not (times % hour).any())
+    return next(fits, "hours")
+
+
+@dataclass(frozen=True, eq=False)
+class _Times:
+    """The different times of one file."""
+
+    file: Path
+    known: NDArray[Any]
+    """Those that are numbers, ``[T]``."""
+    rows: NDArray[np.int64]
+    """In how many rows each is, ``[T]``."""
+    without: int
+    """Rows without a time."""
+
+    @staticmethod
+    def read(connection: duckdb.DuckDBPyConnection, view: str, file: Path) -> _Times:
+        found = fetch(connection, f"SELECT time, count(*) AS n FROM {view} GROUP BY time ORDER BY time")
+        n, missing = np.asarray(found["n"]), np.ma.getmaskarray(found["time"])
+        values = np.ma.getdata(found["time"])
+        missing |= ~np.isfinite(values.astype(np.float64))
+        return _Times(file, values[~missing], n[~missing], int(n[missing].sum()))
+
+    def notes(self, hour: int, *, assumed: bool) -> list[str]:
+        """What to say of them where an hour is ``hour`` long. Raises ``DataError`` where that cannot be."""
+        hours, between = np.divmod(self.known, hour)
+        if uneven := int(self.rows[between != 0].sum()):
+            raise DataError(
+                f"data.path: {self.file} has {counted(uneven, 'row')} between its hours (column time); export the "
+                "cohort by the hour"
+            )
+        last, step = hours.max(initial=0), int(np.gcd.reduce(hours.astype(np.int64)))
+        if assumed and hours.any() and (last > _LAST or step not in _STEPS):
+            raise DataError(
+                f"data.path: {self.file} would have a row every {counted(step, 'hour')} up to hour {last:,.0f}; say "
+                "what column time counts (data.time_unit: hours, minutes or seconds), and export the cohort by the hour"
+            )
+        before = int(self.rows[self.known < 0].sum())
+        notes = [f"{self.file.name}: a row only every {step} hours"] if step > 1 and len(hours) > 2 else []
+        if before or self.without:
+            left = f"{counted(before, 'row')} before admission, {self.without:,} without a time"
+            notes.append(f"left out of {self.file.name}: {left}")
+        return notes

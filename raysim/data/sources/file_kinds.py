@@ -1,0 +1,155 @@
+"""What a file is by its content, whatever its name says; what no table can be read from is refused with a remedy."""
+
+from __future__ import annotations
+
+import shlex
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from raysim.core.errors import DataError
+
+Kind = Literal["text", "gzip", "parquet"]
+"""What can be read: text, text in gzip, and Parquet."""
+
+HEAD = 4096
+"""The bytes at the beginning of a file that say what it is."""
+
+_BY_PANDAS = (
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel workbook of the old kind", "read_excel", "xlrd"),
+    (b"$FL2", "an SPSS file", "read_spss", "pyreadstat"),
+    (b"<stata_dta>", "a Stata file", "read_stata", ""),
+    (b"\0" * 12 + b"\xc2\xea\x81\x60", "a SAS file", "read_sas", ""),
+    (b"HEADER RECORD*******LIB", "a SAS file", "read_sas", ""),
+    (b"ARROW1", "a Feather file", "read_feather", ""),
+    (b"ORC", "an ORC file", "read_orc", ""),
+)
+"""Beginnings of files that pandas converts: what they are, its function, and the package that it needs."""
+
+_PACKED = (
+    (b"BZh", "compressed by bzip2", "bunzip2 -k"),
+    (b"\xfd7zXZ\0", "compressed by xz", "unxz -k"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unzstd"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x"),
+    (b"Rar!", "a RAR archive", "unrar x"),
+)
+"""Beginnings of compressed files: what they are, and the command that takes them apart."""
+
+_NO_TABLES = (
+    (b"%pdf", "a PDF", "ask for the table behind it as CSV"),
+    (b"<!doctype html", "a web page (HTML)", "download the file itself, not the page that shows it"),
+    (b"<html", "a web page (HTML)", "download the file itself, not the page that shows it"),
+    (b"<?xml", "XML", "ask for the table as CSV"),
+    (b"{\\rtf", "a text document (RTF)", "ask for the table as CSV"),
+    (b"version https://git-lfs", "a pointer of Git LFS", "fetch the file that it stands for: git lfs pull"),
+    (b"\x89hdf", "an HDF5 file", "write its table as CSV or Parquet"),
+    (b"\x93numpy", "a numpy array", "write it as CSV with a first line of column names"),
+    (b"\x89png", "a picture", "ask for the table as CSV"),
+    (b"\xff\xd8\xff", "a picture", "ask for the table as CSV"),
+)
+"""Beginnings (in small letters) of files that hold no table: what they are, and what to do."""
+
+
+def kind_of(path: Path, field: str) -> Kind:
+    """What the file at ``path`` is. Raises ``DataError`` naming ``field``, with a remedy, where it is no table."""
+    head = head_of(path)
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith(b"\x1f\x8b"):
+        return "gzip"
+    if path.name.lower().endswith(".gz"):
+        raise DataError(f"{field}: '{path}' is a corrupt gzip file, or none; copy or compress it again")
+    if refused := _refused(path, head):
+        raise DataError(f"{field}: '{path}' is {refused}")
+    if path.name.lower().endswith((".parquet", ".pq")):
+        raise DataError(f"{field}: '{path}' is not readable Parquet; write it again, or give a text file its own name")
+    return "text"
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file."""
+    with path.open("rb") as file:
+        return file.read(HEAD)
+
+
+def _refused(path: Path, head: bytes) -> str | None:
+    """What else than a table the file is, and what to do; None where it may be text."""
+    for start, what, function, package in _BY_PANDAS:
+        if head.startswith(start):
+            return f"{what}; {_converted(path, f'pandas.{function}({str(path)!r})', package)}"
+    if head.startswith(b"SQLite format 3\0"):
+        query = f"pandas.read_sql('SELECT * FROM {_one_of(_sqlite_tables, path)}', sqlite3.connect({str(path)!r}))"
+        return f"an SQLite database; {_converted(path, query, also='sqlite3, ')}"
+    if head[8:12] == b"DUCK":
+        query = f"duckdb.connect({str(path)!r}, read_only=True).sql('FROM {_one_of(_duckdb_tables, path)}').df()"
+        return f"a DuckDB database; {_converted(path, query, also='duckdb, ')}"
+    if head.startswith(b"PK\x03\x04"):
+        return _zipped(path)
+    for start, what, command in _PACKED:
+        if head.startswith(start):
+            return f"{what}; unpack it: {command} {shlex.quote(str(path))}"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for start, what, remedy in _NO_TABLES:
+        if text.lower().startswith(start):
+            return f"{what}, and no table; {remedy}"
+    if text.startswith((b"{", b"[{", b"[[")):
+        lines = ", lines=True" if text.startswith(b"{") and b"}\n{" in text else ""
+        return f"JSON; {_converted(path, f'pandas.read_json({str(path)!r}{lines})')}"
+    return None
+
+
+def _zipped(path: Path) -> str:
+    """What to do with a file that begins as a zip archive does."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return "a corrupt zip archive; copy it again"
+    if "xl/workbook.xml" in names or "xl/workbook.bin" in names:
+        return f"an Excel workbook; {_converted(path, f'pandas.read_excel({str(path)!r})', 'openpyxl')}"
+    if "content.xml" in names:
+        return f"a LibreOffice table; {_converted(path, f'pandas.read_excel({str(path)!r})', 'odfpy')}"
+    inside = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    return f"a zip archive of {inside}; unpack it: unzip {shlex.quote(str(path))}"
+
+
+def _converted(path: Path, reading: str, package: str = "", also: str = "") -> str:
+    """The command that writes what ``reading`` gives as a CSV file beside ``path``."""
+    out = path.with_suffix(".csv")
+    out = path.with_suffix(".converted.csv") if out == path else out
+    program = f"import {also}pandas; {reading}.to_csv({str(out)!r}, index=False)"
+    needed = f"pip install {package} && " if package else ""
+    return f"convert it: {needed}python -c {_quoted(program)}"
+
+
+def _quoted(program: str) -> str:
+    """A program as one word of a shell: in double quotes where nothing in it would be read by the shell."""
+    return shlex.quote(program) if any(letter in program for letter in '"$`\\!') else f'"{program}"'
+
+
+def _one_of(tables: Callable[[Path], list[str]], path: Path) -> str:
+    """The only table of a database, or a place for its name."""
+    names = tables(path)
+    return names[0] if len(names) == 1 and names[0].isidentifier() else "TABLE"
+
+
+def _sqlite_tables(path: Path) -> list[str]:
+    import sqlite3
+    from contextlib import closing
+
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            return [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    except sqlite3.Error:
+        return []
+
+
+def _duckdb_tables(path: Path) -> list[str]:
+    import duckdb
+
+    try:
+        with duckdb.connect(str(path), read_only=True) as database:
+            return [str(row[0]) for row in database.execute("SHOW TABLES").fetchall()]
+    except duckdb.Error:
+        return []

@@ -1,0 +1,177 @@
+"""The files of a table: one, or one for each hospital, which a pattern such as ``sites/*.csv`` names."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raysim.core.errors import DataError
+from raysim.core.words import counted, listed
+from raysim.data.records import natural
+from raysim.data.sources.columns import is_number, is_text, plain_text
+from raysim.data.sources.decimals import Mark
+from raysim.data.sources.table_file import NO_KEYS, Read, check_table, read_table
+from raysim.data.sources.text_form import Form, Keys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HOSPITAL = "hospital"
+"""The column that is added where the files name the hospitals."""
+
+_ENDINGS = re.compile(r"(\.(csv|tsv|txt|tab|dat|data|parquet|pq))?(\.gz)?$", re.IGNORECASE)
+_NAMED = 6  # columns and files that a sentence names
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of all files together.
+
+    ``form`` and ``decimal`` are those of the first file; ``remarks`` say what was recognised and is not usual.
+    """
+
+    table: pa.Table
+    form: Form | None
+    decimal: Mark
+    remarks: tuple[str, ...]
+
+
+def is_pattern(path: Path) -> bool:
+    """Whether a path names several files."""
+    return glob.has_magic(str(path)) and not path.exists()
+
+
+def table_files(path: Path, field: str) -> list[Path]:
+    """The file at ``path``, or all that the pattern names. Raises ``DataError`` naming ``field`` for none, and for what
+    is no table."""
+    path = path.expanduser()
+    if not is_pattern(path):
+        check_table(path, field)
+        return [path]
+    files = [Path(name) for name in natural(glob.glob(str(path), recursive=True)) if Path(name).is_file()]
+    if not files:
+        raise DataError(f"{field}: no file is named '{path}'; check the folder and the pattern")
+    for file in files:
+        check_table(file, field)
+    return files
+
+
+def hospital_of(file: Path) -> str:
+    """The name of the hospital that a file is named after."""
+    return _ENDINGS.sub("", file.name)
+
+
+def read_files(
+    files: Sequence[Path],
+    as_text: Sequence[str],
+    na_values: Sequence[str] | None = None,
+    field: str = "data.path",
+    keys: Keys = NO_KEYS,
+    *,
+    dropped: Collection[str] = (),
+    named_after: bool = False,
+) -> Table:
+    """The tables of ``files`` below each other.
+
+    A column that a file does not have is missing there, which a remark says; ``dropped`` columns may be anywhere. With
+    ``named_after`` a column :data:`HOSPITAL` has the name of each row's file. Raises ``DataError`` naming ``field``
+    for what cannot be read, and for columns whose names differ by how they are written alone.
+    """
+    import pyarrow as pa
+
+    read = [read_table(file, as_text, na_values, field, keys) for file in files]
+    if apart := _typed_apart(read):  # so that a column's kind follows from the values of all files
+        read = [read_table(file, as_text, na_values, field, keys, apart) for file in files]
+    tables = [_as_texts(each.table, apart) for each in read]
+    if named_after:
+        for file, table in zip(files, tables, strict=True):
+            if HOSPITAL in table.column_names:
+                raise DataError(
+                    f"data.silo: '{file}' has a column '{HOSPITAL}'; name it as data.silo, or the files' names stand "
+                    "for the hospitals and it needs another name"
+                )
+        homes = map(hospital_of, files)
+        tables = [
+            table.append_column(HOSPITAL, pa.array([home] * table.num_rows, pa.string()))
+            for home, table in zip(homes, tables, strict=True)
+        ]
+        _check_homes(files)
+    remarks = [*_said(files, read), *_differences(files, tables, dropped, field)]
+    try:
+        whole = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{field}: a column has other types in other files ({' '.join(str(error).split())[:160]}); write it alike"
+        ) from None
+    return Table(whole, read[0].form, read[0].decimal, tuple(remarks))
+
+
+def _typed_apart(read: Sequence[Read]) -> list[str]:
+    """The columns that hold texts in one file, and numbers or truth values in another."""
+    import pyarrow as pa
+
+    kinds: dict[str, set[str]] = {}
+    for each in read:
+        for column in each.table.schema:
+            if not pa.types.is_null(column.type):
+                number = is_number(column.type) and not pa.types.is_boolean(column.type)
+                kind = "number" if number else "text" if is_text(column.type) else str(column.type)
+                kinds.setdefault(column.name, set()).add(kind)
+    return [name for name, found in kinds.items() if len(found) > 1]
+
+
+def _as_texts(table: pa.Table, names: Collection[str]) -> pa.Table:
+    """The table with those of the columns ``names`` that it has as texts."""
+    for name in set(names) & set(table.column_names):
+        table = table.set_column(table.column_names.index(name), name, plain_text(table, name, "data.path"))
+    return table
+
+
+def _said(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
+    """The remarks on the files, each once for all files that it is true of."""
+    true_of: dict[str, list[Path]] = {}
+    for file, each in zip(files, read, strict=True):
+        for remark in each.remarks:
+            true_of.setdefault(remark, []).append(file)
+    subjects = {
+        remark: f"'{of[0]}'" + (f" (and {counted(len(of) - 1, 'more file')})" if len(of) > 1 else "")
+        for remark, of in true_of.items()
+    }
+    return [f"{subject} {remark}" for remark, subject in subjects.items()]
+
+
+def _check_homes(files: Sequence[Path]) -> None:
+    homes: dict[str, Path] = {}
+    for file in files:
+        if (other := homes.setdefault(hospital_of(file), file)) != file:
+            raise DataError(f"data.path: '{other}' and '{file}' are both of hospital '{hospital_of(file)}'; rename one")
+
+
+def _differences(files: Sequence[Path], tables: Sequence[pa.Table], dropped: Collection[str], field: str) -> list[str]:
+    """A remark on columns that some files do not have. Raises ``DataError`` for names that are nearly the same."""
+    have = [[name for name in table.column_names if name not in dropped] for table in tables]
+    partial = [name for name in dict.fromkeys(chain(*have)) if not all(name in names for names in have)]
+    written: dict[str, str] = {}
+    for name in partial:
+        other = written.setdefault(re.sub(r"[\W_]", "", name).casefold(), name)
+        if other != name:
+            one, two = (
+                next(f for f, names in zip(files, have, strict=True) if each in names) for each in (other, name)
+            )
+            raise DataError(
+                f"{field}: column '{other}' of '{one.name}' is '{name}' in '{two.name}'; give it one name in all files"
+            )
+    if not partial:
+        return []
+    said = []
+    for name in partial[:_NAMED]:
+        lacking = [f.name for f, names in zip(files, have, strict=True) if name not in names]
+        many = f"{len(lacking)} of {len(files)} files" if len(lacking) > 2 else listed(lacking)
+        said.append(f"'{name}' (not in {many})")
+    more = f" and {len(partial) - _NAMED} more" if len(partial) > _NAMED else ""
+    return [f"files do not have the same columns: {', '.join(said)}{more}; they are missing there"]

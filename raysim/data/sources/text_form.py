@@ -1,0 +1,236 @@
+"""How a table is written as text: its encoding, what separates columns, its decimal mark, and lines above its names.
+
+A configuration may name encoding, separator and decimal mark; what it leaves out is recognised from the whole file
+(the encoding) or from its first lines (the separator). Where two readings fit equally well, the file is refused with
+the key that settles it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import IO, Literal, cast
+
+from raysim.core.errors import DataError
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+"""What may separate columns, and what it is called."""
+
+WESTERN = "cp1252"
+"""The encoding of Western European texts that are no UTF-8: Latin-1, with what Windows adds to it."""
+
+LINES = 1000
+"""The lines from which the separator is recognised."""
+
+_BYTES = 1 << 20
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_NAMED = re.compile(r'\ufeff?"?sep=(.)"?\s*', re.IGNORECASE)  # Excel's first line
+# In Western European text no word has three accented letters in a row, and no sign stands between two letters.
+_FOREIGN = re.compile(r"[\x7f-\x9f]|[À-ÖØ-öø-ÿ]{3}|(?<=[^\W\d_])[¡-©«-¯±²-´¶-¹»-¿×÷](?=[^\W\d_])")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What a configuration names of how its text is written; None is recognised."""
+
+    separator: str | None = None
+    decimal: Literal[".", ","] | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a file is written.
+
+    - ``above``: how many lines stand above the column names; ``names``: the column names as they are written.
+    - ``zipped``: whether it is compressed by gzip.
+    """
+
+    encoding: str
+    separator: str
+    above: int
+    names: tuple[str, ...]
+    zipped: bool
+
+    def lines(self, path: Path) -> IO[str]:
+        """The file at ``path`` as text."""
+        return _text(path, self.zipped, self.encoding)
+
+
+def form_of(path: Path, zipped: bool, keys: Keys, field: str) -> Form:
+    """How the text at ``path`` is written, as ``keys`` name it or as it is recognised.
+
+    Raises ``DataError`` naming ``field`` or a key for text that cannot be decoded, or that two separators fit.
+    """
+    if keys.encoding is not None:
+        _check_named(path, zipped, keys.encoding)
+    encoding = keys.encoding or _encoding(path, zipped, field)
+    with _text(path, zipped, encoding) as file:
+        lines = list(islice(file, LINES))
+        whole = not file.readline()
+    lines = lines if whole or len(lines) < 2 else lines[:-1]
+    named = _NAMED.fullmatch(lines[0]) if lines else None
+    separator = keys.separator or (named[1] if named else _separator(lines, path, field))
+    rows = list(_numbered(lines, separator))
+    at = 1 if named else _titles(rows)
+    above = rows[at - 1][0] if 0 < at < len(rows) else 0
+    return Form(encoding, separator, above, tuple(rows[at][1]) if at < len(rows) else (), zipped)
+
+
+def _check_named(path: Path, zipped: bool, encoding: str) -> None:
+    """Raise ``DataError`` for a file that is not in the encoding that the configuration names."""
+    with _opened(path, zipped) as file:
+        try:
+            _decode(file, encoding)
+        except UnicodeError as error:
+            reason = getattr(error, "reason", None) or str(error)
+            raise DataError(
+                f"data.encoding: '{path}' is not in {encoding} ({reason}); name another, or remove the key"
+            ) from None
+
+
+def _decode(file: IO[bytes], encoding: str) -> None:
+    """Raise ``UnicodeError`` where what is left of ``file`` is not in ``encoding``."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    while piece := file.read(_BYTES):
+        decoder.decode(piece)
+    decoder.decode(b"", final=True)
+
+
+def _text(path: Path, zipped: bool, encoding: str) -> IO[str]:
+    mark = "utf-8-sig" if encoding == "utf-8" else encoding
+    return io.TextIOWrapper(_opened(path, zipped), encoding=mark, newline="")
+
+
+def _opened(path: Path, zipped: bool) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path, "rb")) if zipped else path.open("rb")
+
+
+def _encoding(path: Path, zipped: bool, field: str) -> str:
+    """The encoding of the whole file. Raises ``DataError`` where none fits, or several in one file."""
+    with _opened(path, zipped) as file:
+        head = file.read(1 << 16)
+        for mark, name in _BOMS:
+            if head.startswith(mark):
+                return name
+        if zeros := head.count(0):
+            odd, even = head[1::2].count(0), head[::2].count(0)
+            if zeros < len(head) / 4 or min(odd, even) > 0.1 * max(odd, even):
+                raise DataError(f"{field}: '{path}' holds bytes that are no text; it needs to be CSV or Parquet")
+            return "utf-16-le" if odd > even else "utf-16-be"
+        file.seek(0)
+        try:
+            _decode(file, "utf-8")
+        except UnicodeDecodeError:
+            file.seek(0)
+            return _western(file, path, field)
+        return "utf-8"
+
+
+def _western(file: IO[bytes], path: Path, field: str) -> str:
+    """``WESTERN`` where the file looks like it. Raises ``DataError`` where some lines are UTF-8, and where it does not.
+
+    Signs in other encodings of one byte would only be shown as other signs: equal texts stay equal.
+    """
+    mixed = wrong = 0
+    for number, line in enumerate(file, start=1):
+        if line.isascii():
+            continue
+        try:
+            line.decode()
+            mixed = mixed or number
+        except UnicodeDecodeError:
+            wrong = wrong or number
+            text = line.decode(WESTERN, errors="replace")
+            if "\ufffd" in text or _FOREIGN.search(text):
+                raise DataError(
+                    f"{field}: '{path}' is not UTF-8 (first in line {number}), and its encoding cannot be recognised; "
+                    "save it as UTF-8, or name it (data.encoding: cp1250, cp1251, cp850, mac_roman, gb18030, ...)"
+                ) from None
+        if mixed and wrong:
+            raise DataError(
+                f"{field}: '{path}' is UTF-8 in line {mixed} and another encoding in line {wrong}; save all of it as "
+                f"UTF-8, or name one encoding (data.encoding: {WESTERN})"
+            )
+    return WESTERN
+
+
+def _numbered(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of ``lines``, each with the number of its last line."""
+    reader = csv.reader(lines, delimiter=separator)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error:  # a field that is too long: what came before says enough
+        return
+
+
+def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
+    """How many fields most rows have, and the share of rows that have as many."""
+    widths = Counter(len(row) for _, row in rows if row)
+    if not widths:
+        return 0, 0.0
+    width, count = widths.most_common(1)[0]
+    return width, count / widths.total()
+
+
+def _separator(lines: Sequence[str], path: Path, field: str) -> str:
+    """What separates the columns: what most lines have equally often. Raises ``DataError`` for two that fit alike."""
+    fits = {each: _usual(list(_numbered(lines, each))) for each in SEPARATORS}
+    several = {each: fit for each, fit in fits.items() if fit[0] > 1}
+    if not several:
+        if _usual([(0, line.split()) for line in lines if line.strip()])[0] > 1 and _aligned(lines):
+            raise DataError(
+                f"{field}: '{path}' has columns between spaces; write it with commas: python -c \"import pandas; "
+                f"pandas.read_csv({str(path)!r}, sep=r'\\s+').to_csv({str(path.with_suffix('.commas.csv'))!r}, "
+                'index=False)"'
+            )
+        return ","
+    best = max(share for _, share in several.values())
+    alike = [each for each, (_, share) in several.items() if share == best]
+    if len(alike) > 1:
+        choices = " or ".join(f"{SEPARATORS[each]} ({several[each][0]} columns)" for each in alike)
+        raise DataError(f"{field}: '{path}' may be separated by {choices}; say which (data.separator)")
+    return alike[0]
+
+
+def _aligned(lines: Sequence[str]) -> bool:
+    """Whether lines are fields with spaces between: all have as many, and more than one space somewhere."""
+    widths = {len(line.split()) for line in lines if line.strip()}
+    return len(widths) == 1 and len(lines) > 2 and any("  " in line.strip() for line in lines)
+
+
+def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
+    """How many rows stand above the column names: titles, which have far fewer fields than the rows below, or none."""
+    width = _usual(rows)[0]
+    for at, (_, row) in enumerate(rows):
+        filled = [cell for cell in row if cell.strip()]
+        if (len(filled) > 1 and len(row) >= width - 1) or len(row) == width == 2:
+            return at if len(row) == width and not holds_values(row) else 0
+    return 0
+
+
+def holds_values(names: Sequence[str]) -> bool:
+    """Whether a line of column names holds values instead: several numbers that are no row of years or positions.
+
+    >>> holds_values(["63.0", "1.0", "1.0", "145.0"]), holds_values(["hospital", "2019", "2020", "2021"])
+    (True, False)
+    """
+    numbers = [float(name) for name in names if re.fullmatch(r"\s*-?\d+(\.\d*)?\s*", name)]
+    steps = [b - a for a, b in pairwise(numbers)]
+    listed = all(number.is_integer() for number in numbers) and (min(steps, default=1) > 0 or len(set(steps)) == 1)
+    return len(numbers) > 1 and not listed

@@ -1,0 +1,99 @@
+"""Generalised linear models: what a row contributes to the log-likelihood and its derivatives, by family.
+
+Each family has its canonical link, so that with ``eta = x beta`` the gradient of a row's loss is ``-(y - mu) x`` and
+its Hessian ``w x x'``. Constants that depend on ``y`` alone are left out of losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from raysim.strategies.problem import Floats
+
+
+class Sums(NamedTuple):
+    """Sums over rows at one ``beta``; those of hospitals add up to those of all their rows.
+
+    - ``rows``: their number.
+    - ``loss``: the negative log-likelihood.
+    - ``gradient [p]``: ``X'(y - mu)``, in which direction the log-likelihood rises.
+    - ``hessian [p, p]``: ``X' diag(w) X``, the information.
+    """
+
+    rows: float
+    loss: float
+    gradient: Floats
+    hessian: Floats
+
+    def __add__(self, other: object) -> Sums:
+        """The sums of both."""
+        if not isinstance(other, Sums):
+            return NotImplemented
+        return Sums(
+            self.rows + other.rows, self.loss + other.loss, self.gradient + other.gradient, self.hessian + other.hessian
+        )
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family with its canonical link; all functions are of arrays of any one shape."""
+
+    name: str
+    mean: Callable[[Floats], Floats]
+    """``mu`` at ``eta``."""
+    loss: Callable[[Floats, Floats], Floats]
+    """The negative log-likelihood of each row, at ``eta`` and of ``y``."""
+    weight: Callable[[Floats], Floats]
+    """The derivative of ``mu`` by ``eta``, at ``mu``."""
+    weight_slope: Callable[[Floats], Floats]
+    """The derivative of the weight by ``eta``, at ``mu``."""
+
+    def sums(self, X: Floats, y: Floats, beta: Floats, offset: Floats | float = 0.0) -> Sums:
+        """The sums over rows ``X [n, p]`` with outcomes ``y [n]`` at ``beta [p]``; ``offset [n]`` is added to eta."""
+        eta = X @ beta + offset
+        mu = self.mean(eta)
+        return Sums(len(y), float(self.loss(eta, y).sum()), X.T @ (y - mu), (X * self.weight(mu)[:, None]).T @ X)
+
+
+def _softplus(eta: Floats) -> Floats:
+    result: Floats = np.logaddexp(0.0, eta)
+    return result
+
+
+LOGISTIC = Family(
+    "logistic",
+    mean=lambda eta: np.asarray(expit(eta)),
+    loss=lambda eta, y: _softplus(eta) - y * eta,
+    weight=lambda mu: mu * (1.0 - mu),
+    weight_slope=lambda mu: mu * (1.0 - mu) * (1.0 - 2.0 * mu),
+)
+
+
+def _exp(eta: Floats) -> Floats:
+    # A step as long as this is never taken; without the cap its loss would overflow on the way to being refused.
+    result: Floats = np.exp(np.minimum(eta, 300.0))
+    return result
+
+
+POISSON = Family(
+    "poisson",
+    mean=_exp,
+    loss=lambda eta, y: _exp(eta) - y * eta,
+    weight=lambda mu: mu,
+    weight_slope=lambda mu: mu,
+)
+
+LINEAR = Family(
+    "linear",
+    mean=lambda eta: eta,
+    loss=lambda eta, y: (y - eta) ** 2 / 2.0,
+    weight=np.ones_like,
+    weight_slope=np.zeros_like,
+)
+
+FAMILIES = {family.name: family for family in (LOGISTIC, LINEAR, POISSON)}

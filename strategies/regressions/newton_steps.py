@@ -1,0 +1,176 @@
+"""Newton's method on sums: what the server makes of each answer, whoever added the sums up.
+
+The method is pure: :meth:`Fit.heard` takes the sums at :attr:`Fit.beta` and returns the next :class:`Fit`. A federated
+fit gets them from hospitals, :func:`fitted` from rows at hand. The penalty is ``ridge / 2 |beta|^2`` without the
+intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993; Heinze and Schemper 2002.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from raysim.strategies.problem import Floats, Mask
+from raysim.strategies.regressions.families import Family, Sums
+
+STOP = 1e-10
+"""The last step is that from which the loss is to fall by no more than this share of 1 + the loss."""
+ROSE = 1e-12
+"""By how much of 1 + the loss it must rise for a step to be halved."""
+CALLS = 25
+"""The most sums that a fit asks for."""
+FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
+"""The same for Firth's penalty: its steps are by the information alone, and close in by a factor each."""
+COLLINEAR = 1e-9
+"""A column leaves whose squared length, once the columns before it are taken out, is below this share of itself."""
+GEOMETRIC = (0.33, 0.40)
+"""Between which the fall still to come shrinks from step to step where coefficients run away: to 1/e."""
+RUNS = 3
+"""How many such steps one after the other say that the classes are separated."""
+FLAT = 1e-8
+"""So are they where the least eigenvalue of the information is below this share of the greatest."""
+
+Status = Literal["going", "converged", "separated", "stopped"]
+
+
+def independent(hessian: Floats) -> Mask:
+    """Which columns ``[p]`` stay: each is left out that is constant at 0 or made of those before it.
+
+    ``hessian [p, p]`` is ``X' W X`` at any positive weights. Columns are taken in their order, the intercept first.
+    """
+    scale = np.diag(hessian).copy()
+    rest = hessian.astype(np.float64, copy=True)
+    keep = np.zeros(len(scale), dtype=np.bool_)
+    for j in range(len(scale)):
+        if scale[j] <= 0.0 or rest[j, j] <= COLLINEAR * scale[j]:
+            continue
+        keep[j] = True
+        column = rest[:, j].copy()
+        rest -= np.outer(column, column / column[j])
+    return keep
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fit under way.
+
+    After the last step the sums at the final ``beta`` have not been asked for: they are what standard errors need.
+    """
+
+    beta: Floats
+    """The coefficients ``[p]`` of which sums are wanted next; those that have left are 0."""
+    ridge: float = 0.0
+    firth: bool = False
+    """Whether the likelihood is penalised by half the logarithm of the information's determinant."""
+    status: Status = "going"
+    keep: Mask | None = None
+    """Which columns have stayed, ``[p]``; None before the first sums."""
+    accepted: tuple[Floats, float] | None = None
+    """The last point whose loss did not rise, with its loss."""
+    losses: tuple[float, ...] = ()
+    """The penalised loss of every call."""
+    decrements: tuple[float, ...] = ()
+    """The fall of the loss still to come, at every accepted point."""
+    halvings: int = 0
+    information: Floats | None = field(default=None, repr=False)
+    """The unpenalised information ``[p, p]`` of the last accepted point, which Firth's hat values are made of."""
+
+    @property
+    def going(self) -> bool:
+        """Whether more sums are wanted."""
+        return self.status == "going"
+
+    def heard(self, sums: Sums) -> Fit:
+        """The fit after the ``sums`` at :attr:`beta`; under :attr:`firth` their gradient is Firth's."""
+        keep = independent(sums.hessian) if self.keep is None else self.keep
+        beta = np.where(keep, self.beta, 0.0)
+        penalised = _penalised(sums, beta, self.ridge, self.firth, keep)
+        losses = (*self.losses, penalised.loss)
+        if not np.isfinite(penalised.loss) and self.accepted is None:
+            return replace(self, keep=keep, losses=losses, status="stopped")
+        if self.accepted is not None and not penalised.loss <= self.accepted[1] + ROSE * (1 + abs(self.accepted[1])):
+            halved = replace(
+                self, keep=keep, losses=losses, halvings=self.halvings + 1, beta=(beta + self.accepted[0]) / 2.0
+            )
+            return halved._capped()
+        step = np.zeros_like(beta)
+        within = np.ix_(keep, keep)
+        try:
+            step[keep] = cho_solve(cho_factor(penalised.hessian[within]), penalised.gradient[keep])
+        except np.linalg.LinAlgError:
+            return replace(self, keep=keep, losses=losses, beta=beta, status=self._flat(penalised.hessian[within]))
+        if self.firth:
+            # The information leaves the slope of the hat values out, whose mean is p / n: where it is 1, as with as
+            # many coefficients as rows, whole steps would be twice too long.
+            step /= 1.0 + keep.sum() / sums.rows
+        decrement = float(penalised.gradient @ step) / 2.0
+        after = replace(
+            self,
+            beta=beta + step,
+            keep=keep,
+            accepted=(beta, penalised.loss),
+            losses=losses,
+            decrements=(*self.decrements, decrement),
+            information=sums.hessian,
+        )
+        if decrement <= (FIRTH_STOP if self.firth else STOP) * (1 + abs(penalised.loss)):
+            return replace(after, status="converged")
+        if not self.firth and self.ridge == 0.0 and after._separated(penalised.hessian[within]):
+            return replace(after, status="separated")
+        return after._capped()
+
+    def _capped(self) -> Fit:
+        """It, or stopped where it has asked often enough."""
+        most = FIRTH_CALLS if self.firth else CALLS
+        return replace(self, status="stopped") if len(self.losses) >= most else self
+
+    def _flat(self, hessian: Floats) -> Status:
+        """How a fit ends whose ``hessian`` has no Cholesky factor."""
+        return "separated" if self.ridge == 0.0 and not self.firth and np.isfinite(hessian).all() else "stopped"
+
+    def _separated(self, hessian: Floats) -> bool:
+        """Whether the coefficients run away: the fall still to come shrinks to 1/e with each step."""
+        ratios = np.divide(self.decrements[1:], self.decrements[:-1])[-RUNS:]
+        if len(ratios) == RUNS and bool(((ratios >= GEOMETRIC[0]) & (ratios <= GEOMETRIC[1])).all()):
+            return True
+        scale = 1.0 / np.sqrt(np.diag(hessian))
+        values = np.linalg.eigvalsh(hessian * np.outer(scale, scale))
+        return len(self.decrements) > 1 and bool(values[0] < FLAT * values[-1])
+
+
+def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) -> Sums:
+    """The ``sums`` with the penalties; the intercept, the first column, has none of the ridge."""
+    weights = np.full_like(beta, ridge)
+    weights[0] = 0.0
+    loss = sums.loss + float(weights @ beta**2) / 2.0
+    if firth:
+        loss -= float(np.linalg.slogdet(sums.hessian[np.ix_(keep, keep)])[1]) / 2.0
+    return Sums(sums.rows, loss, sums.gradient - weights * beta, sums.hessian + np.diag(weights))
+
+
+def firth_gradient(family: Family, X: Floats, y: Floats, beta: Floats, information: Floats, keep: Mask) -> Floats:
+    """Firth's gradient ``X'(y - mu + hat (1/2 - mu))`` of a logistic regression, ``[p]``.
+
+    ``hat = w x' information^-1 x`` over the columns that ``keep``. ``information [p, p]`` may be that of an earlier
+    point on the way to the same optimum.
+    """
+    mu = family.mean(X @ beta)
+    kept = X[:, keep]
+    leverage = np.einsum("ij,ij->i", kept, np.linalg.solve(information[np.ix_(keep, keep)], kept.T).T)
+    gradient: Floats = X.T @ (y - mu + family.weight(mu) * leverage * (0.5 - mu))
+    return gradient
+
+
+def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0, firth: bool = False) -> Fit:
+    """The fit to rows ``X [n, p]`` and ``y [n]`` at hand, from coefficients of 0."""
+    fit = Fit(np.zeros(X.shape[1]), ridge=ridge, firth=firth)
+    while fit.going:
+        sums = family.sums(X, y, fit.beta)
+        if firth:
+            keep = independent(sums.hessian) if fit.keep is None else fit.keep
+            sums = sums._replace(gradient=firth_gradient(family, X, y, fit.beta, sums.hessian, keep))
+        fit = fit.heard(sums)
+    return fit

@@ -1,0 +1,98 @@
+"""One-shot ways of combining hospitals' own fits of a regression, from sums that each hospital can send.
+
+Sources: multivariate inverse-variance means (Becker and Wu 2007), ODAL (Duan et al. 2020; robust: Tong et al. 2020),
+stacked weights (Patil and Parmigiani 2018).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+from raysim.strategies.problem import Floats
+from raysim.strategies.regressions.families import Family, Sums
+from raysim.strategies.regressions.newton_steps import Fit, independent
+
+
+class Information(NamedTuple):
+    """What a hospital's own fit says of the common coefficients; of several hospitals these add up.
+
+    - ``weighted [p]``: ``I b``.
+    - ``total [p, p]``: the information ``I`` at ``b``. A coefficient that the hospital cannot estimate has rows of 0.
+    """
+
+    weighted: Floats
+    total: Floats
+
+    def combined(self) -> tuple[Floats, Floats]:
+        """The inverse-variance mean ``[p]`` and its covariance ``[p, p]``; 0 and NaN where nobody can estimate."""
+        keep = independent(self.total)
+        within = np.ix_(keep, keep)
+        covariance = np.full_like(self.total, np.nan)
+        covariance[within] = np.linalg.inv(self.total[within])
+        mean = np.zeros_like(self.weighted)
+        mean[keep] = covariance[within] @ self.weighted[keep]
+        return mean, covariance
+
+
+def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
+    """What the hospital's ``fit`` to its rows ``X [n, p]``, ``y [n]`` says; the information is that at its end."""
+    keep = np.zeros(X.shape[1], dtype=np.bool_) if fit.keep is None else fit.keep
+    hessian = family.sums(X, y, fit.beta).hessian * np.outer(keep, keep)
+    return Information(hessian @ fit.beta, hessian)
+
+
+class Surrogate(NamedTuple):
+    """The likelihood that a lead hospital maximises: its own, corrected by gradients of all hospitals at one point.
+
+    With ``curvature`` the second derivatives are corrected too (ODAL 2). Both are means over rows.
+
+    - ``at [p]``: the point, such as the inverse-variance mean.
+    - ``slope [p]``: the gradient of all hospitals less that of the lead.
+    - ``curvature [p, p]``: the information of all less that of the lead, or None.
+    """
+
+    at: Floats
+    slope: Floats
+    curvature: Floats | None
+
+    @classmethod
+    def of(cls, at: Floats, everybody: Sums, lead: Sums, *, second: bool) -> Surrogate:
+        """The surrogate from the sums at ``at`` over all hospitals' rows and over the lead's."""
+        slope = everybody.gradient / everybody.rows - lead.gradient / lead.rows
+        return cls(at, slope, everybody.hessian / everybody.rows - lead.hessian / lead.rows if second else None)
+
+    def sums(self, own: Sums, beta: Floats) -> Sums:
+        """The sums at ``beta`` that the lead's Newton steps use, from its ``own`` there."""
+        n, beyond = own.rows, beta - self.at
+        bent = np.zeros_like(own.hessian) if self.curvature is None else self.curvature
+        return Sums(
+            n,
+            own.loss - n * float(self.slope @ beta) + n * float(beyond @ bent @ beyond) / 2.0,
+            own.gradient + n * self.slope - n * bent @ beyond,
+            own.hessian + n * bent,
+        )
+
+    def fitted(self, family: Family, X: Floats, y: Floats) -> Fit:
+        """The lead's fit to its rows ``X [n, p]``, ``y [n]``, from the point at which gradients were taken."""
+        fit = Fit(self.at)
+        while fit.going:
+            fit = fit.heard(self.sums(family.sums(X, y, fit.beta), fit.beta))
+        return fit
+
+
+def stacked(products: Floats, with_outcome: Floats) -> Floats:
+    """The weights of hospitals' models in an ensemble, by non-negative least squares, ``[H]``.
+
+    ``products [H, H]`` is the sum over all rows of ``z z'``, with ``z [H]`` the models' predictions of a row, and
+    ``with_outcome [H]`` that of ``z y``. A hospital's own model predicts 0 for its own rows.
+    """
+    values, vectors = np.linalg.eigh(products)
+    positive = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
+    root = (vectors * np.sqrt(np.where(positive, values, 0.0))).T
+    target = np.zeros(len(values))
+    target[positive] = (vectors.T @ with_outcome)[positive] / np.sqrt(values[positive])
+    weights: Floats = nnls(root, target)[0]
+    return weights
