@@ -27,6 +27,10 @@ INDEX = re.compile(r"__index_level_\d+__")
 NO_KEYS = Keys()
 
 
+MOST_COLUMNS = 30_000
+"""Columns that a table may have. With so many, and 100 rows, a run takes about a minute and a gigabyte."""
+
+
 @dataclass(frozen=True)
 class Read:
     """A table, and how its file is written.
@@ -66,6 +70,12 @@ def read_table(path: Path, as_text: Sequence[str], field: str = "data.path", key
         form = None if kind == "parquet" else form_of(path, kind == "gzip", keys, field)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, kind == "gzip", error, field) from None
+    names = _parquet_names(path, field) if form is None else form.names
+    if len(names) > MOST_COLUMNS:
+        raise DataError(
+            f"{field}: '{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, or "
+            "sums of them"
+        )
     table = _parquet(path, field) if form is None else _csv(path, form, field)
     table, nameless = _without_nameless(table)
     names = table.column_names
@@ -73,8 +83,8 @@ def read_table(path: Path, as_text: Sequence[str], field: str = "data.path", key
         raise DataError(
             f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
         )
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
     commas = form is not None and form.separator != ","
     table, decimal = with_points(filled_table(table), keys.decimal, commas, as_text, field, f"'{path}'")
@@ -124,6 +134,17 @@ def _parquet(path: Path, field: str) -> pa.Table:
         return table.drop_columns([name for name in table.column_names if INDEX.fullmatch(name)])
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
+
+
+def _parquet_names(path: Path, field: str) -> Sequence[str]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        names: Sequence[str] = parquet.read_schema(path).names
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
+    return names
 
 
 def _csv(path: Path, form: Form, field: str) -> pa.Table:
