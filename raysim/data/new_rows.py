@@ -18,7 +18,7 @@ from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.reading import filled_table, is_texts, uncensored, unmarked
 from raysim.data.sources.columns import numbers, plain_text, texts
-from raysim.data.sources.frame import arrow_table
+from raysim.data.sources.frame import arrow_table, check_index
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ FIELD = "table"
 """The name of the rows in error messages."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NewRows:
     """Rows to score.
 
@@ -88,6 +88,8 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> pa.Table:
         read = read_table(table, as_text, FIELD).table
         names, where = read.column_names, f"'{table}'"
     else:
+        for name in (fitted.hospital, *needed):
+            check_index(table, name, FIELD)
         read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
         names, where = [str(name) for name in table.columns], "the data frame"
     missing = [name for name in needed if name not in names]
