@@ -79,19 +79,22 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> pa.Table:
     """The columns that are needed, read as in training. Raises ``DataError`` for one that is missing."""
     import pyarrow as pa
 
+    from raysim.data.sources.decimals import with_points
     from raysim.data.sources.table_file import check_table, read_table
+    from raysim.data.sources.text_form import Keys
 
-    needed = [column.name for column in fitted.columns]
+    needed, decimal = [column.name for column in fitted.columns], fitted.reading.decimal
+    as_text = [fitted.hospital, *(column.name for column in fitted.columns if isinstance(column, Categorical))]
     if isinstance(table, Path):
         check_table(table, FIELD)
-        as_text = [fitted.hospital, *(column.name for column in fitted.columns if isinstance(column, Categorical))]
-        read = read_table(table, as_text, FIELD).table
+        read = read_table(table, as_text, FIELD, Keys(decimal=decimal)).table
         names, where = read.column_names, f"'{table}'"
     else:
         for name in (fitted.hospital, *needed):
             check_index(table, name, FIELD)
         read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
         names, where = [str(name) for name in table.columns], "the data frame"
+        read, _ = with_points(read, decimal, False, as_text, FIELD, where)
     missing = [name for name in needed if name not in names]
     if missing:
         remedy = nearest(missing[0], names) if 0 < len(names) <= 20 else "the run was trained with it"

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from raysim.data.kinds import MISSING, NUMBER, TRUE, Finding, find
 
@@ -30,10 +30,15 @@ class Reading:
     - ``na_values``: texts that stand for a missing value beside :data:`raysim.data.kinds.MISSING`, in all columns or by
       column.
     - ``censored``: what a value beyond a limit is, one of :data:`RULES`, for ``<`` and for ``>``.
+    - ``decimal``: the decimal mark, where it is a comma or was named; None: it is recognised.
+    - ``separator``, ``encoding``: how the file was written, for who reads another one without raysim.
     """
 
     na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
     censored: Mapping[str, str] = field(default_factory=dict)
+    decimal: Literal[".", ","] | None = None
+    separator: str = ","
+    encoding: str = "utf-8"
 
     def marks(self, column: str) -> tuple[str, ...]:
         """The texts that stand for a missing value in a column."""
@@ -43,7 +48,8 @@ class Reading:
         """JSON values, which hold all that reads another table alike."""
         na = self.na_values
         by_column = {name: list(marks) for name, marks in na.items()} if isinstance(na, Mapping) else list(na)
-        return {"missing": list(MISSING), "na_values": by_column, "censored": dict(self.censored)}
+        form = {"decimal": self.decimal, "separator": self.separator, "encoding": self.encoding}
+        return {"missing": list(MISSING), "na_values": by_column, "censored": dict(self.censored), **form}
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Reading:
@@ -53,7 +59,10 @@ class Reading:
         censored = dict(tree.get("censored", {}))
         if unknown := [rule for rule in censored.values() if rule not in RULES]:
             raise ValueError(f"'{unknown[0]}' says nothing on a value beyond a limit")
-        return Reading(marks, censored)
+        decimal = tree.get("decimal")
+        if decimal not in (None, ".", ","):
+            raise ValueError(f"'{decimal}' is no decimal mark")
+        return Reading(marks, censored, decimal, str(tree.get("separator", ",")), str(tree.get("encoding", "utf-8")))
 
 
 def filled_table(table: pa.Table) -> pa.Table:

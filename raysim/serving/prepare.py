@@ -33,7 +33,7 @@ def features(rows: pd.DataFrame) -> Any:
         marks = marks.get(column["name"], []) if isinstance(marks, dict) else marks
         given = _recorded(rows[column["name"]], described["missing"], marks)
         if column["kind"] == "numeric":
-            number = _each(given, partial(_number, name=column["name"], censored=described["censored"]))
+            number = _each(given, partial(_number, name=column["name"], described=described))
             number = number.astype("float64").astype("float32").astype("float64")
             given, number = number, number.fillna(column["fill"])
             varied = column["scale"] is not None
@@ -53,8 +53,11 @@ def features(rows: pd.DataFrame) -> Any:
 
 
 def read(path: str) -> pd.DataFrame:
-    """A CSV file as it is written: every cell is a text."""
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    """A file that is written as the one of the training rows: every cell is a text."""
+    described = _described()
+    encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
+    rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
+    return rows.rename(columns=str.strip)
 
 
 def _described() -> dict[str, Any]:
@@ -81,8 +84,10 @@ def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
     return converted.iloc[codes].set_axis(given.index)
 
 
-def _number(text: str, name: str, censored: dict[str, str]) -> float:
-    written = TRUTH.get(text.strip(), text.strip())
+def _number(text: str, name: str, described: dict[str, Any]) -> float:
+    censored, written = described["censored"], TRUTH.get(text.strip(), text.strip())
+    if described["decimal"] == "," and "." not in written:
+        written = written.replace(",", ".")
     beyond = re.fullmatch(rf"([<>≤≥])=?\s*({NUMBER})", written)
     rule = censored.get({"≤": "<", "≥": ">"}.get(beyond[1], beyond[1])) if beyond else None
     if beyond and rule:
