@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
+from raysim.core.words import is_unicode
 from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.reading import filled_table, is_texts, uncensored, unmarked
@@ -68,6 +69,8 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     )
     homes: NDArray[Any] | None = None
     if hospital is not None:
+        if not is_unicode(hospital):
+            raise DataError(f"--hospital: {hospital!a} holds half a character; name one of the run's")
         homes = np.full(read.num_rows, hospital, dtype=object)
     elif fitted.hospital in read.column_names:
         homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")

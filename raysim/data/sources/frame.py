@@ -116,9 +116,13 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
                 "convert it, or drop it from the frame"
             ) from None
         # Such as numbers with a text among them: a CSV file would hold them as texts too.
-        array = pa.array(
-            [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
-        )
+        written = [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
+        if odd := [row for row, text in enumerate(written) if text is not None and not is_unicode(text)]:
+            raise DataError(
+                f"{field}: column '{name}' of the data frame holds half a character (a surrogate) in row {odd[0] + 1}; "
+                "read the text again in its encoding"
+            ) from None
+        array = pa.array(written)
     if pa.types.is_dictionary(array.type):  # categories become texts, and stay categories
         return plain_text(pa.table({name: array}), name, field).dictionary_encode()
     return array
