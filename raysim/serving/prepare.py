@@ -71,7 +71,7 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str]) -> pd.Seri
 
     def text(value: Any) -> str | None:
         text = str(value)
-        absent = text in missing or text in marks or not text.strip()
+        absent = text.strip() in missing or text in marks
         return None if absent or (_is_number(text) and float(text) in by_value) else text
 
     return _each(given, text)
