@@ -113,7 +113,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
             hospital=records.hospital_column,
             label=records.label_column,
             classes=tuple(records.classes),
-            na_values=records.na_values,
+            reading=records.reading,
         ),
         "people": people,
         "patients": {name: _plain(values, order) for name, values in records.patients.items()},
