@@ -18,6 +18,7 @@ from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.reading import filled_table, is_texts, uncensored, unmarked
 from raysim.data.sources.columns import numbers, plain_text, texts
+from raysim.data.sources.decimals import with_points
 from raysim.data.sources.frame import arrow_table
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     """
     numeric = [column for column in fitted.columns if isinstance(column, Numeric)]
     categorical = [column for column in fitted.columns if isinstance(column, Categorical)]
-    read = _read(table, fitted)
+    read, remarks = _read(table, fitted)
     values = np.empty((read.num_rows, len(numeric)), np.float32)
     for j, column in enumerate(numeric):
         values[:, j] = numbers(read, column.name, FIELD, remedy="correct it, or leave it empty")
@@ -72,23 +73,29 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     elif fitted.hospital in read.column_names:
         homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")
     notes = (_unseen(column, *each) for column, each in zip(categorical, coded, strict=True))
-    return NewRows(columns, homes, tuple(filter(None, notes)))
+    return NewRows(columns, homes, (*remarks, *filter(None, notes)))
 
 
-def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> pa.Table:
-    """The columns that are needed, read as in training. Raises ``DataError`` for one that is missing."""
+def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, tuple[str, ...]]:
+    """The columns that are needed, read as in training, and remarks on the file.
+
+    Raises ``DataError`` for a column that is missing.
+    """
     import pyarrow as pa
 
     from raysim.data.sources.table_file import check_table, read_table
 
     needed = [column.name for column in fitted.columns]
+    as_text = [fitted.hospital, *(column.name for column in fitted.columns if isinstance(column, Categorical))]
     if isinstance(table, Path):
         check_table(table, FIELD)
-        as_text = [fitted.hospital, *(column.name for column in fitted.columns if isinstance(column, Categorical))]
-        read = read_table(table, as_text, FIELD).table
+        made = read_table(table, as_text, FIELD, usual=fitted.reading.written)
+        read, remarks = made.table, tuple(f"{FIELD}: '{table}' {remark}" for remark in made.remarks)
         names, where = read.column_names, f"'{table}'"
     else:
         read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
+        read, _ = with_points(read, fitted.reading.written.decimal, False, as_text, FIELD, "the data frame")
+        remarks = ()
         names, where = [str(name) for name in table.columns], "the data frame"
     missing = [name for name in needed if name not in names]
     if missing:
@@ -102,7 +109,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> pa.Table:
             columns[each.name] = uncensored(columns[each.name], fitted.reading.censored)[0]
     if fitted.hospital in read.column_names:
         columns[fitted.hospital] = read.column(fitted.hospital)
-    return pa.table(columns)
+    return pa.table(columns), remarks
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from raysim.data.kinds import MISSING, NUMBER, TRUE, Finding, find
+from raysim.data.sources.text_form import PLAIN, Keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,10 +31,12 @@ class Reading:
     - ``na_values``: texts that stand for a missing value beside :data:`raysim.data.kinds.MISSING`, in all columns or by
       column.
     - ``censored``: what a value beyond a limit is, one of :data:`RULES`, for ``<`` and for ``>``.
+    - ``written``: how the text is written that was read.
     """
 
     na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
     censored: Mapping[str, str] = field(default_factory=dict)
+    written: Keys = PLAIN
 
     def marks(self, column: str) -> tuple[str, ...]:
         """The texts that stand for a missing value in a column."""
@@ -43,7 +46,8 @@ class Reading:
         """JSON values, which hold all that reads another table alike."""
         na = self.na_values
         by_column = {name: list(marks) for name, marks in na.items()} if isinstance(na, Mapping) else list(na)
-        return {"missing": list(MISSING), "na_values": by_column, "censored": dict(self.censored)}
+        rules = {"missing": list(MISSING), "na_values": by_column, "censored": dict(self.censored)}
+        return rules | {"written": asdict(self.written)}
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Reading:
@@ -53,7 +57,7 @@ class Reading:
         censored = dict(tree.get("censored", {}))
         if unknown := [rule for rule in censored.values() if rule not in RULES]:
             raise ValueError(f"'{unknown[0]}' says nothing on a value beyond a limit")
-        return Reading(marks, censored)
+        return Reading(marks, censored, Keys(**tree.get("written", asdict(PLAIN))))
 
 
 def filled_table(table: pa.Table) -> pa.Table:

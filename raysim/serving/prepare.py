@@ -31,7 +31,10 @@ def features(rows: pd.DataFrame) -> Any:
     for column in columns():
         marks = described["na_values"]
         marks = marks.get(column["name"], []) if isinstance(marks, dict) else marks
-        given = _recorded(rows[column["name"]], described["missing"], marks)
+        given = rows[column["name"]]
+        if column["kind"] == "numeric" and described["written"]["decimal"] == ",":
+            given, marks = _each(given, _pointed), [*marks, *map(_pointed, marks)]
+        given = _recorded(given, described["missing"], marks)
         if column["kind"] == "numeric":
             number = _each(given, partial(_number, name=column["name"], censored=described["censored"]))
             number = number.astype("float64").astype("float32").astype("float64")
@@ -53,8 +56,11 @@ def features(rows: pd.DataFrame) -> Any:
 
 
 def read(path: str) -> pd.DataFrame:
-    """A CSV file as it is written: every cell is a text."""
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    """A text file that is written as the one that the model was trained on: every cell is a text."""
+    written = _described()["written"]
+    form = {"sep": written["separator"], "encoding": written["encoding"]}
+    rows = pd.read_csv(path, dtype=str, keep_default_na=False, **form).rename(columns=str.strip)
+    return rows.apply(lambda texts: texts.str.lstrip() if all(text[:1] in ("", " ") for text in texts) else texts)
 
 
 def _described() -> dict[str, Any]:
@@ -79,6 +85,12 @@ def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
     codes, different = pd.factorize(given.astype(object))
     converted = pd.Series([*(convert(value) for value in different), None], dtype=object)
     return converted.iloc[codes].set_axis(given.index)
+
+
+def _pointed(value: Any) -> Any:
+    """A number with a decimal comma as one with a point."""
+    decimal = isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*", value)
+    return value.replace(",", ".") if decimal else value
 
 
 def _number(text: str, name: str, censored: dict[str, str]) -> float:

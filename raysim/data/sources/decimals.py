@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
@@ -20,8 +21,23 @@ _WHOLE = r"^\s*[+-]?\d+\s*$"
 _THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2},\d{3}\s*$"
 
 
+def pointed(text: str) -> str:
+    """A number with a point for its decimal comma; any other text as it is.
+
+    >>> pointed("-99,9"), pointed("1,2,3")
+    ('-99.9', '1,2,3')
+    """
+    return text.replace(",", ".") if re.match(_COMMA, text) else text
+
+
 def with_points(
-    table: pa.Table, named: Mark | None, recognise: bool, as_text: Collection[str], field: str, where: str
+    table: pa.Table,
+    named: Mark | None,
+    recognise: bool,
+    as_text: Collection[str],
+    field: str,
+    where: str,
+    usual: Mark | None = None,
 ) -> tuple[pa.Table, Mark]:
     """The table with a point for the comma of numbers, and the decimal mark that it had.
 
@@ -30,6 +46,7 @@ def with_points(
     - ``recognise``: whether a comma in them can be a decimal mark without being named. It cannot where commas separate
       columns or nothing does, as it may separate thousands.
     - ``as_text``: columns that are no numbers. ``where``: the table in errors, which name ``field``.
+    - ``usual``: the mark that decides in doubt.
 
     Raises ``DataError`` for commas that may be either, and for commas and points side by side.
     """
@@ -70,7 +87,9 @@ def with_points(
             if recognise
             else ", which separates columns too"
         )
-        if why:
+        if why and usual == ".":
+            return table, "."
+        if why and usual is None:
             raise DataError(
                 f"{field}: column '{first}' of {where} has {counted(decimals[first], 'number')} with a comma{why}; "
                 "say whether it is the decimal mark (data.decimal: ',') or part of a text (data.decimal: '.')"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from raysim.data.federation import PARTS
 from raysim.data.reading import Reading, is_texts, limited, typed, unmarked
 from raysim.data.records import natural
 from raysim.data.sources.columns import numbers, placed, plain_text, texts
+from raysim.data.sources.decimals import pointed
 from raysim.data.sources.feature_columns import FURTHER, Wanted, feature_columns
 from raysim.data.sources.table_files import HOSPITAL, is_pattern, read_files, table_files
 from raysim.data.sources.text_form import Keys
@@ -147,14 +148,16 @@ class Table(BaseModel):
 
         files = list(self.files())
         as_text = [c for c in (self.silo, self.group, self.part, self.sex, self.ethnicity) if c is not None]
+        as_text += [*(self.categorical or ()), *self.drop]
         keys = Keys(self.separator, self.decimal, self.encoding)
         read = read_files(files, as_text, keys=keys, dropped=self.drop, named_after=self.silo is None)
         self._check_columns(read.table)
         if not read.table.num_rows:
             raise DataError(f"data.path: '{self.path}' has no rows; a table needs at least one below its column names")
         na = self.na_values
-        marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, dict) else tuple(na)
-        reading = Reading(marks, dict[str, str](self.censored))
+        as_read = _as_read if read.written.decimal == "," else tuple
+        marks = {name: as_read(each) for name, each in na.items()} if isinstance(na, dict) else as_read(na)
+        reading = Reading(marks, dict[str, str](self.censored), read.written)
         table, idle = self._unmarked(read.table, reading)
         silo = texts(table, self._silo, "data.silo")
         table, silo, kept, chosen = self._keep(table, silo)
@@ -261,11 +264,15 @@ class Table(BaseModel):
                 f"data.na_values: '{mark}' stands in no row of column '{name}'"
                 for name, marks in self.na_values.items()
                 for mark in marks
-                if (name, mark) not in met
+                if not {(name, mark), (name, pointed(mark))} & met
             ]
         else:
             marks = {mark for _, mark in met}
-            idle = [f"data.na_values: '{mark}' stands in no row" for mark in self.na_values if mark not in marks]
+            idle = [
+                f"data.na_values: '{mark}' stands in no row"
+                for mark in self.na_values
+                if not {mark, pointed(mark)} & marks
+            ]
         return pa.table(columns), tuple(idle)
 
     def _numbers(
@@ -353,6 +360,11 @@ def _written(values: Any) -> list[str]:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError(f"{as_yaml(value)} is not the text that stands in the table; quote that")
     return [str(value) for value in values]
+
+
+def _as_read(marks: Sequence[str]) -> tuple[str, ...]:
+    """Marks of missing values as they are written, and as they are read where the decimal mark is a comma."""
+    return tuple(dict.fromkeys([*marks, *map(pointed, marks)]))
 
 
 def _parts(table: pa.Table, name: str, rows: NDArray[np.int64] | None) -> NDArray[np.int8]:

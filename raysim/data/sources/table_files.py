@@ -15,8 +15,8 @@ from raysim.core.words import counted, listed
 from raysim.data.records import natural
 from raysim.data.sources.columns import is_number, is_text, plain_text
 from raysim.data.sources.decimals import Mark
-from raysim.data.sources.table_file import NO_KEYS, Read, check_table, read_table
-from raysim.data.sources.text_form import Form, Keys
+from raysim.data.sources.table_file import Read, check_table, read_table
+from raysim.data.sources.text_form import NO_KEYS, Form, Keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +39,12 @@ class Table:
     form: Form | None
     decimal: Mark
     remarks: tuple[str, ...]
+
+    @property
+    def written(self) -> Keys:
+        """How the first file is written."""
+        form = self.form
+        return Keys(form.separator if form else ",", self.decimal, form.encoding if form else "utf-8")
 
 
 def is_pattern(path: Path) -> bool:
