@@ -18,7 +18,6 @@ from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.reading import filled_table, is_texts, uncensored, unmarked
 from raysim.data.sources.columns import numbers, plain_text, texts
-from raysim.data.sources.decimals import with_points
 from raysim.data.sources.frame import arrow_table
 
 if TYPE_CHECKING:
@@ -83,20 +82,23 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
     """
     import pyarrow as pa
 
+    from raysim.data.sources.decimals import with_points
     from raysim.data.sources.table_file import check_table, read_table
+    from raysim.data.sources.text_form import Keys
 
-    needed = [column.name for column in fitted.columns]
-    as_text = [fitted.hospital, *(column.name for column in fitted.columns if isinstance(column, Categorical))]
+    needed, written = [column.name for column in fitted.columns], fitted.reading
+    numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]
+    as_text, remarks = [fitted.hospital, *(name for name in needed if name not in numeric)], ()
     if isinstance(table, Path):
         check_table(table, FIELD)
-        made = read_table(table, as_text, FIELD, usual=fitted.reading.written)
-        read, remarks = made.table, tuple(f"{FIELD}: '{table}' {remark}" for remark in made.remarks)
-        names, where = read.column_names, f"'{table}'"
+        usual = Keys(written.separator, written.decimal or ".", written.encoding)
+        made = read_table(table, as_text, FIELD, usual=usual, numeric=numeric)
+        names, where = made.table.column_names, f"'{table}'"
+        read, remarks = made.table, tuple(f"{FIELD}: {where} {remark}" for remark in made.remarks)
     else:
         read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
-        read, _ = with_points(read, fitted.reading.written.decimal, False, as_text, FIELD, "the data frame")
-        remarks = ()
         names, where = [str(name) for name in table.columns], "the data frame"
+        read, _ = with_points(read, written.decimal, False, as_text, FIELD, where, numeric=numeric)
     missing = [name for name in needed if name not in names]
     if missing:
         remedy = nearest(missing[0], names) if 0 < len(names) <= 20 else "the run was trained with it"

@@ -30,6 +30,7 @@ from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
+from raysim.report.naming import names
 from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
@@ -65,9 +66,11 @@ def write_comparison(
     card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge)
     if found:
         card = dataclasses.replace(card, headline=f"{found} {card.headline}")
-    tuned = [] if tried is None else [tuning.sentence(tried)]
+    titles = {result.label: result.title for result in results if result.title}
+    tuned = [] if tried is None else [tuning.sentence(tried.replace({"strategy": titles}))]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
-    answer = answer_from(card, shown, by_chance, (*tuned, *training.sentences(results), *privacy.sentences(results)))
+    before = (*tuned, *training.sentences(called), *privacy.sentences(called))
+    answer = answer_from(card, shown, by_chance, before, names(tables.comparison(frame), titles))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -77,7 +80,6 @@ def write_comparison(
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
-    titles = {result.label: result.title for result in results if result.title}
     limited = (*privacy.sentences(called), *attacks.sentences(called))
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
     served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in results])
@@ -183,9 +185,11 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The pages of the single runs: for each strategy its name, and each seed with the address of its page."""
+    """The pages of the single runs that have one: for each strategy its name, and the seed with its page's address."""
     pages: dict[str, list[tuple[str, str]]] = {}
     for result in results:
+        if not (result.folder / PAGE).exists():
+            continue
         address = quote((result.folder / PAGE).relative_to(folder).as_posix())
         pages.setdefault(result.title or result.label, []).append((str(result.seed), address))
     return list(pages.items())

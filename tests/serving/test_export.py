@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,6 @@ from raysim.data.new_rows import read_new_rows
 from raysim.data.raw_columns import RawColumns
 from raysim.data.reading import Reading
 from raysim.data.sources.table import Table
-from raysim.data.sources.text_form import PLAIN, Keys
 from raysim.serving import export as exporting
 from raysim.serving import prepare
 from raysim.serving.export import export, exported
@@ -165,18 +164,20 @@ FITTED = Preprocessing(
 @settings(max_examples=40)
 @given(
     rows=st.lists(st.tuples(*(st.sampled_from(cells) for cells in CELLS.values())), min_size=1, max_size=12),
-    written=st.sampled_from([PLAIN, Keys(";", ",", "utf-16"), Keys("\t", ",", "cp1252")]),
+    form=st.sampled_from([(",", None, "utf-8"), (";", ",", "utf-16"), ("\t", ",", "cp1252")]),
 )
 def test_pandas_alone_prepares_rows_as_raysim_does(
-    rows: list[tuple[str, ...]], written: Keys, tmp_path_factory: Any
+    rows: list[tuple[str, ...]], form: tuple[str, Literal[","] | None, str], tmp_path_factory: Any
 ) -> None:
     folder = tmp_path_factory.mktemp("prepared")
-    fitted = replace(FITTED, reading=replace(FITTED.reading, written=written))
+    separator, decimal, encoding = form
+    reading = replace(FITTED.reading, separator=separator, decimal=decimal, encoding=encoding)
+    fitted = replace(FITTED, reading=reading)
     cells = [["1", *row] for row in rows]
-    if written.decimal == ",":
+    if decimal == ",":
         cells = [[one, number.replace(".", ","), *others] for one, number, *others in cells]
-    lines = [(written.separator or "").join(line) for line in [["öther", *CELLS], *cells]]
-    (folder / "rows.csv").write_text("\n".join(lines) + "\n", encoding=written.encoding)
+    lines = [separator.join(line) for line in [["öther", *CELLS], *cells]]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n", encoding=encoding)
     X, _ = fitted.transform(read_new_rows(folder / "rows.csv", fitted).columns)
     np.testing.assert_array_equal(prepared(folder, fitted, folder / "rows.csv"), X)
 
@@ -188,7 +189,7 @@ def test_rows_are_read_in_the_form_of_training_where_it_is_in_doubt(tmp_path: Pa
     trained.write_bytes(german.encode("cp1250"))
     source = Table(path=trained, silo="hospital", label="died", na_values=["-9,9"], encoding="cp1250")
     records = source.read()
-    assert records.reading.written == Keys(";", ",", "cp1250")
+    assert (records.reading.separator, records.reading.decimal, records.reading.encoding) == (";", ",", "cp1250")
     np.testing.assert_array_equal(records.features["Größe"], np.array([1.5, np.nan, np.nan, 1.25], np.float32))
     columns = (Numeric("Größe", 1.0, 2.0, 1.0, flagged=True), Categorical("unit", ("b", "ĺ")))
     fitted = Preprocessing("standard", columns, reading=records.reading)

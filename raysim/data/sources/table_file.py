@@ -53,13 +53,19 @@ def check_table(path: Path, field: str) -> None:
 
 
 def read_table(
-    path: Path, as_text: Sequence[str], field: str = "data.path", keys: Keys = NO_KEYS, usual: Keys = NO_KEYS
+    path: Path,
+    as_text: Sequence[str],
+    field: str = "data.path",
+    keys: Keys = NO_KEYS,
+    usual: Keys = NO_KEYS,
+    numeric: Sequence[str] = (),
 ) -> Read:
     """The table at ``path``: the columns of a text are texts as they are written, those of Parquet have its types.
 
     Texts that stand for a missing value (:data:`raysim.data.kinds.MISSING`) are nulls. Numbers have a decimal point,
-    but for those of the columns ``as_text``. ``keys`` say how a text is written, as far as it is not to be recognised.
-    ``usual`` decides in doubt, and what is usual is not said. Raises ``DataError`` naming ``field``.
+    but for those of the columns ``as_text``; ``numeric`` columns are numbers throughout. ``keys`` say how a text is
+    written, as far as it is not to be recognised; ``usual`` decides in doubt, and what is usual is not said.
+    Raises ``DataError`` naming ``field``.
     """
     kind = kind_of(path, field)
     try:
@@ -77,7 +83,9 @@ def read_table(
     if twice is not None:
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
     commas = form is not None and form.separator != ","
-    table, decimal = with_points(filled_table(table), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal)
+    table, decimal = with_points(
+        filled_table(table), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
+    )
     return Read(table, form, decimal, _remarks(path, form, decimal, keys, usual, nameless))
 
 

@@ -40,12 +40,6 @@ class Table:
     decimal: Mark
     remarks: tuple[str, ...]
 
-    @property
-    def written(self) -> Keys:
-        """How the first file is written."""
-        form = self.form
-        return Keys(form.separator if form else ",", self.decimal, form.encoding if form else "utf-8")
-
 
 def is_pattern(path: Path) -> bool:
     """Whether a path names several files."""
@@ -78,6 +72,7 @@ def read_files(
     field: str = "data.path",
     keys: Keys = NO_KEYS,
     *,
+    numeric: Sequence[str] = (),
     dropped: Collection[str] = (),
     named_after: bool = False,
 ) -> Table:
@@ -89,7 +84,7 @@ def read_files(
     """
     import pyarrow as pa
 
-    read = [read_table(file, as_text, field, keys) for file in files]
+    read = [read_table(file, as_text, field, keys, numeric=numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
     tables = [_as_texts(each.table, apart) for each in read]
     if named_after:

@@ -56,9 +56,6 @@ class Keys:
 NO_KEYS = Keys()
 """Nothing is known."""
 
-PLAIN = Keys(",", ".", "utf-8")
-"""What is read without a word."""
-
 
 @dataclass(frozen=True)
 class Form:
