@@ -13,6 +13,7 @@ from raysim.core.words import capitalised, number
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
 from raysim.report.judgement.card import Card, Line, Way
 from raysim.report.judgement.facts.wording import figure
+from raysim.report.naming import short
 from raysim.report.terminal.block import ROWS, Block, Warning
 from raysim.statistics.differences.paired import Limits
 
@@ -91,8 +92,8 @@ def _rows(ways: Sequence[Way], kind: TaskKind) -> tuple[list[list[str]], int]:
 
 
 def _name(way: Way) -> str:
-    also = f" = {', '.join(way.also)}" if way.also else ""
-    return f"{way.name}{also}{' (reference)' if way.role == 'reference' else ''}"
+    also = f" = {', '.join(map(short, way.also))}" if way.also else ""
+    return f"{short(way.name)}{also}{' (reference)' if way.role == 'reference' else ''}"
 
 
 def _difference(way: Way, digits: int) -> str:
