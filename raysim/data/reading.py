@@ -41,8 +41,9 @@ class Reading:
     encoding: str = "utf-8"
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """The texts that stand for a missing value in a column."""
-        return self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
+        """The texts that stand for a missing value in a column, as they are written and as they are read."""
+        marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
+        return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 
     def tree(self) -> dict[str, Any]:
         """JSON values, which hold all that reads another table alike."""
@@ -63,6 +64,15 @@ class Reading:
         if decimal not in (None, ".", ","):
             raise ValueError(f"'{decimal}' is no decimal mark")
         return Reading(marks, censored, decimal, str(tree.get("separator", ",")), str(tree.get("encoding", "utf-8")))
+
+
+def pointed(text: str) -> str:
+    """A number with a point for its decimal comma; any other text as it is.
+
+    >>> pointed("-99,9"), pointed("1,2,3")
+    ('-99.9', '1,2,3')
+    """
+    return text.replace(",", ".") if re.fullmatch(r"[+-]?\d*,\d+", text) else text
 
 
 def filled_table(table: pa.Table) -> pa.Table:
