@@ -134,7 +134,7 @@ def write_run(
         save_file(tensors, path)
     out.json(served.SERVING, serving)
     out.json(served.PREPROCESSING, federation.preprocessing.tree())
-    named = coefficients(federation, models.vectors, outcome.layout)
+    named = coefficients(federation, models.vectors, outcome.layout, outcome.uncertainty)
     if named is not None:
         out.csv(COEFFICIENTS, named)
     timed = {} if system is None else timing.summary(outcome, system, federation.task)
