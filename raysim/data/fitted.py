@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from raysim.core import mapped
 from raysim.core.errors import DataError
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
+from raysim.data.reading import Reading
 
 if TYPE_CHECKING:
     pass
@@ -100,7 +101,7 @@ class Preprocessing:
     - ``columns``: the source's columns, in its order.
     - ``hospital``, ``label``: the names of the source's columns of hospitals and labels.
     - ``classes``: classes of the label, of two the event last; empty for a real label.
-    - ``na_values``: texts that stand for a missing value in the source, beside the usual ones.
+    - ``reading``: the rules by which the source's columns were read.
     """
 
     method: str
@@ -108,7 +109,7 @@ class Preprocessing:
     hospital: str = "hospital"
     label: str = "label"
     classes: tuple[str, ...] = ()
-    na_values: tuple[str, ...] = ()
+    reading: Reading = field(default_factory=Reading)
 
     @cached_property
     def values(self) -> tuple[str, ...]:
@@ -230,7 +231,7 @@ class Preprocessing:
             "hospital": self.hospital,
             "label": self.label,
             "classes": list(self.classes),
-            "na_values": list(self.na_values),
+            **self.reading.tree(),
             "columns": columns,
             "features": list(self.features),
         }
@@ -259,7 +260,7 @@ class Preprocessing:
             hospital=tree["hospital"],
             label=tree["label"],
             classes=tuple(tree["classes"]),
-            na_values=tuple(tree["na_values"]),
+            reading=Reading.of(tree),
         )
 
 
@@ -283,4 +284,4 @@ def _is_number(text: str) -> bool:
 
 
 def _truth(text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text.lower())
+    return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())

@@ -1,0 +1,1 @@
+"""``raysim design``: what a federation could demonstrate, before it has any data."""
