@@ -81,6 +81,8 @@ class JobServer:
             initial=model.initial(stream(work.seed, "initial")),
             local_epochs=work.epochs,
             learning_rate=work.optimizer.learning_rate,
+            optimizer=work.optimizer.name,
+            batch_size=work.optimizer.batch_size,
             selection=job.selection,
             memory=None,
             rng=lambda purpose, *key: stream(work.seed, purpose, *key),

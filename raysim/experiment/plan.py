@@ -12,6 +12,7 @@ import pickle
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from raysim.engine.hospitals import CHUNK_BYTES
 from raysim.engine.job import Job, Round
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
 from raysim.engine.pool import StateReferences
+from raysim.engine.programs.sums import SumLayout
 from raysim.engine.updates.sums import sum_count
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import place_live
@@ -190,18 +192,21 @@ class _Measured(Exception):
 
 
 class _DryRunPool:
-    """A pool whose hospitals answer questions but do not train: plans are kept, and what comes back is made up."""
+    """A pool whose hospitals answer questions and calls but do not train: plans are kept, and what would come back from
+    training is made up.
+    """
 
     def __init__(self, placement: Placement) -> None:
         self.served = placement.served
         self.plans: list[RoundPlan] = []
         self._placement = placement
-        self._pool: LocalPool | None = None
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         self.plans.append(plan)
         if plan.serve:
             raise _Measured
+        if plan.call is not None:  # what comes next depends on the sums
+            return self._hospitals.round(plan, memory)
         empty: list[HospitalStates] = [{} for _ in self.served]
         partials = [self.partial(plan, ids, i == 0) for i, ids in enumerate(self.served)]
         for partial in partials[1:]:
@@ -209,13 +214,15 @@ class _DryRunPool:
         return partials, empty
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        if self._pool is None:
-            self._pool = LocalPool(self._placement, "cpu")
         # Nobody has trained, so nobody has parameters of their own.
-        return self._pool.ask(inquiry)
+        return self._hospitals.ask(inquiry)
 
     def recall(self, memory: StateReferences) -> HospitalStates:
         return {}
+
+    @cached_property
+    def _hospitals(self) -> LocalPool:
+        return LocalPool(self._placement, "cpu")
 
     def partial(self, plan: RoundPlan, served: Ids, pools: bool) -> PartialResult:
         """What an actor would send back, with small numbers in place of results."""
@@ -231,6 +238,10 @@ class _DryRunPool:
                 result.deltas = np.broadcast_to(np.float64(1e-3), (len(mine), size))
             if plan.losses and len(mine):
                 result.losses = np.full(len(mine), 0.5)
+        if plan.call is not None and len(mine := plan.ids[np.isin(plan.ids, served)]):
+            layout = SumLayout(plan.call.program)
+            result.ids, result.sums = mine, np.ones(layout.size, np.int64)
+            result.each = {name: np.zeros((len(mine), *send.shape)) for name, send in layout.each.items()}
         for name in plan.losses_of:
             result.loss_sums[name] = np.ones((len(served), 2))
         for name in plan.serve:

@@ -40,7 +40,8 @@ PLAYED = {
     "centralized": {"secure"},
     "cfl": set(),
     "cs_rcfl": set(),
-    "newton": {"secure"},
+    **{name: {"secure"} for name in ("newton", "apfl", "pfedme", "per_fedavg", "fednova", "feddyn", "fedsam")},
+    "fedbn": EVERYWHERE - {"pooled", "local"},
     **{name: set() for name in ("fedgmc", "kfed", "cbfl", "fedasync", "fedbuff")},
 }
 
