@@ -26,6 +26,8 @@ class Training:
     """The configured optimiser's name."""
     classes: int = 2
     """Of the label; 0 where it is a real number."""
+    weighted: bool = False
+    """Whether losses are weighted by class."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
     """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
 

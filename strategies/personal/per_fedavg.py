@@ -71,4 +71,4 @@ class PerFedAvg(ProgramAverage):
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
-        return {"global": everyone, "personal": np.where(view.sizes > 0, OWN, 0)}
+        return {"global": everyone, "personal": np.full_like(everyone, OWN)}

@@ -78,7 +78,7 @@ class PFedMe(Strategy):
 
     needs = UNBOUNDED
 
-    lam: float = 1.0
+    lam: float = 0.5
     """λ: how strongly a hospital's own model is pulled to the federated one."""
     steps: int = 5
     """K: steps of the own model on a batch."""

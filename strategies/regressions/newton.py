@@ -105,7 +105,7 @@ class Newton(Strategy):
             raise ValueError("firth: 'always' is for logistic regression without ridge; take auto")
 
     def check_training(self, training: Training) -> None:
-        check_linear(training, "newton")
+        check_linear(training, "newton", weighs=True)
         if bool(training.classes) != (self.family == "logistic") and self.family != "auto":
             label = f"has {training.classes} classes" if training.classes else "is a number"
             raise ValueError(f"strategy.family: '{self.family}' does not fit this label, which {label}; take auto")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
-from raysim.strategies.base import Context, FederationView, Floats, Ids, Program, Reply, Send, Training
+from raysim.strategies.base import Context, FederationView, Floats, Ids, Program, Reply, Send, Training, Uncertainty
 from raysim.strategies.regressions.families import FAMILIES, Family, Sums
 from raysim.strategies.regressions.newton_steps import firth_gradient
 
@@ -20,8 +21,13 @@ ROOM = 2**10
 """How many times its number of rows a hospital's sum may reach, such as that of squares of a scaled column."""
 
 
-def check_linear(training: Training, name: str, families: tuple[str, ...] = tuple(FAMILIES)) -> None:
-    """Raise ``ValueError`` unless the model is linear, with one output; ``name`` is the strategy's."""
+def check_linear(
+    training: Training, name: str, families: tuple[str, ...] = tuple(FAMILIES), *, weighs: bool = False
+) -> None:
+    """Raise ``ValueError`` unless the model is linear, with one output; ``name`` is the strategy's.
+
+    ``weighs``: whether it can weight rows by class.
+    """
     if training.classes > 2 or (training.classes == 0 and families == ("logistic",)):
         label = f"has {training.classes} classes" if training.classes else "is a number"
         raise ValueError(
@@ -33,6 +39,8 @@ def check_linear(training: Training, name: str, families: tuple[str, ...] = tupl
         raise ValueError(
             f"model.name: {name} fits a regression of two classes or a number, and the model has layers; use {what}"
         )
+    if training.weighted and not weighs:
+        raise ValueError(f"training.class_weights: {name} counts all rows alike; set none")
 
 
 def _or_number(families: tuple[str, ...]) -> str:
@@ -59,6 +67,13 @@ def as_theta(view: FederationView, beta: Floats) -> Floats:
 def as_beta(view: FederationView, theta: Floats) -> Floats:
     """The coefficients ``[P]``, the intercept first, of parameters ``theta [P]``."""
     return np.concatenate([theta[view.parameters["bias"]], theta[view.parameters["weight"]]])
+
+
+def normal_uncertainty(view: FederationView, theta: Floats, se: Floats) -> Uncertainty:
+    """Intervals of ``theta [P]`` from standard errors of its coefficients ``se [P]``, the intercept first."""
+    errors = as_theta(view, se)
+    beside = float(ndtri(0.975)) * errors
+    return Uncertainty(errors, theta - beside, theta + beside, np.full_like(errors, np.nan))
 
 
 def upper(matrix: Floats) -> Floats:
