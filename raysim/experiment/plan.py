@@ -29,9 +29,9 @@ from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.core.memory import of_this_machine
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
+from raysim.engine.coordinator import JobRun
 from raysim.engine.hospitals import CHUNK_BYTES
-from raysim.engine.job import Job, Round
+from raysim.engine.job import Job
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
 from raysim.engine.pool import StateReferences
 from raysim.engine.programs.sums import SumLayout
@@ -150,16 +150,16 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     pool = _DryRunPool(placement)
     # Noise has no bytes, and what a promise needs of it depends on the rounds.
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
-    first = None
+    run = JobRun(pool, quick)
     try:
         with host.threads(1):
-            for event in Coordinator(pool).run(quick):
-                first = event if first is None and isinstance(event, Round) else first
+            for _ in run.play():
+                pass
     except _Measured:
         pass
     # Before the first round hospitals are only asked for their losses.
     training, last = next(plan for plan in pool.plans if plan.round), pool.plans[-1]
-    assert first is not None
+    first = run.rows[0]
     moved = replace(training, serve=last.serve, losses_of=last.losses_of) if job.evaluation.every else training
     partials, between = _up(moved, placement, pool)
     return PlannedTraffic(

@@ -70,18 +70,18 @@ class Predictions(Program):
 
 @dataclass(frozen=True)
 class Ensemble(Strategy):
-    """``weights`` of hospitals' models, and ``local_fit``, how they are made."""
+    """``combine`` says how hospitals' models count, and ``local_fit``, how they are made."""
 
     title: ClassVar[str] = "Ensemble of own regressions"
     needs: ClassVar[Needs] = Needs.more("sends hospitals' own fits")
 
-    weights: Literal["samples", "uniform", "stacked"] = "samples"
+    combine: Literal["rows", "uniform", "stacked"] = "rows"
     """How much a hospital's model counts: by rows, all alike, or by how well it predicts at others."""
     local_fit: LocalFit = "firth"
     """Own fits with Firth's penalty, or by the plain likelihood."""
 
     def __post_init__(self) -> None:
-        one_of("weights", self.weights, ("samples", "uniform", "stacked"))
+        one_of("combine", self.combine, ("rows", "uniform", "stacked"))
         one_of("local_fit", self.local_fit, ("firth", "likelihood"))
 
     def check_training(self, training: Training) -> None:
@@ -104,8 +104,8 @@ class Ensemble(Strategy):
         each = (yield Call(Coefficients(len(view.initial), self.local_fit), {}, ids)).each
         fits = each["fitted"] > 0
         models, hospitals = each["beta"][fits], ids[fits]
-        weights = view.sizes[hospitals].astype(np.float64) if self.weights == "samples" else np.ones(len(models))
-        if self.weights == "stacked" and len(models) > 1:
+        weights = view.sizes[hospitals].astype(np.float64) if self.combine == "rows" else np.ones(len(models))
+        if self.combine == "stacked" and len(models) > 1:
             received = {"models": models, "hospitals": hospitals}
             sums = (yield Call(Predictions(len(models)), received, ids)).sums
             weights = stacked(symmetric(sums["products"]), sums["with_outcome"])

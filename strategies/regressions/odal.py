@@ -39,6 +39,7 @@ from raysim.strategies.base import (
     Uncertainty,
     one_of,
     own_state,
+    within,
 )
 from raysim.strategies.regressions.families import LOGISTIC, Sums
 from raysim.strategies.regressions.local_fits import InformationSums, LocalFit
@@ -122,8 +123,7 @@ class Odal(Strategy):
     """Own fits with Firth's penalty, or by the plain likelihood."""
 
     def __post_init__(self) -> None:
-        if self.order not in (1, 2):
-            raise ValueError(f"order: {self.order} is not 1 or 2")
+        within("order", self.order, 1, 2)
         one_of("local_fit", self.local_fit, ("firth", "likelihood"))
 
     def check_training(self, training: Training) -> None:

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from raysim.config.sections.secure import SecureSection
-from raysim.core.errors import ConfigError, StrategyError
+from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
@@ -112,8 +112,8 @@ def test_a_lead_with_all_rows_has_the_pooled_fit(tmp_path: Path):
 
 
 def test_the_mean_of_log_odds_is_that_of_coefficients(federation: Federation):
-    for weights in ("samples", "uniform"):
-        outcome = play(federation, Ensemble(weights=weights, local_fit="likelihood"))
+    for combine in ("rows", "uniform"):
+        outcome = play(federation, Ensemble(combine=combine, local_fit="likelihood"))
         assert_allclose(beta(outcome), OWN.mean(axis=0), atol=1e-8)
     X, y = T.X, T.y
     eta = X @ beta(outcome)
@@ -121,7 +121,7 @@ def test_the_mean_of_log_odds_is_that_of_coefficients(federation: Federation):
 
 
 def test_stacked_weights(federation: Federation):
-    outcome = play(federation, Ensemble(weights="stacked", local_fit="likelihood"))
+    outcome = play(federation, Ensemble(combine="stacked", local_fit="likelihood"))
     weights = np.array([0.8598596073, 0.4490136194, 0.2407407751])
     assert_allclose(beta(outcome), weights @ OWN / weights.sum(), atol=1e-6)
     assert outcome.facts["greatest_weight"] == pytest.approx(weights[0] / weights.sum(), abs=1e-7)
@@ -133,9 +133,8 @@ def test_masks_change_no_bit_and_what_is_seen_by_itself_is_refused(federation: F
     same_models(plain, run(federation, replace(job, secure=secure), 3))
     for strategy, name in ((Odal(), "lead"), (Ensemble(), "coefficients")):
         hidden = replace(job_of(federation, strategy), secure=secure)
-        with pytest.raises(
-            (StrategyError, ConfigError), match=rf"round 1, program '{name}': 'beta' is sent by each|minimum"
-        ):
+        line = rf"^secure.mode: 'execute' hides what each hospital sends, and strategy .*, program '{name}' sends 'beta"
+        with pytest.raises(ConfigError, match=line):
             run(federation, hidden, 1)
 
 
