@@ -111,20 +111,24 @@ class Preprocessing:
     classes: tuple[str, ...] = ()
     reading: Reading = field(default_factory=Reading)
 
-    @cached_property
+    @property
     def values(self) -> tuple[str, ...]:
         """The names of the features that hold values, ``[D]``."""
-        return tuple(name for column in self.columns for name in column.values)
+        return self.features[: sum(len(column.values) for column in self.columns)]
 
     @cached_property
     def flags(self) -> tuple[str, ...]:
         """The columns that have a flag, in order."""
         return tuple(column.name for column in self.columns if column.flagged)
 
-    @property
+    @cached_property
     def features(self) -> tuple[str, ...]:
-        """The names of all features, ``[F]``: values, then flags."""
-        return (*self.values, *(f"{name}_missing" for name in self.flags))
+        """The names of all features, ``[F]``: values, then flags.
+
+        No two are alike: where a column is called as the flag of another, or ``unit=MICU``, a number tells them apart.
+        """
+        values = (name for column in self.columns for name in column.values)
+        return _told_apart([*values, *(f"{name}_missing" for name in self.flags)])
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
@@ -262,6 +266,24 @@ class Preprocessing:
             classes=tuple(tree["classes"]),
             reading=Reading.of(tree),
         )
+
+
+def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of which each that stood before has a number behind it.
+
+    >>> _told_apart(["a", "b", "a", "a (2)", "a"])
+    ('a', 'b', 'a (3)', 'a (2)', 'a (4)')
+    """
+    if len(taken := set(names)) == len(names):
+        return tuple(names)
+    apart, met = [], set[str]()
+    for name in names:
+        own, k = name, 2
+        while own in met or (own != name and own in taken):
+            own, k = f"{name} ({k})", k + 1
+        met.add(own)
+        apart.append(own)
+    return tuple(apart)
 
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:

@@ -36,11 +36,12 @@ NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf
 
 _NUMBER, _ZEROS = re.compile(NUMBER), re.compile(r"[+-]?0[0-9]")
 _DAY = r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}[- ]?[A-Za-z]{3,9}[- ]?\d{2,4}"
+_MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 _TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:\s?[AaPp][Mm])?(?:Z|[+-]\d{2}:?\d{2})?"
 _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
     ("limit", re.compile(rf"(?:<=?|>=?|≤|≥)\s*(?:{NUMBER})")),
     ("comma", re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+")),
-    ("date", re.compile(rf"(?:{_DAY})(?:[T ]\s?{_TIME})?|{_TIME}")),
+    ("date", re.compile(rf"(?:{_DAY})(?:[T ]\s?{_TIME})?|{_TIME}|{_MONTH}-\d{{2}}|\d{{1,2}}-{_MONTH}")),
     ("unit", re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*[A-Za-zµμ°%][A-Za-zµμ°%/²³^*·.]*")),
     ("code", re.compile(r"[A-Za-z]{1,3}[-.]?\d[\w.]*")),
     ("pair", re.compile(r"\d+/\d+")),

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from raysim.data.kinds import MISSING, NUMBER, TRUE, Finding, find
 
@@ -30,20 +30,27 @@ class Reading:
     - ``na_values``: texts that stand for a missing value beside :data:`raysim.data.kinds.MISSING`, in all columns or by
       column.
     - ``censored``: what a value beyond a limit is, one of :data:`RULES`, for ``<`` and for ``>``.
+    - ``decimal``: the decimal mark, where it is a comma or was named; None: it is recognised.
+    - ``separator``, ``encoding``: how the file was written, for who reads another one without raysim.
     """
 
     na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
     censored: Mapping[str, str] = field(default_factory=dict)
+    decimal: Literal[".", ","] | None = None
+    separator: str = ","
+    encoding: str = "utf-8"
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """The texts that stand for a missing value in a column."""
-        return self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
+        """The texts that stand for a missing value in a column, as they are written and as they are read."""
+        marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
+        return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 
     def tree(self) -> dict[str, Any]:
         """JSON values, which hold all that reads another table alike."""
         na = self.na_values
         by_column = {name: list(marks) for name, marks in na.items()} if isinstance(na, Mapping) else list(na)
-        return {"missing": list(MISSING), "na_values": by_column, "censored": dict(self.censored)}
+        form = {"decimal": self.decimal, "separator": self.separator, "encoding": self.encoding}
+        return {"missing": list(MISSING), "na_values": by_column, "censored": dict(self.censored), **form}
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Reading:
@@ -53,7 +60,19 @@ class Reading:
         censored = dict(tree.get("censored", {}))
         if unknown := [rule for rule in censored.values() if rule not in RULES]:
             raise ValueError(f"'{unknown[0]}' says nothing on a value beyond a limit")
-        return Reading(marks, censored)
+        decimal = tree.get("decimal")
+        if decimal not in (None, ".", ","):
+            raise ValueError(f"'{decimal}' is no decimal mark")
+        return Reading(marks, censored, decimal, str(tree.get("separator", ",")), str(tree.get("encoding", "utf-8")))
+
+
+def pointed(text: str) -> str:
+    """A number with a point for its decimal comma; any other text as it is.
+
+    >>> pointed("-99,9"), pointed("1,2,3")
+    ('-99.9', '1,2,3')
+    """
+    return text.replace(",", ".") if re.fullmatch(r"[+-]?\d*,\d+", text) else text
 
 
 def filled_table(table: pa.Table) -> pa.Table:

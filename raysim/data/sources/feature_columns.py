@@ -15,6 +15,7 @@ from raysim.data.kinds import Finding, described
 from raysim.data.reading import Reading, is_texts, typed, uncensored, with_zeros
 from raysim.data.records import natural
 from raysim.data.sources.columns import is_number, numbers, plain_text
+from raysim.data.spelling import twins, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,6 +96,7 @@ def feature_columns(
                 )
         elif kind == "categorical":
             kept[name] = _category(column, name, asked is not None)
+            warnings += _alike(name, kept[name])
             if asked is None:
                 warnings += _doubts(name, found)
         elif found is not None:
@@ -172,6 +174,19 @@ def _category(column: pa.ChunkedArray, name: str, listed: bool) -> pd.Series[Any
             f"data.categorical ([{name}, ...]) to keep it all the same"
         )
     return pd.Series(pd.Categorical(values, categories=natural(categories)))
+
+
+def _alike(name: str, values: pd.Series[Any]) -> list[str]:
+    """What is to be said of categories that are probably one, written in several ways."""
+    groups = twins(values.cat.categories)
+    if not groups:
+        return []
+    rows = {str(category): int(n) for category, n in values.value_counts().items()}
+    more = f", and {counted(len(groups) - 1, 'more group')} of such" if len(groups) > 1 else ""
+    return [
+        f"categories {written(groups[0], rows)} of column '{name}' differ in blanks or "
+        f"capitals alone{more}: each is a feature of its own; write them alike"
+    ]
 
 
 def _doubts(name: str, found: Finding | None) -> list[str]:

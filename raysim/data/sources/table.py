@@ -13,19 +13,19 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
-from raysim.data.reading import Reading, is_texts, limited, typed, unmarked
-from raysim.data.records import natural
-from raysim.data.sources.columns import numbers, placed, plain_text, texts
+from raysim.data.reading import Reading, limited
+from raysim.data.sources.columns import numbers, placed, texts
 from raysim.data.sources.feature_columns import FURTHER, Wanted, feature_columns
+from raysim.data.sources.labels import class_labels, number_labels
+from raysim.data.sources.marks import without_marks
 from raysim.data.sources.table_files import HOSPITAL, is_pattern, read_files, table_files
 from raysim.data.sources.text_form import Keys
+from raysim.data.spelling import check_hospitals
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from raysim.data.records import Records
-
-MOST_CLASSES = 1000
 
 
 class Table(BaseModel):
@@ -146,19 +146,30 @@ class Table(BaseModel):
         from raysim.data.records import Records
 
         files = list(self.files())
-        as_text = [c for c in (self.silo, self.group, self.part, self.sex, self.ethnicity) if c is not None]
+        named = (self.silo, self.group, self.part, self.sex, self.ethnicity, *(self.categorical or ()), *self.drop)
+        as_text = [name for name in named if name is not None]
         keys = Keys(self.separator, self.decimal, self.encoding)
-        read = read_files(files, as_text, keys=keys, dropped=self.drop, named_after=self.silo is None)
+        numeric, named_after = self.numeric or (), self.silo is None
+        read = read_files(files, as_text, keys=keys, numeric=numeric, dropped=self.drop, named_after=named_after)
         self._check_columns(read.table)
         if not read.table.num_rows:
             raise DataError(f"data.path: '{self.path}' has no rows; a table needs at least one below its column names")
         na = self.na_values
         marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, dict) else tuple(na)
-        reading = Reading(marks, dict[str, str](self.censored))
-        table, idle = self._unmarked(read.table, reading)
+        decimal = self.decimal or ("," if read.decimal == "," else None)
+        form = {} if read.form is None else {"separator": read.form.separator, "encoding": read.form.encoding}
+        reading = Reading(marks, dict(self.censored.items()), decimal, **form)
+        kept_whole = {self._silo: "hospital column", self.label: "label"}
+        skipped = [name for name in (self.part, *self.drop) if name is not None]
+        table, idle = without_marks(read.table, reading, kept_whole, skipped)
         silo = texts(table, self._silo, "data.silo")
         table, silo, kept, chosen = self._keep(table, silo)
-        y, classes, label = self._labels(table, kept) if self.task == "classification" else self._numbers(table, kept)
+        check_hospitals(silo, kept)
+        label = (
+            class_labels(table, self.label, self.positive, kept)
+            if self.task == "classification"
+            else number_labels(table, self.label, kept)
+        )
         never = self._never_features()
         names = [name for name in table.column_names if name not in never]
         made = feature_columns(table, names, Wanted(self.numeric, self.categorical), reading, kept)
@@ -173,8 +184,8 @@ class Table(BaseModel):
         of_files = f" ({counted(len(files), 'file')})" if len(files) > 1 else ""
         return Records(
             features=made.frame,
-            y=y,
-            classes=classes,
+            y=label.y,
+            classes=label.classes,
             silo=silo,
             group=None if self.group is None else texts(table, self.group, "data.group or data.split.by", rows=kept),
             part=None if self.part is None else _parts(table, self.part, kept),
@@ -186,10 +197,10 @@ class Table(BaseModel):
             notes=(
                 f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, "
                 f"{counted(made.frame.shape[1], 'feature column')}; "
-                f"label '{self.label}': {label}",
+                f"label '{self.label}': {label.described}",
                 *made.notes,
             ),
-            warnings=(*read.remarks, *idle, *made.warnings),
+            warnings=(*read.remarks, *idle, *label.warnings, *made.warnings),
         )
 
     def _check_columns(self, table: pa.Table) -> None:
@@ -233,116 +244,6 @@ class Table(BaseModel):
         if not len(kept):
             raise DataError("data.hospitals: an empty list keeps no hospital; name at least one, or remove the key")
         return table.take(kept), silo[kept], kept, f" ({len(self.hospitals)} chosen hospitals)"
-
-    def _unmarked(self, table: pa.Table, reading: Reading) -> tuple[pa.Table, tuple[str, ...]]:
-        """The table with nulls for marks of missing values, and a warning for each mark that stands in no row.
-
-        Raises ``DataError`` where marks that are not said to be of the label stand in it.
-        """
-        import pyarrow as pa
-
-        by_column = isinstance(self.na_values, dict)
-        columns, met = {}, set[tuple[str, str]]()
-        for name in table.column_names:
-            column = table.column(name)
-            if by_column or name not in (self.part, *self.drop):
-                column, found = unmarked(column, reading.marks(name))
-                if found and name in (self._silo, self.label) and not by_column:
-                    what = "label" if name == self.label else "hospital column"
-                    raise DataError(
-                        f"data.na_values: '{min(found)}' stands in the {what} '{name}' too, in "
-                        f"{counted(column.null_count - table.column(name).null_count, 'row')}; name the columns that "
-                        f"it is for (na_values: {{column: [{as_yaml(min(found))}]}})"
-                    )
-                met |= {(name, mark) for mark in found}
-            columns[name] = column
-        if isinstance(self.na_values, dict):
-            idle = [
-                f"data.na_values: '{mark}' stands in no row of column '{name}'"
-                for name, marks in self.na_values.items()
-                for mark in marks
-                if (name, mark) not in met
-            ]
-        else:
-            marks = {mark for _, mark in met}
-            idle = [f"data.na_values: '{mark}' stands in no row" for mark in self.na_values if mark not in marks]
-        return pa.table(columns), tuple(idle)
-
-    def _numbers(
-        self, table: pa.Table, rows: NDArray[np.int64] | None
-    ) -> tuple[NDArray[np.float64], tuple[str, ...], str]:
-        """Real labels ``[N]``, no class names, and a description of the label."""
-        self._check_filled(table, rows)
-        values = numbers(table, self.label, "data.label", remedy="correct it or remove the row", rows=rows)
-        if (empty := np.isnan(values)).any():
-            raise DataError(
-                f"data.label: column '{self.label}' holds nan in row {placed(int(empty.argmax()), rows)}; "
-                "correct it or remove the row"
-            )
-        return values, (), f"a number, {values.min():.6g} to {values.max():.6g}, mean {values.mean():.6g}"
-
-    def _check_filled(self, table: pa.Table, rows: NDArray[np.int64] | None) -> None:
-        import pyarrow.compute as pc
-
-        column = table.column(self.label)
-        if column.null_count:
-            row = placed(pc.index(pc.is_null(column, nan_is_null=True), True).as_py(), rows)
-            raise DataError(
-                f"data.label: column '{self.label}' has no value in {counted(column.null_count, 'row')} (first: row "
-                f"{row}); fill them or remove the rows"
-            )
-
-    def _labels(
-        self, table: pa.Table, rows: NDArray[np.int64] | None
-    ) -> tuple[NDArray[np.int64], tuple[str, ...], str]:
-        """Class indices ``[N]``, class names, and a description of the classes."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        self._check_filled(table, rows)
-        column = table.column(self.label)
-        if is_texts(column.type):
-            column, found = typed(column)
-            if found is not None and found.kind == "mixed" and found.first is not None:
-                raise DataError(
-                    f"data.label: column '{self.label}' holds numbers in {counted(found.numbers, 'row')} and other "
-                    f"marks in {found.recorded - found.numbers:,} (first: row {placed(found.first - 1, rows)}): "
-                    f"{found.shown}; correct them, or remove these rows"
-                )
-            table = pa.table({self.label: column})
-        if pa.types.is_floating(column.type):
-            values = column.to_numpy()
-            for wrong, is_wrong in (("nan", np.isnan(values)), ("an infinite value", np.isinf(values))):
-                if is_wrong.any():
-                    row = placed(int(is_wrong.argmax()), rows)
-                    raise DataError(
-                        f"data.label: column '{self.label}' holds {wrong} in row {row}; correct it or remove the row"
-                    )
-            if (values != np.round(values)).any():
-                at = int((values != np.round(values)).argmax())
-                raise DataError(
-                    f"data.label: column '{self.label}' holds {values[at]:g} in row {placed(at, rows)}; "
-                    "classes are text, whole numbers or true/false: name another column, bin its values, or set "
-                    "data.task: regression"
-                )
-        encoded = pc.dictionary_encode(plain_text(table, self.label, "data.label"))
-        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        labels = encoded.dictionary.to_pylist()
-        if len(labels) > MOST_CLASSES:
-            raise DataError(
-                f"data.label: column '{self.label}' holds {len(labels):,} different values, more than {MOST_CLASSES:,} "
-                "classes; name another column or group its values"
-            )
-        classes = natural(labels)
-        if self.positive is not None:
-            if self.positive not in classes:
-                raise DataError(f"data.positive: '{self.positive}' is no class; {nearest(self.positive, classes)}")
-            if len(classes) != 2:
-                raise DataError(f"data.positive: '{self.positive}', but there are {len(classes)} classes; remove it")
-            classes.sort(key=lambda name: name == self.positive)
-        position = np.array([classes.index(name) for name in labels], np.int64)
-        named = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-        return position[encoded.indices.to_numpy()], tuple(classes), named
 
 
 def _written(values: Any) -> list[str]:
