@@ -16,7 +16,6 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from raysim.core import blas
 from raysim.training.networks.convolution import PooledConvolutions
 from raysim.training.networks.numpy_layers import by_numpy
 
@@ -40,7 +39,6 @@ def main() -> None:
     options = parser.parse_args()
     threadpool_limits(1)
     torch.set_num_threads(1)
-    blas.follow(blas.AVX512)  # as the command line has it, where the processor is one of those
     torch.manual_seed(0)
     print(f"{'a step of 32 images':<34}{'torch ms':>9}{'ours ms':>9}{'error, torch':>15}{'ours':>10}")
     totals = {False: 0.0, True: 0.0}
