@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,20 +20,13 @@ from typing import Any, NoReturn
 from raysim.cluster import devices, ray_private
 from raysim.cluster.greeting import SLOW, answering, named, remedy, short
 from raysim.cluster.own_ray import LOCAL, OPEN, QUIET, one_at_a_time, own_folder, private_token
-from raysim.cluster.placement import Placement
-from raysim.config.nodes import Node, amount, standing_nodes
+from raysim.config.nodes import Node, standing_nodes
 from raysim.core import blas, host
 from raysim.core.errors import HangingError, ResourceError
 from raysim.core.package import FOLDER
 
 START_SECONDS = 180.0
 """How long Ray may take to start or to let this process in, before it is taken to hang."""
-
-RESERVE_SECONDS = 25.0
-"""How long standing nodes may take to have room for the actors."""
-
-GROW_SECONDS = 900.0
-"""How long an autoscaler may take to start nodes."""
 
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """Environment variables that Ray sets in the process that connects to it."""
@@ -226,33 +219,3 @@ def live_nodes() -> tuple[Node, ...]:
 def this_machine() -> Node:
     """What a Ray started here would have: the cores that the container allows, and the GPUs that are visible."""
     return Node("this machine", devices.cores(), devices.cards())
-
-
-def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
-    """A placement group with room for the actors on each machine; None where Ray places them right without one.
-
-    Raises ``ResourceError`` where other work keeps holding what is needed, or no node is started.
-    """
-    if len(set(placement.nodes)) < 2 and not placement.overrides and all(nodes[i].started for i in placement.nodes):
-        return None
-    import ray
-    from ray.util.placement_group import placement_group, remove_placement_group
-
-    bundles = placement.bundles()
-    group = placement_group(bundles, strategy="SPREAD")
-    grows = not all(nodes[i].started for i in placement.nodes)
-    if grows:
-        print(f"raysim: waiting for nodes to start: {_texts(bundles)}", file=sys.stderr)
-    seconds = GROW_SECONDS if grows else RESERVE_SECONDS
-    if not group.wait(seconds):
-        free = ray.available_resources()
-        remove_placement_group(group)
-        raise ResourceError(
-            f"resources: {_texts(bundles)} on as many nodes were not free within {seconds:g} s (free in all: "
-            f"{amount(free.get('CPU', 0.0), free.get('GPU', 0.0))}); stop other work on the cluster, or ask for less"
-        )
-    return group
-
-
-def _texts(bundles: Sequence[dict[str, float]]) -> str:
-    return ", ".join(amount(bundle.get("CPU", 0.0), bundle.get("GPU", 0.0)) for bundle in bundles)

@@ -87,8 +87,8 @@ def _root(prefix: str) -> str:
         if len(os.fsencode(path)) + len(prefix) + MORE <= LONGEST_FOLDER and os.access(path, os.W_OK | os.X_OK):
             return path
     raise ResourceError(
-        f"TMPDIR: Ray cannot make its sockets in {', '.join(dict.fromkeys(roots))}: their paths are too long, or "
-        f"not writable; set RAY_TMPDIR to a folder of yours with at most {LONGEST_FOLDER - len(prefix) - MORE} characters"
+        f"TMPDIR: Ray cannot make its sockets in {', '.join(dict.fromkeys(roots))}: the path is too long, or not "
+        f"writable; set RAY_TMPDIR to a folder of yours with at most {LONGEST_FOLDER - len(prefix) - MORE} characters"
     )
 
 

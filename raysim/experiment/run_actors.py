@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysim.cluster.answers import cause_of, first_answers
+from raysim.cluster.room import await_room
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
@@ -108,6 +109,7 @@ class RunActors:
 
         self.where = f"{count} runs at a time, an actor each"
         self._silence = longest_silence(resources)
+        await_room(count * (resources.cpus_per_actor or 1))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor = ray.remote(num_cpus=resources.cpus_per_actor or 1, scheduling_strategy=here)(RunActor)
         self._start: Callable[[], Any] = lambda: actor.remote(search_path(), os.getcwd(), rows, resources)

@@ -10,10 +10,11 @@ from typing import Protocol
 import numpy as np
 
 from raysim.cluster.answers import cause_of
-from raysim.cluster.connection import connected, dashboard_address, live_nodes, reserve
+from raysim.cluster.connection import connected, dashboard_address, live_nodes
 from raysim.cluster.coordinator import coordinate
 from raysim.cluster.placement import Placement, balance, check_named, describe, place
 from raysim.cluster.pool import LocalPool, RayPool
+from raysim.cluster.room import reserve
 from raysim.config.nodes import Node, parse_nodes
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core import host

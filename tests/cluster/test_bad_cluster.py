@@ -13,7 +13,7 @@ import pytest
 import ray
 
 from raysim.cluster import connection as cluster
-from raysim.cluster import greeting, ray_private
+from raysim.cluster import greeting, ray_private, room
 from raysim.cluster.placement import Placement, place
 from raysim.cluster.software import check_same, software
 from raysim.config.nodes import Node
@@ -228,26 +228,35 @@ def three_nodes(monkeypatch) -> Iterator[None]:
     nodes.shutdown()
 
 
-def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(three_nodes, monkeypatch):
+def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(three_nodes, monkeypatch, capsys):
     import numpy as np
 
     from raysim.cluster.pool import RayPool
 
-    monkeypatch.setattr(cluster, "RESERVE_SECONDS", 600.0)
+    monkeypatch.setattr(room, "RESERVE_SECONDS", 600.0)
     nodes = cluster.live_nodes()
     assert sorted(node.cpus for node in nodes) == [1, 1, 2]
     placement = place(np.arange(4), ResourcesSection(), nodes)
-    group = cluster.reserve(placement, nodes)
+    group = room.reserve(placement, nodes)
     pool = RayPool(placement, "cpu", group=group)
     pool.wait(600)
     homes = ray.get([actor.__ray_call__.remote(_node) for actor in pool.actors])
     assert sorted(homes.count(home) for home in set(homes)) == [1, 1, 2]
 
-    monkeypatch.setattr(cluster, "RESERVE_SECONDS", 1.0)
-    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU, 1 CPU on as many nodes were not free within 1 s"):
-        cluster.reserve(placement, nodes)
+    monkeypatch.setattr(room, "RESERVE_SECONDS", 1.0)
+    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU, 1 CPU on as many nodes not free within 1 s"):
+        room.reserve(placement, nodes)
     alone = Placement((np.arange(4),), 1, 0, nodes=(0,))
-    assert cluster.reserve(alone, nodes) is None
+    capsys.readouterr()
+    with pytest.raises(ResourceError, match=r"1 CPU not free within 1 s \(free in all: 0 CPUs of 4 CPUs\)"):
+        room.reserve(alone, nodes)
+    assert capsys.readouterr().err == (
+        "raysim: waiting for 1 CPU: other work holds this Ray, and free are 0 CPUs of 4 CPUs\n"
+    )
+    ray.kill(pool.actors[0])
+    monkeypatch.setattr(room, "RESERVE_SECONDS", 600.0)
+    ray.util.remove_placement_group(group)
+    assert room.reserve(alone, nodes) is None
 
 
 def _node(actor: object) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raysim.cluster.connection import connected, live_nodes
+from raysim.cluster.room import await_room
 from raysim.config.sections.resources import ResourcesSection
 from raysim.data.federation import Federation
 from raysim.engine.pool import Pool
@@ -70,6 +71,7 @@ def open_places(
         opened = open_session(rows, resources, in_process=whole, verbose=verbose, names=federation.hospitals)
         session = standing.enter_context(opened)
         if whole:
+            await_room(resources.cpus_per_actor or 1)
             alone = InProcess(rows, resources)
             yield Places(Hospitals(None, rows, resources), count, alone, f"{count} trials at a time, a process each")
             return
