@@ -38,8 +38,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.batched import Cohort
-from raysim.training.kernels.modules.generic import ModuleModel
-from raysim.training.kernels.modules.vmapped import Vmapped
+from raysim.training.kernels.modules.generic import ModuleModel, Vmapped
 from raysim.training.models import build_model
 
 RATE, BATCH = 1e-3, 32

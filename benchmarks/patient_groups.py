@@ -170,6 +170,9 @@ DESIGNS = {
     "errors, 20, median 60, level varies": Design(partial(errors, law="normal", apart=False)),
     "errors, the same, a group goes to where they are large": Design(partial(errors, law="normal", apart=True)),
     "errors, the same, log-normal": Design(partial(errors, law="log-normal", apart=True)),
+    "four groups, 20 x 130, one shifted": Design(
+        partial(usual, rows=equal(20, 130), events=(0.2,) * 4, auroc=(0.8,) * 4, moved=1.0), groups=4
+    ),
 }
 
 

@@ -1,12 +1,13 @@
 """The interface of a strategy: what each hospital minimises and how the server combines what comes back.
 
 A strategy is a frozen dataclass. Its fields are its hyper-parameters, its methods are pure, and what it carries from
-round to round is an explicit value, :class:`State`. The engine calls, once a round and in this order, ``select``,
-``problem`` and ``aggregate``; before the first round ``setup``, after the last ``personalize``; ``serve`` says which
-model each hospital uses. Every method has a default, and the defaults together are federated averaging. The
-module :mod:`raysim.strategies.problem` defines what hospitals minimise and what comes back,
-:mod:`raysim.strategies.questions` what else the server may ask hospitals, and :mod:`raysim.strategies.view` the
-arguments that a strategy receives.
+round to round is an explicit value, :class:`State`. The engine calls ``setup`` before the first round, ``round`` once
+a round, and ``personalize`` after the last; ``serve`` says which model each hospital uses. The default of ``round`` is
+the built-in local training: ``select``, ``problem``, ``aggregate``. Every method has a default, and the defaults
+together are federated averaging. The module :mod:`raysim.strategies.problem` defines what hospitals minimise and what
+comes back, :mod:`raysim.strategies.programs` what else a strategy may let them compute,
+:mod:`raysim.strategies.questions` what the server may ask hospitals, and :mod:`raysim.strategies.view` the arguments
+that a strategy receives.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank,
 ``G`` sums that hospitals' deltas go into. Server-side arrays are float64.
@@ -47,6 +48,18 @@ from raysim.strategies.problem import Update as Update
 from raysim.strategies.problem import Upload as Upload
 from raysim.strategies.problem import Variates as Variates
 from raysim.strategies.problem import Visit as Visit
+from raysim.strategies.programs import Answers as Answers
+from raysim.strategies.programs import Bound as Bound
+from raysim.strategies.programs import Call as Call
+from raysim.strategies.programs import Calls as Calls
+from raysim.strategies.programs import Context as Context
+from raysim.strategies.programs import Keep as Keep
+from raysim.strategies.programs import LocalModel as LocalModel
+from raysim.strategies.programs import Program as Program
+from raysim.strategies.programs import Reply as Reply
+from raysim.strategies.programs import Rows as Rows
+from raysim.strategies.programs import Send as Send
+from raysim.strategies.programs import TrainLocally as TrainLocally
 from raysim.strategies.questions import Ask as Ask
 from raysim.strategies.questions import Division as Division
 from raysim.strategies.questions import GroupSizes as GroupSizes
@@ -134,6 +147,20 @@ class Strategy:
         A selection that asks for losses gets those under hospitals' cluster models, or else under the global model.
         """
         return choose(view, state, view.trainable, "sample", round, start=state.cluster)
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        """A round: a generator of calls that returns the state after it.
+
+        The default is one call of the built-in local training, for what ``select`` and ``problem`` say, and then
+        ``aggregate``. A strategy that overrides it decides itself whom it calls (mostly ``self.select(view, state,
+        view.round)``) with which :class:`Program`; the number of calls may depend on what earlier ones brought.
+        """
+        update = yield TrainLocally()
+        return state if update is None else self.aggregate(view, state, update)
+
+    def done(self, view: FederationView, state: State) -> bool:
+        """Whether the strategy has finished: the run then ends before its last round."""
+        return False
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         """What the cohort minimises."""

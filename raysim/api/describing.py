@@ -13,9 +13,11 @@ from raysim.api.request import Overrides, configuration, search_path_restored
 from raysim.config import plugins, reading
 from raysim.config.reading import Source
 from raysim.config.schema import COMPARED, Config
-from raysim.data.describe import Summary, render, summarise
+from raysim.core.words import counted, listed
+from raysim.data.describe import Summary, lines, render, summarise
 from raysim.data.federation import Federation
-from raysim.report.terminal.tables import unlikeness_table
+from raysim.report.judgement.facts.limits import FEWEST
+from raysim.report.terminal.unlikeness import Unlikeness, unlikeness
 from raysim.strategies.shared.psi import EPSILON, Smoothing
 
 if TYPE_CHECKING:
@@ -47,15 +49,38 @@ class Description:
 
         return hospital_table(self.federation, epsilon=self.epsilon)
 
+    @cached_property
+    def unlikeness(self) -> Unlikeness:
+        """How unlike the hospitals' training rows are."""
+        return unlikeness(self.federation, self.epsilon)
+
+    @property
+    def verdict(self) -> list[str]:
+        """Whether to train on these data, where accuracy can be judged, and how unlike hospitals are; a line each."""
+        s = self.summary
+        suspects = (*s.leaks.suspects, *s.quality)
+        warn, ask = (sum(suspect.level == level for suspect in suspects) for level in ("warn", "ask"))
+        parts = [(warn + len(s.warnings), "warning"), (ask, "question")]
+        odd = listed([counted(count, noun) for count, noun in parts if count])
+        first = f"look at the data before you train: {odd} above" if odd else "ready to train: nothing odd was found"
+        few = "" if s.judged >= FEWEST else f"; with fewer than {FEWEST} a comparison recommends nothing"
+        judged = f"accuracy can be judged at {s.judged:,} of {counted(len(s.hospitals), 'hospital')}{few}"
+        return [first, judged, *filter(None, [self.unlikeness.sentence])]
+
+    def __repr__(self) -> str:
+        return f"{self.federation!r}, seed {self.seed}: {self.verdict[0]}"
+
     def show(self, console: Console) -> None:
-        """Print all of it."""
+        """Print all of it, the verdict last."""
         render(self.summary, console)
         if self.other_seeds:
             others = ", ".join(map(str, self.other_seeds))
             console.print(
                 f"parts are those of seed {self.seed}; other seeds divide the rows anew: {others}\n", highlight=False
             )
-        console.print(unlikeness_table(self.federation, self.epsilon), markup=False)
+        console.print(self.unlikeness.table(), markup=False)
+        console.print()
+        console.print(lines("verdict", self.verdict), highlight=False, markup=False)
 
     def _repr_html_(self) -> str:
         console = Console(record=True, width=120, file=io.StringIO(), force_jupyter=False)

@@ -120,7 +120,8 @@ def describe_data(
         description = describe(config, epsilon=_smoothing(epsilon))
     if json:
         hospitals = description.hospitals.to_dict("records")
-        print_json({"seed": description.seed, **dataclasses.asdict(description.summary), "by_hospital": hospitals})
+        told = {"seed": description.seed, "verdict": description.verdict, **dataclasses.asdict(description.summary)}
+        print_json(told | {"by_hospital": hospitals})
     else:
         description.show(console)
     if table is None:

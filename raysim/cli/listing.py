@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.cli.options import print_json
-from raysim.config.listing import Key, Plugin, documentation, in_groups, keys_of
+from raysim.config.listing import Key, Plugin, documentation, example, in_groups, keys_of
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 
@@ -17,7 +17,7 @@ WIDE = 120
 
 
 USAGE = {
-    "strategies": "raysim list strategies NAME: keys, paper, traffic",
+    "strategies": "raysim list strategies NAME: keys, paper, traffic, an example",
     "models": "raysim list models NAME: keys",
     "sources": "raysim list sources NAME: keys, what it reads",
     "selections": "raysim list selections NAME: keys, paper",
@@ -79,19 +79,35 @@ def show_one(kind: str, name: str, console: Console, *, json: bool = False) -> N
             _show_key(key, console)
     if kind == "strategies":
         console.print()
+        console.print(f"example: {example(name, keys)}", highlight=False, markup=False)
         console.print(EVERY_STRATEGY, highlight=False, markup=False)
 
 
 def _show_metrics(console: Console, json: bool) -> None:
     from raysim.metrics.labels import KINDS
+    from raysim.metrics.meanings import AT_HOSPITAL, OVER_HOSPITALS
 
     if json:
-        print_json({k.name: {"per_hospital": k.figures, "over_hospitals": k.reported()} for k in KINDS.values()})
+        print_json(
+            {
+                kind.name: {
+                    "per_hospital": {name: AT_HOSPITAL[name] for name in kind.figures},
+                    "over_hospitals": {name: OVER_HOSPITALS[name] for name in kind.reported()},
+                }
+                for kind in KINDS.values()
+            }
+        )
         return
+    width = max(map(len, (*AT_HOSPITAL, *OVER_HOSPITALS)))
     for kind in KINDS.values():
-        console.print(f"{kind.name}:", highlight=False)
-        console.print("  per hospital:  " + ", ".join(kind.figures), highlight=False)
-        console.print("  over hospitals:  " + ", ".join(kind.reported()), highlight=False)
+        for place, names, meanings in (
+            ("at a hospital", kind.figures, AT_HOSPITAL),
+            ("over hospitals", kind.reported(), OVER_HOSPITALS),
+        ):
+            console.print(Text(f"{kind.name}, {place}", "bold"))
+            console.print(_names([Plugin(name, meanings[name]) for name in names], width))
+            console.print()
+    console.print("docs/metrics.md defines them and says when they are undefined", highlight=False, markup=False)
 
 
 def _names(plugins: list[Plugin], width: int) -> Table:

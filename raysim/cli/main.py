@@ -267,7 +267,7 @@ def list_(
 def main() -> None:
     """Run the command line and exit: what a user can mend is one line on stderr and exit code 2."""
     from raysim.core import blas, host, pipes
-    from raysim.core.errors import HangingError, RaysimError, of_the_machine
+    from raysim.core.errors import HangingError, RaysimError, TableGiven, of_the_machine
 
     pipes.stand_in()
     host.take()
@@ -284,6 +284,8 @@ def main() -> None:
         if line is None or (verbose and not isinstance(error, HangingError)):
             raise
         _complain(f"raysim: {' '.join(str(line).split())}")
+        if isinstance(line, TableGiven):
+            print(line.lines)
         if isinstance(error, HangingError):
             sys.stderr.flush()
             os._exit(2)  # an orderly exit would wait for the call that hangs

@@ -69,7 +69,7 @@ def place(
     single = _place_single(rows, resources, nodes, machines, names)
     rest = np.setdiff1d(np.arange(len(rows)), [hospital for hospital, _, _ in single])
     count = actor_count(len(rest), resources, machines)
-    gpus = _gpu_units(resources.gpus_per_actor)
+    gpus = _units(resources.gpus_per_actor)
     cpus = _units(resources.cpus_per_actor or 0.0) or _even_share(machines, count, gpus)
     homes = _spread(machines, count, cpus, gpus)
     if len(homes) < count:
@@ -100,7 +100,7 @@ def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[
     """How many actors serve the hospitals: by ``hospitals_per_actor``, or as many as can run at once."""
     if resources.hospitals_per_actor != "auto":
         return math.ceil(hospitals / int(resources.hospitals_per_actor))
-    cpus, gpus = _units(resources.cpus_per_actor or 1.0), _gpu_units(resources.gpus_per_actor)
+    cpus, gpus = _units(resources.cpus_per_actor or 1.0), _units(resources.gpus_per_actor)
     # One actor that cannot run makes the check that follows name what is missing.
     return min(hospitals, max(1, sum(machine.slots(cpus, gpus) for machine in machines)))
 
@@ -172,7 +172,7 @@ def _place_single(
     for name, request in resources.per_hospital.items():
         cpus = request.cpus if request.cpus is not None else resources.cpus_per_actor or 1.0
         gpus = request.gpus if request.gpus is not None else resources.gpus_per_actor
-        asked.append((_gpu_units(gpus), _units(cpus), int(rows[numbers[name]]), -numbers[name], name))
+        asked.append((_units(gpus), _units(cpus), int(rows[numbers[name]]), -numbers[name], name))
     placed = []
     for gpus, cpus, _, hospital, name in sorted(asked, reverse=True):
         fitting = [i for i, machine in enumerate(machines) if machine.slots(cpus, gpus)]
@@ -267,11 +267,13 @@ def _too_much(
 
 
 def _units(value: float) -> int:
-    return round(value * UNIT)
+    """Rounded down, so that six sixths of a device are no more than one; a share above 0 stays one.
 
-
-def _gpu_units(value: float) -> int:
-    """Rounded down, so that six sixths of a GPU are no more than one; a share above 0 stays one."""
+    An equal share that was rounded up to three or four digits, such as .1667, counts as that share.
+    """
+    sharing = round(1 / value) if 0 < value < 1 else 1
+    if value in (round(1 / sharing, 3), round(1 / sharing, 4)):
+        value = min(value, 1 / sharing)
     return max(math.floor(value * UNIT + 1e-6), 1 if value > 0 else 0)
 
 

@@ -21,7 +21,7 @@ def source_files(package: Path) -> list[Path]:
 def software() -> dict[str, str]:
     """Versions of the packages that decide computed numbers, and a digest of raysim's own code."""
     versions = {}
-    for name in ("numpy", "scipy", "scikit-learn", "torch", "numba"):
+    for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:
             # Builds for CUDA and for the CPU alone may stand side by side.
             versions[name] = metadata.version(name).partition("+")[0]

@@ -52,6 +52,10 @@ REFUSED = {
 """Words of a dataclass's error for a value out of range, and the words for the range that they imply."""
 
 
+EXAMPLES = 3
+"""How many keys of its own an example of a strategy has."""
+
+
 class Plugin(NamedTuple):
     """A plug-in's name and the first line of its documentation."""
 
@@ -96,8 +100,12 @@ def documentation(plugin: Any) -> str:
 
 
 def unmarked(text: str) -> str:
-    """``text`` without reStructuredText markup."""
-    return re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
+    """``text`` without reStructuredText markup.
+
+    >>> unmarked("Zhou: *CHiP-FL*, as :class:`raysim.Chip` with ``lam`` has it; 2 * 3 * 4")
+    'Zhou: CHiP-FL, as raysim.Chip with lam has it; 2 * 3 * 4'
+    """
+    return re.sub(r":\w+:`~?([^`]*)`|(?<!\w)\*(\w[^*\n]*)\*(?!\w)", r"\1\2", text).replace("``", "")
 
 
 def keys_of(plugin: Any, place: str = "") -> list[Key]:
@@ -121,6 +129,22 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
         type_ = type_in_words(kind).replace("`", "")
         keys.append(Key(place + name, type_, shown, limits, _meaning(plugin, name)))
     return keys
+
+
+def example(name: str, keys: Sequence[Key]) -> str:
+    """A strategy in the YAML of a comparison, with the first keys of its own that have a value.
+
+    >>> print(example("fedavg", []))
+    strategies: [fedavg, local]
+    """
+    if name in ("fedavg", "local"):
+        return "strategies: [fedavg, local]"
+    shared = {"weights", "minimum_weight", "signature"}
+    own = [key for key in keys if key.key not in shared and "." not in key.key and key.default[:1] not in ("{", "[")]
+    own.sort(key=lambda key: key.type != "number")  # what a paper's method turns on
+    said = [f"{key.key}: {key.default}" for key in own if key.default not in ("null", "required")][:EXAMPLES]
+    one = f"{{{', '.join([f'name: {name}', *said])}}}" if said else name
+    return f"strategies: [fedavg, {one}]"
 
 
 def type_in_words(kind: Any) -> str:

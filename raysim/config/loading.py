@@ -9,8 +9,12 @@ from typing import Any
 import yaml
 
 from raysim.core import bounded
+from raysim.core.words import as_yaml
 
 MERGE = "tag:yaml.org,2002:merge"
+
+AS_WRITTEN = "na_values"
+"""The key whose values are compared with texts as they are written, so that YAML may not turn them into others."""
 
 
 class InvalidConfiguration(ValueError):
@@ -42,7 +46,7 @@ class _Loader(bounded.Loader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[Any, int] = {}
-        for key_node, _ in node.value:
+        for key_node, value_node in node.value:
             if key_node.tag == MERGE or not isinstance(key_node, yaml.ScalarNode):
                 continue
             key, line = self.construct_object(key_node), key_node.start_mark.line + 1
@@ -50,8 +54,31 @@ class _Loader(bounded.Loader):
                 where = "twice in it" if line == lines[key] else f"in line {lines[key]} already"
                 raise InvalidConfiguration(f"line {line}: key '{key}' stands {where}; keep one of the two")
             lines[key] = line
+            if key == AS_WRITTEN:
+                self._refuse_changed(value_node)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return mapping
+
+    def _refuse_changed(self, node: yaml.Node) -> None:
+        """Raise for a value at or below ``node`` that YAML reads as something that is written in another way."""
+        where = f"line {node.start_mark.line + 1}: data.{AS_WRITTEN}: "
+        if isinstance(node, yaml.ScalarNode):
+            read = self.construct_object(node)
+            same = isinstance(read, str | int | float) and not isinstance(read, bool) and str(read) == node.value
+            if node.style is None and not same:
+                raise InvalidConfiguration(
+                    f"{where}YAML reads {node.value or 'nothing'} as {as_yaml(read)}, and marks are compared as they "
+                    f"are written; quote it: '{node.value}'"
+                )
+        elif isinstance(node, yaml.MappingNode):
+            for pair in node.value:
+                for below in pair:
+                    self._refuse_changed(below)
+        else:
+            for below in node.value:
+                if isinstance(below, yaml.MappingNode):
+                    raise InvalidConfiguration(f"{where}YAML reads a mark as a key; quote it, such as '?'")
+                self._refuse_changed(below)
 
 
 def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -25,7 +25,10 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
         if not equals or not all(key.split(".")):
             raise ConfigError(f"--set: '{setting}' is not key=value; write for example training.rounds=5")
         try:
-            values[key] = loading.load(text)
+            written = loading.AS_WRITTEN in key.split(".")
+            values[key] = (
+                loading.load(f"{loading.AS_WRITTEN}: {text}")[loading.AS_WRITTEN] if written else loading.load(text)
+            )
         except loading.InvalidConfiguration as error:
             raise ConfigError(f"--set {key}: {error}") from None
         except ValueError:

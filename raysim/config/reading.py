@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -14,7 +15,7 @@ from raysim.config.paths import anchored, shown
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, TableGiven
 from raysim.core.words import as_yaml, of_type
 
 Source = str | PathLike[str] | Mapping[str, Any] | Config
@@ -29,6 +30,9 @@ RUN = (*SHARED, "strategy")
 COMPARISON = (*SHARED, "strategies")
 """The sections of plug-ins that a comparison reads."""
 
+
+TABLES = (".csv", ".tsv", ".gz", ".parquet", ".pq", ".xlsx", ".xls", ".ods", ".zip", ".sqlite", ".db", ".duckdb")
+"""How the names of tables end, which are no configurations."""
 
 SEEDS = 3
 """How many seeds a comparison has that names none."""
@@ -106,6 +110,8 @@ def checked(tree: Mapping[str, Any]) -> Config:
 
 
 def _loaded(path: Path) -> dict[str, Any]:
+    if path.name.lower().endswith(TABLES) and path.is_file():
+        raise _table_given(path)
     try:
         tree: Any = loading.read(path) or {}
     except OSError as error:
@@ -117,6 +123,18 @@ def _loaded(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: holds {type(tree).__name__}, not keys and values; see 'raysim run --help'")
     return tree
+
+
+def _table_given(path: Path) -> ConfigError:
+    """The answer to a table that was given as a configuration. Raises ``DataError`` where it cannot be read."""
+    from raysim.config.proposed import four_lines, look
+
+    looked = look(path)
+    return TableGiven(
+        f"{path}: is a table, and a configuration says what its columns are, such as these lines; "
+        f"'raysim new {shlex.quote(str(path))} --out {looked.name}.yaml' writes all of one",
+        four_lines(looked),
+    )
 
 
 def _with_strategy(config: Config, section: StrategySection, where: str) -> Config:

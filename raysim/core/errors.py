@@ -25,6 +25,14 @@ class ConfigError(RaysimError):
     """A configuration field holds a value that cannot be used."""
 
 
+class TableGiven(ConfigError):
+    """A table was given where a configuration is needed; ``lines`` are the least configuration for it, as YAML."""
+
+    def __init__(self, message: str, lines: str) -> None:
+        super().__init__(message)
+        self.lines = lines
+
+
 class DataError(RaysimError):
     """The data that the configuration names is missing, malformed or cannot be federated."""
 

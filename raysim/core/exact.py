@@ -49,11 +49,12 @@ class ExactSum:
         weights: NDArray[np.float64],
         vectors: NDArray[np.float64],
         most: float = np.inf,
+        columns: slice = slice(None),
     ) -> None:
         """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, as :meth:`add` would one by one.
 
         ``groups`` and ``weights`` are ``[n]``. ``vectors [n, P]`` have no entry above ``most`` in magnitude. They are
-        overwritten.
+        overwritten. ``columns`` are the entries of the sums to which they belong.
         """
         vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
         if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:
@@ -69,7 +70,7 @@ class ExactSum:
             members = rounded if alike else rounded[groups == group]
             total = members.sum(axis=0)
             total -= shift * len(members)
-            self.units[group] += total
+            self.units[group, columns] += total
 
 
 def exact_multiple(value: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
-from raysim.data import alone, leaks
+from raysim.data import alone, leaks, quality
 from raysim.data.columns import columns_of, warnings_of
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded
@@ -21,9 +22,13 @@ from raysim.data.preprocessing import Prepared, prepare, prepare_declared
 from raysim.data.raw_columns import RawColumns
 from raysim.data.records import natural
 from raysim.data.split import Split, assign, groups
+from raysim.data.suspects import Leaks, Suspect
 
 if TYPE_CHECKING:
     from raysim.data.records import Records
+
+Found = tuple[Leaks, tuple[Suspect, ...]]
+"""What may give the label away, and what else is odd in a table."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,10 @@ class _Rows:
     """The hospitals, in natural order."""
 
 
-def assemble(
-    records: Records, recipe: Recipe, source: str, into: Path, checked: leaks.Leaks | None = None
-) -> dict[str, Any]:
+def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
     """The arguments of :func:`raysim.data.federation.write`, except the fingerprint; features are files in ``into``.
 
-    ``checked``: what is known of leaks in these rows; None: they are checked.
+    ``checked``: what is known to be odd in these rows; None: they are checked.
 
     Raises ``DataError`` for records that cannot be federated; ``source`` is what it calls their source.
     """
@@ -96,7 +99,8 @@ def assemble(
             f"all rows are of one hospital ('{rows.names[0]}'): there is nothing to federate; see data.silo",
         )
     if checked is None:
-        checked = _checked(records, rows) if recipe.tabular else leaks.Leaks()
+        unlike = [column.name for column in columns if column.remark in ("row number", "identifier")]
+        checked = _checked(records, rows, unlike) if recipe.tabular else (Leaks(), ())
     attributes = sorted({attribute for name in rows.names for attribute in records.attributes.get(name, {})})
     return {
         "X": prepared.X,
@@ -109,7 +113,7 @@ def assemble(
             hospital=records.hospital_column,
             label=records.label_column,
             classes=tuple(records.classes),
-            na_values=records.na_values,
+            reading=records.reading,
         ),
         "people": people,
         "patients": {name: _plain(values, order) for name, values in records.patients.items()},
@@ -121,7 +125,8 @@ def assemble(
             "notes": [*notes, split.described(by, recipe.seed), prepared.note],
             "warnings": [*records.warnings, *suspect],
             "columns": [dataclasses.asdict(column) for column in columns],
-            "leaks": dataclasses.asdict(checked),
+            "leaks": dataclasses.asdict(checked[0]),
+            "quality": [dataclasses.asdict(suspect) for suspect in checked[1]],
             "preprocessing_scalars": prepared.scalars,
             "preprocessing_noise": "" if recipe.noise is None else recipe.noise.named,
         },
@@ -137,9 +142,11 @@ def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
         raise DataError(f"data: all {len(y):,} rows {one}; check the label, nothing can be learned from {which}")
 
 
-def _checked(records: Records, rows: _Rows) -> leaks.Leaks:
+def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
     table, label = RawColumns.of(records.features), records.y[rows.kept]
-    return leaks.check(table, rows.kept, rows.home, rows.names, label, records.classes)
+    group = None if records.group is None else records.group[rows.kept]
+    at = (table, rows.kept, rows.home, rows.names, label, records.classes)
+    return leaks.check(*at), quality.check(*at, group, unlike)
 
 
 def _parts(

@@ -12,22 +12,22 @@ import numpy as np
 from raysim.core import mapped, memory
 from raysim.core.errors import DataError, nearest
 from raysim.data import cache
-from raysim.data.assembly import Recipe, assemble
+from raysim.data.assembly import Found, Recipe, assemble
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded, Federation, write
-from raysim.data.leaks import Leaks
 from raysim.data.preprocessing import METHODS
 from raysim.data.raw_columns import slices
 from raysim.data.records import Columned
 from raysim.data.split import Split
+from raysim.data.suspects import Leaks, suspects_of
 
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
 
-STORED = 4
+STORED = 5
 """Version of the stored layout: raise it when a stored federation gets another file."""
 
-_checked: dict[tuple[str, int | None, int | None], Leaks] = {}
+_checked: dict[tuple[str, int | None, int | None], Found] = {}
 """What this process found in columns, by the records and the rows kept of them: seeds divide the same rows."""
 
 
@@ -89,7 +89,7 @@ def _stored(source: Source, read: str, recipe: Recipe, key: str) -> Path:
     def make(making: Path) -> None:
         rows = read, recipe.minimum, recipe.largest
         built = assemble(records, recipe, _name(source), making, _checked.get(rows))
-        _checked[rows] = Leaks.of(built["meta"]["leaks"])
+        _checked[rows] = Leaks.of(built["meta"]["leaks"]), suspects_of(built["meta"]["quality"])
         built["meta"]["fingerprint"] = fingerprint(built)
         write(making, **built)
 

@@ -25,6 +25,7 @@ import numpy as np
 from raysim.core import registry
 from raysim.core.errors import DataError
 from raysim.core.package import cache_folder
+from raysim.data.reading import Reading
 
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _COMPLETE = "complete.json"
 _MAKING = ".making-"
 _ABANDONED = 24 * 3600  # seconds after which an unfinished entry is taken for one of a killed process
-_IN_WORDS = ("classes", "attributes", "notes", "warnings", "hospital_column", "label_column", "na_values")  # of records
+_IN_WORDS = ("classes", "attributes", "notes", "warnings", "hospital_column", "label_column")  # of records
 _written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = set()  # by this process: listing, files' states
 _RACY = 2.0  # seconds: a file this young can change again without its time of change moving
 
@@ -225,7 +226,7 @@ def save_records(folder: Path, records: Records) -> None:
     present = {name: values for name, values in columns.items() if values is not None}
     arrays = [v if isinstance(v, pa.DictionaryArray) else pa.array(v, from_pandas=False) for v in present.values()]
     feather.write_feather(pa.table(arrays, names=list(present)), folder / "records.arrow", compression="uncompressed")
-    rest = {name: getattr(records, name) for name in _IN_WORDS}
+    rest = {name: getattr(records, name) for name in _IN_WORDS} | {"reading": records.reading.tree()}
     (folder / "records.json").write_text(json.dumps(rest | {"attributes": dict(rest["attributes"])}, default=dict))
 
 
@@ -262,7 +263,7 @@ def load_records(folder: Path) -> Records:
         attributes=rest["attributes"],
         notes=tuple(rest["notes"]),
         warnings=tuple(rest["warnings"]),
-        na_values=tuple(rest["na_values"]),
+        reading=Reading.of(rest["reading"]),
         hospital_column=rest["hospital_column"],
         label_column=rest["label_column"],
     )

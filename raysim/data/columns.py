@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 Kind = Literal["number", "binary", "category"]
 Remark = Literal["", "empty", "constant", "unnamed", "row number", "identifier"]
 
-# What pandas, Arrow and R call a column without a name.
-_UNNAMED = re.compile(r"|unnamed: \d+|__index_level_\d+__|\.\.\.\d+|x\.\d+|v\d+", re.IGNORECASE)
+UNNAMED = re.compile(r"|unnamed: \d+|__index_level_\d+__|\.\.\.\d+|x\.\d+|v\d+", re.IGNORECASE)
+"""What pandas, Arrow and R call a column without a name."""
+
 _FEW = 20  # rows: with fewer, "all different" says nothing
 _DENSE = 0.5  # share of the range that the values of a row number fill
 
@@ -110,4 +111,4 @@ def _remark(name: str, distinct: int, numbered: bool, every_row: bool) -> Remark
         return "identifier"
     if distinct == 1:
         return "constant"
-    return "unnamed" if _UNNAMED.fullmatch(name.strip()) else ""
+    return "unnamed" if UNNAMED.fullmatch(name.strip()) else ""

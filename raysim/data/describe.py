@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from raysim.core.words import counted
 from raysim.data.columns import Column
 from raysim.data.federation import PARTS, Federation
-from raysim.data.leaks import LEVELS, Leaks
+from raysim.data.suspects import LEVELS, Leaks, Suspect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +60,8 @@ class Summary:
     """What the user should know of the data, a line each."""
     leaks: Leaks
     """Columns that may give the label away."""
+    quality: tuple[Suspect, ...]
+    """What else is odd in the data, from one hospital to the next."""
     fingerprint: str
     """The digest of all rows and names."""
     folder: str
@@ -96,6 +98,11 @@ class Summary:
     def untrained(self) -> tuple[str, ...]:
         """Hospitals without a training row."""
         return self._named(self.sizes[:, 0] == 0)
+
+    @property
+    def judged(self) -> int:
+        """Hospitals where AUROC, or the error of a real label, is defined on test rows."""
+        return len(self.hospitals) - len(self.one_class) - len(self.untested)
 
     def _named(self, which: NDArray[np.bool_]) -> tuple[str, ...]:
         return tuple(self.hospitals[h] for h in np.flatnonzero(which))
@@ -134,6 +141,7 @@ def summarise(federation: Federation) -> Summary:
         notes=federation.notes,
         warnings=federation.warnings,
         leaks=federation.leaks,
+        quality=federation.quality,
         fingerprint=federation.fingerprint,
         folder=str(federation.folder),
     )
@@ -162,11 +170,13 @@ def _blocks(s: Summary) -> list[RenderableType]:
     blocks += [_undefined(s), _hospitals(s)]
     if s.attributes:
         blocks.append(_attributes(s))
-    blocks.append(_lines("what was read", [*s.notes, f"stored in {s.folder}"]))
+    blocks.append(lines("what was read", [*s.notes, f"stored in {s.folder}"]))
     if s.leaks.note:
-        blocks.append(_leaks(s.leaks))
+        blocks.append(_suspects(lines("leaks", [s.leaks.note]), s.leaks.suspects))
+    if s.quality:
+        blocks.append(_suspects(lines("quality", []), s.quality))
     if s.warnings:
-        blocks.append(_lines("warnings", s.warnings, style="yellow"))
+        blocks.append(lines("warnings", s.warnings, style="yellow"))
     return blocks
 
 
@@ -243,7 +253,7 @@ def _band(low: int, high: float) -> str:
 
 
 def _undefined(s: Summary) -> Text:
-    lines = []
+    below = []
     for names, what in (
         (s.one_class, "test rows of one class only"),
         (s.untested, "no test row"),
@@ -252,12 +262,12 @@ def _undefined(s: Summary) -> Text:
         if names:
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
             between = "; " if any("," in name for name in names) else ", "
-            lines.append(f"{what}: {len(names):,} ({between.join(names[:_NAMED])}{more})")
-    undefined, figure = len(s.one_class) + len(s.untested), "AUROC" if s.labels is None else "MAE"
+            below.append(f"{what}: {len(names):,} ({between.join(names[:_NAMED])}{more})")
+    undefined, figure = len(s.hospitals) - s.judged, "AUROC" if s.labels is None else "MAE"
     of = counted(len(s.hospitals), "hospital")
     verb = "is" if undefined == 1 else "are"
-    lines.append(f"{undefined:,} of {of} {verb} left out of means of {figure}, and counted")
-    return _lines(f"hospitals whose {figure} is undefined", lines)
+    below.append(f"{undefined:,} of {of} {verb} left out of means of {figure}, and counted")
+    return lines(f"hospitals whose {figure} is undefined", below)
 
 
 def _hospitals(s: Summary) -> Table:
@@ -281,32 +291,32 @@ def _hospitals(s: Summary) -> Table:
 
 
 def _attributes(s: Summary) -> Text:
-    lines = []
+    below = []
     for name, values in s.attributes.items():
         shown = [f"{value or 'unknown'} {count:,}" for value, count in list(values.items())[:6]]
-        lines.append(f"{name}: {', '.join(shown)}{', ...' if len(values) > 6 else ''}")
-    return _lines("hospitals by attribute", lines)
+        below.append(f"{name}: {', '.join(shown)}{', ...' if len(values) > 6 else ''}")
+    return lines("hospitals by attribute", below)
 
 
-def _leaks(leaks: Leaks) -> Text:
-    """What was checked, then the suspect columns of each level; of many that are no warning, the names of most."""
-    text = _lines("leaks", [leaks.note])
+def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
+    """``text``, then the suspects of each level; of many that are no warning, the names of most."""
     for level in LEVELS:
-        found = [suspect for suspect in leaks.suspects if suspect.level == level]
+        found = [suspect for suspect in suspects if suspect.level == level]
         shown = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1
         style = "yellow" if level == "warn" else "not bold"
         for suspect in found[:shown]:
             text.append(f"\n{level}: {suspect.text}", style=style)
         if more := ", ".join(f"'{suspect.feature}'" for suspect in found[shown:]):
-            text.append(f"\n{level}: the same of {more}", style=style)
+            text.append(f"\n{level} too: {more}", style=style)
     return text
 
 
-def _lines(title: str, lines: Sequence[str], style: str = "") -> Text:
+def lines(title: str, below: Sequence[str], style: str = "") -> Text:
+    """A bold title, and lines below it."""
     from rich.text import Text
 
     text = Text(title, style="bold")
-    for line in lines:
+    for line in below:
         text.append(f"\n{line}", style=style or "not bold")
     return text
 

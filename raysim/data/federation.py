@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from raysim.core import mapped
 from raysim.data.columns import Column
 from raysim.data.fitted import Numeric, Preprocessing
-from raysim.data.leaks import Leaks
+from raysim.data.suspects import Leaks, Suspect, suspects_of
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
 from raysim.metrics.segments import ranges
 
@@ -85,6 +85,8 @@ class Federation:
     """What the source's feature columns held before preprocessing."""
     leaks: Leaks = field(default_factory=Leaks)
     """Which of these may give the label away."""
+    quality: tuple[Suspect, ...] = ()
+    """What else is odd in them, from one hospital to the next, the gravest first."""
     preprocessing_noise: str = ""
     """The noise on the means and deviations of preprocessing, in words; empty: none."""
 
@@ -116,6 +118,7 @@ class Federation:
             warnings=tuple(meta.get("warnings", ())),
             columns=tuple(Column(**column) for column in meta.get("columns", ())),
             leaks=Leaks.of(meta.get("leaks", {})),
+            quality=suspects_of(meta.get("quality", ())),
             preprocessing_noise=meta.get("preprocessing_noise", ""),
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from raysim.core import mapped
 from raysim.core.errors import DataError
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
+from raysim.data.reading import Reading
 
 if TYPE_CHECKING:
     pass
@@ -100,7 +101,7 @@ class Preprocessing:
     - ``columns``: the source's columns, in its order.
     - ``hospital``, ``label``: the names of the source's columns of hospitals and labels.
     - ``classes``: classes of the label, of two the event last; empty for a real label.
-    - ``na_values``: texts that stand for a missing value in the source, beside the usual ones.
+    - ``reading``: the rules by which the source's columns were read.
     """
 
     method: str
@@ -108,22 +109,26 @@ class Preprocessing:
     hospital: str = "hospital"
     label: str = "label"
     classes: tuple[str, ...] = ()
-    na_values: tuple[str, ...] = ()
+    reading: Reading = field(default_factory=Reading)
 
-    @cached_property
+    @property
     def values(self) -> tuple[str, ...]:
         """The names of the features that hold values, ``[D]``."""
-        return tuple(name for column in self.columns for name in column.values)
+        return self.features[: sum(len(column.values) for column in self.columns)]
 
     @cached_property
     def flags(self) -> tuple[str, ...]:
         """The columns that have a flag, in order."""
         return tuple(column.name for column in self.columns if column.flagged)
 
-    @property
+    @cached_property
     def features(self) -> tuple[str, ...]:
-        """The names of all features, ``[F]``: values, then flags."""
-        return (*self.values, *(f"{name}_missing" for name in self.flags))
+        """The names of all features, ``[F]``: values, then flags.
+
+        No two are alike: where a column is called as the flag of another, or ``unit=MICU``, a number tells them apart.
+        """
+        values = (name for column in self.columns for name in column.values)
+        return _told_apart([*values, *(f"{name}_missing" for name in self.flags)])
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
@@ -230,7 +235,7 @@ class Preprocessing:
             "hospital": self.hospital,
             "label": self.label,
             "classes": list(self.classes),
-            "na_values": list(self.na_values),
+            **self.reading.tree(),
             "columns": columns,
             "features": list(self.features),
         }
@@ -259,8 +264,26 @@ class Preprocessing:
             hospital=tree["hospital"],
             label=tree["label"],
             classes=tuple(tree["classes"]),
-            na_values=tuple(tree["na_values"]),
+            reading=Reading.of(tree),
         )
+
+
+def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of which each that stood before has a number behind it.
+
+    >>> _told_apart(["a", "b", "a", "a (2)", "a"])
+    ('a', 'b', 'a (3)', 'a (2)', 'a (4)')
+    """
+    if len(taken := set(names)) == len(names):
+        return tuple(names)
+    apart, met = [], set[str]()
+    for name in names:
+        own, k = name, 2
+        while own in met or (own != name and own in taken):
+            own, k = f"{name} ({k})", k + 1
+        met.add(own)
+        apart.append(own)
+    return tuple(apart)
 
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
@@ -283,4 +306,4 @@ def _is_number(text: str) -> bool:
 
 
 def _truth(text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text.lower())
+    return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())

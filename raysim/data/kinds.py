@@ -28,7 +28,7 @@ MISSING = (
 )
 """The texts that stand for a missing value in every column of every table, as does a text of blanks alone."""
 
-TRUTH = ("1", "True", "TRUE", "true", "0", "False", "FALSE", "false")
+TRUE, FALSE = ("1", "True", "TRUE", "true"), ("0", "False", "FALSE", "false")
 """How truth values are written."""
 
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
@@ -36,11 +36,12 @@ NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf
 
 _NUMBER, _ZEROS = re.compile(NUMBER), re.compile(r"[+-]?0[0-9]")
 _DAY = r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}[- ]?[A-Za-z]{3,9}[- ]?\d{2,4}"
+_MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 _TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:\s?[AaPp][Mm])?(?:Z|[+-]\d{2}:?\d{2})?"
 _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
     ("limit", re.compile(rf"(?:<=?|>=?|≤|≥)\s*(?:{NUMBER})")),
     ("comma", re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+")),
-    ("date", re.compile(rf"(?:{_DAY})(?:[T ]\s?{_TIME})?|{_TIME}")),
+    ("date", re.compile(rf"(?:{_DAY})(?:[T ]\s?{_TIME})?|{_TIME}|{_MONTH}-\d{{2}}|\d{{1,2}}-{_MONTH}")),
     ("unit", re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*[A-Za-zµμ°%][A-Za-zµμ°%/²³^*·.]*")),
     ("code", re.compile(r"[A-Za-z]{1,3}[-.]?\d[\w.]*")),
     ("pair", re.compile(r"\d+/\d+")),
@@ -114,7 +115,10 @@ def find(values: pd.Series[Any] | pa.Array | pa.ChunkedArray) -> Finding:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, pa.string())
+    column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=True)
+    column = (
+        column if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) else pc.cast(column, "str")
+    )
     counts = pc.value_counts(column)
     texts, rows = counts.field("values").to_pylist(), counts.field("counts").to_pylist()
     numbers, different, zeros, binary, marks = 0, 0, False, True, Counter[str]()
@@ -123,7 +127,7 @@ def find(values: pd.Series[Any] | pa.Array | pa.ChunkedArray) -> Finding:
             continue
         if _NUMBER.fullmatch(written):
             numbers, different = numbers + n, different + 1
-            zeros, binary = zeros or _ZEROS.match(written) is not None, binary and written in TRUTH
+            zeros, binary = zeros or _ZEROS.match(written) is not None, binary and written in TRUE + FALSE
         else:
             marks[text] = n
     recorded, forms = numbers + marks.total(), Counter[Form]()
@@ -131,7 +135,9 @@ def find(values: pd.Series[Any] | pa.Array | pa.ChunkedArray) -> Finding:
         forms[_form(mark.strip())] += n
     first = pc.index(pc.is_in(column, value_set=pa.array(list(marks), column.type)), True).as_py() if marks else -1
     return Finding(
-        kind="truth" if marks and binary and all(map(TRUTH.count, marks)) else _kind(numbers, different, marks, forms),
+        kind="truth"
+        if marks and binary and not set(marks) - {*TRUE, *FALSE}
+        else _kind(numbers, different, marks, forms),
         rows=len(column),
         recorded=recorded,
         numbers=numbers,
@@ -172,7 +178,7 @@ def described(name: str, found: Finding, row: int | None) -> str:
     if found.kind == "date":
         return (
             f"column '{name}' holds dates or times in {counted(found.forms['date'], 'row')} (first: row {row}), "
-            "neither numbers nor text; drop it (data.drop), or convert it into a number such as days since admission"
+            "neither numbers nor text; drop it (data.drop) or convert it into a number, such as days since admission"
         )
     keys = found.keys(name)
     settled = ", ".join(keys[:-1]) + f" or {keys[-1]}" if keys[1:] else keys[0]

@@ -7,19 +7,19 @@ over all rows, those for testing too: it is a check of the table, and no model l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.words import counted
+from raysim.data.inspected import columns_at, in_order
 from raysim.data.raw_columns import RawColumns
+from raysim.data.suspects import LEVELS, Leaks, Suspect
 from raysim.statistics.discrimination.within import FEWEST, Cells, Separation, separation
 
-Level = Literal["warn", "ask", "list"]
-LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
 Ints = NDArray[np.int64]
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
@@ -32,46 +32,10 @@ HIGH = 0.97
 """The AUROC of a model above which it is unusually high."""
 
 _LOOSE = 0.05  # how far below the limit that it passes the lower limit of an AUROC lies at most
-_ROWS = 10  # rows that lack a value, and rows that have one; rows of a hospital with one value; rows with a code
-_CHANCE = 0.001  # of one value at a whole hospital, over all columns and hospitals
-_MEASURED = 20  # different values that a measurement has at least
+_ROWS = 10  # rows that lack a value, and rows that have one; rows with a code
 _CODES = 3, 12  # different whole numbers that may be codes
 _RISES = 3.0  # standard errors that shares of two codes differ by
 _CLASSES = 20  # classes up to which each is compared with the rest
-_MOST = 250_000  # rows that are looked at
-_OF_HOSPITAL = 5_000  # of a hospital, where the table has more
-_BLOCK = 16  # columns that are copied at once
-_NAMED = 3  # hospitals that a text names
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """A column that may give the label away.
-
-    ``warn``: it all but is the label. ``ask``: a person should say what it is. ``list``: it is strong, which may be
-    right.
-    """
-
-    feature: str
-    """The name of the column in the source."""
-    level: Level
-    text: str
-    """What is suspect, in a sentence that names the column, and what to do."""
-
-
-@dataclass(frozen=True)
-class Leaks:
-    """What the check of a table's columns found."""
-
-    suspects: tuple[Suspect, ...] = ()
-    """At most one for each column, the gravest first."""
-    note: str = ""
-    """What was checked, and what could not be; empty: nothing was."""
-
-    @staticmethod
-    def of(tree: Mapping[str, Any]) -> Leaks:
-        """The inverse of ``dataclasses.asdict``, from JSON values."""
-        return Leaks(tuple(Suspect(**each) for each in tree.get("suspects", ())), tree.get("note", ""))
 
 
 def unusually_high(auroc: float) -> str:
@@ -89,13 +53,11 @@ def check(
     ``home [n]`` is the hospital of each of these, ``y [n]`` its label: a class, or a number where ``classes`` is empty,
     with which no column is compared.
     """
-    order = np.argsort(home, kind="stable")
-    if len(order) > _MOST:
-        order = order[_sample(np.bincount(home))]
+    order = in_order(home)
     judge = _Judge(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
     found, best = [], Separation(np.nan, np.nan, 0)
     strongest = ""
-    for name, values in _columns(table, rows[order]):
+    for name, values in columns_at(table, rows[order]):
         suspect, strength = judge.numbers(name, values) if values.dtype.kind == "f" else judge.codes(name, values)
         if suspect is not None:
             found.append(suspect)
@@ -103,27 +65,6 @@ def check(
             best, strongest = strength, name
     found.sort(key=lambda suspect: LEVELS.index(suspect.level))
     return Leaks(tuple(found), judge.note(len(rows), best, strongest))
-
-
-def _columns(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Each column at ``rows``: numbers as floats (NaN: missing), categories as int64 codes (-1: missing)."""
-    for at in range(0, len(table.numeric), _BLOCK):
-        block = table.values[:, at : at + _BLOCK][rows].T
-        for name, values in zip(table.numeric[at : at + _BLOCK], block, strict=True):
-            yield name, np.ascontiguousarray(values)
-    for name, codes in zip(table.categorical, table.codes, strict=True):
-        yield name, codes[rows]
-
-
-def _sample(sizes: Ints) -> Ints:
-    """Of rows in order of hospitals, which to look at: evenly spaced ones of evenly spaced hospitals."""
-    stride = -(-sizes // _OF_HOSPITAL)
-    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    kept = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)
-    step = -(-len(kept) // _MOST)
-    home = np.repeat(np.arange(len(sizes)), sizes)[kept]
-    sampled: Ints = kept[home % step == 0]
-    return sampled
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +116,6 @@ class _Judge:
         suspect = (
             self._absent(name, missing)
             or self._strong(name, strength, event, ASK)
-            or self._constant(name, value, home)
             or self._coded(name, value, y)
             or self._strong(name, strength, event, LIST)
         )
@@ -226,35 +166,6 @@ class _Judge:
             return None
         text = f"whether feature '{name}' is missing ranks {strength.auroc:.3f} of pairs within hospitals right"
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
-
-    def _constant(self, name: str, value: NDArray[Any], home: Ints) -> Suspect | None:
-        """A column with an impossible value in all rows of some hospitals.
-
-        The value lies beyond all others, by more than their standard deviation, and these are a measurement's, of many
-        values, not a count's. The column varies at most hospitals, and chance does not explain the one value.
-        """
-        if not len(value):
-            return None
-        starts = np.flatnonzero(np.append(True, home[1:] != home[:-1]))
-        sizes = np.diff(np.append(starts, len(home)))
-        lowest, highest = np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
-        enough = sizes >= _ROWS
-        constant = np.flatnonzero(enough & (lowest == highest))
-        if not len(constant) or 2 * len(constant) > enough.sum():
-            return None
-        for shared in {lowest.min(), highest.max()} & set(lowest[constant]):
-            at = constant[lowest[constant] == shared]
-            others = value[value != shared].astype(np.float64)
-            elsewhere = len(value) - len(others) - sizes[at]
-            chance = (elsewhere / (len(value) - sizes[at])) ** sizes[at] * len(sizes) * self.columns
-            at = at[chance < _CHANCE]
-            if not len(at) or np.abs(others - shared).min() <= others.std() or len(np.unique(others)) < _MEASURED:
-                continue
-            named = ", ".join(self.hospitals[home[starts[each]]] for each in at[:_NAMED])
-            named += f" and {len(at) - _NAMED:,} more" if len(at) > _NAMED else ""
-            text = f"feature '{name}' is {shared:g} in all {sizes[at].sum():,} rows of {named}"
-            return Suspect(name, "ask", f"{text} and far from it elsewhere: does {shared:g} stand for a missing value?")
-        return None
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
         """A column of few whole numbers along which the share of events rises and falls, as that of codes does."""

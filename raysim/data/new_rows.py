@@ -6,7 +6,6 @@ by mistake would be scored as if none of its values had been recorded. Single va
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import DataError, nearest
 from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
+from raysim.data.reading import filled_table, is_texts, uncensored, unmarked
 from raysim.data.sources.columns import numbers, plain_text, texts
 from raysim.data.sources.frame import arrow_table
 
@@ -53,7 +53,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     """
     numeric = [column for column in fitted.columns if isinstance(column, Numeric)]
     categorical = [column for column in fitted.columns if isinstance(column, Categorical)]
-    read = _read(table, fitted, [fitted.hospital, *(column.name for column in categorical)])
+    read = _read(table, fitted)
     values = np.empty((read.num_rows, len(numeric)), np.float32)
     for j, column in enumerate(numeric):
         values[:, j] = numbers(read, column.name, FIELD, remedy="correct it, or leave it empty")
@@ -75,25 +75,37 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     return NewRows(columns, homes, tuple(filter(None, notes)))
 
 
-def _read(table: Path | pd.DataFrame, fitted: Preprocessing, as_text: Sequence[str]) -> pa.Table:
-    """The table with at least the columns that are needed. Raises ``DataError`` for one that is missing."""
-    from raysim.data.sources.table_file import check_table, read_table, without
+def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> pa.Table:
+    """The columns that are needed, read as in training. Raises ``DataError`` for one that is missing."""
+    import pyarrow as pa
 
-    needed = [column.name for column in fitted.columns]
+    from raysim.data.sources.decimals import with_points
+    from raysim.data.sources.table_file import check_table, read_table
+    from raysim.data.sources.text_form import Keys
+
+    needed, decimal = [column.name for column in fitted.columns], fitted.reading.decimal
+    as_text = [fitted.hospital, *(column.name for column in fitted.columns if isinstance(column, Categorical))]
     if isinstance(table, Path):
         check_table(table, FIELD)
-        read = read_table(table, as_text, fitted.na_values or None, FIELD).table
+        read = read_table(table, as_text, FIELD, Keys(decimal=decimal)).table
         names, where = read.column_names, f"'{table}'"
     else:
-        read = arrow_table(table, FIELD, {fitted.hospital, *needed})
-        read = without(read, fitted.na_values) if fitted.na_values else read
+        read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
         names, where = [str(name) for name in table.columns], "the data frame"
+        read, _ = with_points(read, decimal, False, as_text, FIELD, where)
     missing = [name for name in needed if name not in names]
     if missing:
         remedy = nearest(missing[0], names) if 0 < len(names) <= 20 else "the run was trained with it"
         others = f" (nor {len(missing) - 1} more of {len(needed)})" if len(missing) > 1 else ""
         raise DataError(f"{FIELD}: no column '{missing[0]}'{others} in {where}; {remedy}")
-    return read
+    columns = {}
+    for each in fitted.columns:
+        columns[each.name] = unmarked(read.column(each.name), fitted.reading.marks(each.name))[0]
+        if isinstance(each, Numeric) and is_texts(columns[each.name].type):
+            columns[each.name] = uncensored(columns[each.name], fitted.reading.censored)[0]
+    if fitted.hospital in read.column_names:
+        columns[fitted.hospital] = read.column(fitted.hospital)
+    return pa.table(columns)
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.data.reading import Reading
+
 if TYPE_CHECKING:  # a run whose federation is cached never needs pandas
     import pandas as pd
 
@@ -30,7 +32,7 @@ class Records:
     - ``notes``: what was read, a line each, for ``raysim describe``; ``warnings``: what the user
       should know of them, said once by each command.
     - ``row [N]`` or None: the position of each row in the user's file or frame, from 0; None: rows are in its order.
-    - ``na_values``: texts that stand for a missing value in the source, beside the usual ones.
+    - ``reading``: the rules by which the source's columns were read.
     - ``hospital_column``, ``label_column``: the names of the columns of ``silo`` and ``y`` in the source.
     """
 
@@ -45,7 +47,7 @@ class Records:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     row: NDArray[np.int64] | None = None
-    na_values: tuple[str, ...] = ()
+    reading: Reading = field(default_factory=Reading)
     hospital_column: str = "hospital"
     label_column: str = "label"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from functools import cache
 from typing import Any
 
@@ -17,11 +16,15 @@ from raysim.core.section import Section, Seed
 from raysim.core.streams import Streams
 from raysim.data.federation import PARTS
 
+ROUNDED = 0.0015
+"""How far from 1 the sum of three fractions can be that were rounded to three digits."""
+
 
 class Split(Section):
     """``data.split``: fractions, drawn at each hospital; or folds; or a column of the data that names each row's part.
 
-    - ``train``, ``validation``, ``test``: fractions that sum to 1; ``train`` and ``test`` above 0.
+    - ``train``, ``validation``, ``test``: fractions that sum to 1; ``train`` and ``test`` above 0. Where they are off
+      by no more than :data:`ROUNDED`, they were rounded, and are divided by their sum.
     - ``by``: what is never divided between parts: ``row``, ``patient``, or a column of the data. None: ``patient``
       where the source knows patients, else ``row``.
     - ``seed``: of the draw. None: the run's seed.
@@ -55,9 +58,12 @@ class Split(Section):
             if value == 0 and part != "validation":
                 raise ValueError(f"{part} is 0; hospitals need rows to {part} on, give it a fraction above 0")
         total = self.train + self.validation + self.test
-        if not math.isclose(total, 1, abs_tol=1e-6):
+        if abs(total - 1) > ROUNDED + 1e-9:
             given = " + ".join(f"{part} {getattr(self, part):g}" for part in PARTS)
             raise ValueError(f"{given} is {total:g}; make the fractions sum to 1")
+        if abs(total - 1) > 1e-9:
+            for part in PARTS:
+                object.__setattr__(self, part, getattr(self, part) / total)
         return self
 
     def _given(self, *names: str) -> str:

@@ -25,7 +25,8 @@ from raysim.engine.pool import Pool
 from raysim.engine.remote import RemoteState
 from raysim.engine.server import JobServer
 from raysim.engine.stopping import Stopped, Stopping
-from raysim.strategies.base import POOLED, Ids
+from raysim.strategies.base import POOLED, Call, Calls, Ids, TrainLocally, Update
+from raysim.strategies.programs import Answer
 from raysim.strategies.shared.personalization import RECALIBRATED, Recalibration, fine_tune
 from raysim.traffic.ledger import Bytes
 from raysim.virtual_time.clock import NOBODY
@@ -78,7 +79,7 @@ class JobRun(JobServer):
             # A state that cannot be kept is refused now, not after hours.
             pack_state(self._state, {}, self._job.strategy)
             pack_memory(self._view.memory, {})
-        while not self._stops() and self._round < self._job.rounds:
+        while not self._ends():
             yield from self._play_round(self._round + 1)
             # A private run is not resumed from its last round: see _check_resumed.
             if cadence.due(self._round) and (self._job.privacy is None or self._round < self._job.rounds):
@@ -151,6 +152,10 @@ class JobRun(JobServer):
         self._scheduler.questions_answered(self._validated, down, up)
         return losses, Bytes(int(down.sum()), int(up.sum()))
 
+    def _ends(self) -> bool:
+        """Whether no round is left: the last was played, its loss no longer falls, or the strategy is done."""
+        return self._stops() or self._round >= self._job.rounds or self._strategy.done(self._view, self._state)
+
     def _stops(self) -> bool:
         """Whether to stop: measure the loss on validation rows, once after each round, and see whether it still
         falls.
@@ -176,20 +181,49 @@ class JobRun(JobServer):
         """
         began = time.perf_counter()
         self._enter(t)
-        cohort = self._reception.fitted(self._view, self._scheduler.schedule(self._view, self._state, t))
-        sent = self._pipeline.fitted(t, cohort)
         measured = NOTHING
         if self._rounds and self._evaluation.due(t - 1):
             measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
-        partials = self._send(t, cohort.state, cohort.ids, sent.problem, measured)
-        if self._rounds:
-            self._evaluation.enter(self._rounds[-1], partials)
-            yield self._rounds[-1]
-        self._account(cohort, sent, partials)
-        if cohort.problem is not None:
-            self._learn(cohort, sent, partials)
+        calls, answer, told = self._strategy.round(self._view, self._state), None, False
+        cohort = ScheduledCohort(NOBODY, None, self._state)
+        senders: Ids | None = None
+        while (call := self._next(calls, answer)) is not None or not told:
+            if isinstance(call, TrainLocally):
+                cohort = self._reception.fitted(self._view, self._scheduler.schedule(self._view, self._state, t))
+                sent = self._pipeline.fitted(t, cohort)
+                partials = self._send(t, cohort.state, cohort.ids, sent.problem, measured)
+            else:  # without a call, hospitals only measure
+                planned = None if call is None else self._calls.planned(call)
+                ids = NOBODY if call is None else call.ids
+                partials = self._send(t, self._state, ids, None, measured, planned)
+            if self._rounds and not told:
+                self._evaluation.enter(self._rounds[-1], partials)
+                yield self._rounds[-1]
+            measured, told = NOTHING, True
+            if isinstance(call, TrainLocally):
+                self._account(cohort, sent, partials)
+                answer = self._update(cohort, sent, partials)
+                senders = None if sent.problem is None or sent.problem.sent is None else sent.ids
+            elif call is None or planned is None:
+                break
+            else:
+                answer = self._calls.answers(call, planned, partials)
+                cohort = ScheduledCohort(self._calls.called, None, self._state)
+                senders = cohort.ids
+                self._give_rows(cohort)
         self._rounds.append(self._row(t, cohort, began))
-        self._cohorts.append(None if sent.problem is None or sent.problem.sent is None else sent.ids)
+        self._cohorts.append(senders)
+
+    def _next(self, calls: Calls, answer: Answer) -> Call | TrainLocally | None:
+        """The strategy's next call in this round, given the ``answer`` to the last one; None: the round has ended, and
+        its state is the strategy's.
+        """
+        try:
+            call: Call | TrainLocally = calls.send(answer)
+        except StopIteration as end:
+            self._state = end.value
+            return None
+        return call
 
     def _enter(self, t: int) -> None:
         """Note the state before round ``t``; from now on everything belongs to that round."""
@@ -197,39 +231,43 @@ class JobRun(JobServer):
         self._round = t
         self._view = replace(self._view, round=t)
         self._traffic.begin(t)
+        self._calls.begin(t)
 
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Enter what the cohort exchanges, and what others received without effect; ``sent`` as in :meth:`_learn`."""
+        """Enter what the cohort exchanges, and what others received without effect; ``sent`` as in :meth:`_update`."""
         self._traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
-        if self._round == 1 and POOLED in cohort.ids:
-            scalars = self._view.sizes * (self._federation.X.shape[1] + 1)
-            self._traffic.ledger.add(0, "rows", self._everyone, scalars)
+        self._give_rows(cohort)
         if cohort.problem is not None and sent.problem is not None:
             bits, down = self._pipeline.sent(partials, sent.problem, cohort.ids)
             self._traffic.down += down
             self._traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
-    def _learn(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Let the strategy make the next models from what came back, and let the selection observe it.
+    def _give_rows(self, cohort: ScheduledCohort) -> None:
+        """Enter, once, that every hospital has given its rows, where pooled rows are trained on."""
+        if self._round == 1 and POOLED in cohort.ids:
+            scalars = self._view.sizes * (self._federation.X.shape[1] + 1)
+            self._traffic.ledger.add(0, "rows", self._everyone, scalars)
+
+    def _update(
+        self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]
+    ) -> Update | None:
+        """The update that the strategy learns from, which the selection observes; None where there is none.
 
         ``sent`` is the ``cohort`` with the problem that hospitals received, which may differ from the strategy's.
         """
         if cohort.problem is None or sent.problem is None:
-            return
+            return None
         opening = self._pipeline.opening(sent.problem, cohort.ids)
         received = self._reception.update(self._round, partials, sent.problem, cohort.ids, opening)
         further = self._pipeline.further(self._round, sent, received)
         if further is not None:
             partials = self._send(self._round, cohort.state, cohort.ids, further.problem, NOTHING)
             self._account(replace(cohort, in_vain=0, unused=()), further, partials)
-            self._learn(cohort, further, partials)
-            return
+            return self._update(cohort, further, partials)
         update = self._pipeline.learned(self._round, received, cohort.problem, opening)
-        if update is None:
-            return
-        self._state = self._strategy.aggregate(self._view, self._state, update)
-        if self._strategy.uses_selection():
+        if update is not None and self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.observe(self._view.memory, update))
+        return update
 
     def _row(self, t: int, cohort: ScheduledCohort, began: float) -> Round:
         """The round's row, with the virtual time where hospitals are unreliable."""

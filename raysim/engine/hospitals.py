@@ -26,6 +26,7 @@ from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.engine.measuring.served_model import ServedModel
 from raysim.engine.measuring.untrained import Rows, untrained
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.programs import running as programs
 from raysim.engine.updates.contributions import Contributions
 from raysim.engine.updates.noisy_answers import noisy_answer, noisy_figures
 from raysim.engine.visits.answers import AnswerCache
@@ -86,6 +87,9 @@ class HospitalGroup:
             result.loss_sums[name] = self._loss_sums(plan, kept, rows_of)
         if plan.problem is not None:
             kept = self._train(plan, kept, result)
+        if plan.call is not None and (mine := np.flatnonzero(self._are_mine(plan.ids)).tolist()):
+            opened, model = partial(self._federation, plan.work.federation), partial(self.model, plan.work)
+            kept = programs.run(plan, plan.call, mine, opened, model, kept, result)
         result.seconds = time.perf_counter() - began
         return result, kept
 

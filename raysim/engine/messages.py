@@ -18,7 +18,7 @@ from raysim.metrics.summed import SummedFigures
 from raysim.privacy.noisy_sums import Mechanism
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.patient_groups.within import AttributeSums
-from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
+from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Program, Question
 from raysim.training.base import Model, Optimizer
 from raysim.training.class_weights import ClassWeights
 from raysim.training.models import build_model
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
     from raysim.engine.updates.compressing import Compressing
     from raysim.engine.updates.secure_sums import Masking
+    from raysim.secure.protocol import SecureSum
 
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
 """What hospitals remember between rounds: vectors ``[P]`` by hospital id and by name (:data:`MODEL`, ...)."""
@@ -38,6 +39,9 @@ MODEL, VARIATE = "model", "variate"
 
 FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
 """The state of its optimiser; see :class:`raysim.training.base.Moments`."""
+
+KEPT = "kept "
+"""What the names begin with that client programs give to what a hospital remembers, all but :data:`MODEL`."""
 
 HELD, HELD_LOSS = "update", "loss"
 """Its update of this round and its loss before training, kept while the round makes further passes over updates."""
@@ -137,6 +141,33 @@ class Pass:
 
 
 @dataclass(frozen=True, eq=False)
+class ProgramCall:
+    """A client program that hospitals run."""
+
+    program: Program
+    """What they compute."""
+    name: str
+    """What errors call it."""
+    turn: int
+    """How many calls of a program of this name came before in the round."""
+    received: dict[str, NDArray[Any]]
+    """What each hospital receives."""
+    each_of: dict[str, NDArray[Any]]
+    """Arrays ``[H, ...]`` of which each hospital receives its own row."""
+    terms: dict[str, int]
+    """By name, how many terms the sum over all hospitals has."""
+    secure: SecureSum | None = None
+    """The secure sum that all of its sums travel in, one behind the other; None: they are not hidden."""
+    masked: bool = False
+    """Whether masks are really made, and not only counted."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether hospitals remember anything of it."""
+        return bool(self.program.keeps)
+
+
+@dataclass(frozen=True, eq=False)
 class RoundPlan:
     """One round for all hospitals: every actor takes from it what concerns the hospitals that it serves."""
 
@@ -150,6 +181,8 @@ class RoundPlan:
     """The hospital of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None
     """What they minimise; None: nobody trains."""
+    call: ProgramCall | None = None
+    """The client program that they run; then there is no problem."""
     mixture: Floats | None = None
     """The weights of bank rows where ``MIXTURE`` is named, ``[N, M]``."""
     private: Mask | None = None
@@ -199,8 +232,20 @@ class RoundPlan:
     """Whether the models' outputs for all rows of all parts are asked for too."""
 
     @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self.work.seed
+
+    @property
+    def headline(self) -> str:
+        """The headline model of those to evaluate, the last one."""
+        return list(self.serve)[-1]
+
+    @property
     def remembers(self) -> bool:
         """Whether hospitals remember anything after this round."""
+        if self.call is not None:
+            return self.call.remembers
         residuals = self.compressing is not None and self.compressing.remembers
         lasting = self.private is not None or residuals or self.repeated is not None
         return self.problem is not None and (lasting or self.problem.keeps)
@@ -233,7 +278,11 @@ class PartialResult:
     units: NDArray[np.int64] | None = None
     """The sums of weighted deltas in fixed point, ``[G, P]``, and of control variates behind them."""
     ids: Ids | None = None
-    """The hospitals of the ``h`` entries that trained here, ``[h]``."""
+    """The hospitals of the ``h`` entries that trained here, or that answered a call, ``[h]``."""
+    sums: NDArray[np.int64] | None = None
+    """The sums of a client program one behind the other, and behind them how many answered in each group."""
+    each: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """By name, what each hospital has sent by itself to a client program's call, ``[h, ...]``."""
     deltas: Floats | None = None
     """Their deltas one by one, ``[h, P]``, where these are asked for."""
     losses: Floats | None = None

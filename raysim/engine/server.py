@@ -22,8 +22,9 @@ from raysim.engine.last_steps import with_fine_tuned
 from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.untrained import same, trained_on_one_class
-from raysim.engine.messages import PartialResult, RoundPlan, Work
+from raysim.engine.messages import PartialResult, ProgramCall, RoundPlan, Work
 from raysim.engine.pool import Pool
+from raysim.engine.programs.calling import ProgramCalls
 from raysim.engine.reception.merging import in_precision
 from raysim.engine.reception.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.reception.privacy_ledger import statement
@@ -96,11 +97,13 @@ class JobServer:
         hears_losses = strategy.uses_selection() and job.selection.hears_losses
         self._pipeline = UpdatePipeline(self._job, self._federation, self._private, travels)
         self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, self._pipeline.most_bits)
+        self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure)
         size = self._layout.size
         self._reception = Reception(self._job, strategy, self._federation, size, self._private, self._first)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
-        certain = job.rounds if job.stop is None else 1
+        ends_itself = type(job.strategy).done is not Strategy.done
+        certain = job.rounds if job.stop is None and not ends_itself else 1
         figures = figure_noise(job.privacy, len(self._federation.classes))
         self._evaluation = Evaluation(
             self._federation,
@@ -203,8 +206,11 @@ class JobServer:
         ids: Ids,
         problem: LocalProblem | None,
         measured: MeasurementRequest,
+        call: ProgramCall | None = None,
     ) -> list[PartialResult]:
-        """Let hospitals measure what ``measured`` asks for, and ``ids`` minimise the ``problem``."""
+        """Let hospitals measure what ``measured`` asks for, and ``ids`` minimise the ``problem`` or answer the
+        ``call``.
+        """
         precision, clinical = self._job.work.precision, self._job.evaluation.clinical
         plan = RoundPlan(
             work=self._job.work,
@@ -212,6 +218,7 @@ class JobServer:
             bank=state.bank.astype(precision),
             ids=ids if problem is None else problem.entries(ids),
             problem=None if problem is None else in_precision(problem, precision),
+            call=call,
             mixture=self._strategy.mixture(self._view, state),
             private=self._private,
             division=self._strategy.division(self._view, state),

@@ -19,6 +19,7 @@ from raysim.experiment.run_page import PAGE, files_in, page_provenance, tracked_
 from raysim.experiment.stacked_tables import (
     comparison_table,
     for_plots,
+    judged,
     per_hospital,
     per_round,
     per_seed,
@@ -30,12 +31,13 @@ from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
+from raysim.report.naming import names
 from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
 from raysim.storage.manifest import Manifest
-from raysim.storage.results import SPLIT, write_config
+from raysim.storage.results import PREDICTIONS, SPLIT, write_config
 
 
 def write_comparison(
@@ -52,6 +54,8 @@ def write_comparison(
     frame, rounds = _with_virtual_time(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
     out.csv("hospitals.csv", hospitals)
+    if len(results[0].federation.classes) == 2 and all(result.outcome.predictions for result in results):
+        out.rows(PREDICTIONS, judged(results, config.evaluation.part))
     hospitals = for_plots(hospitals, config.evaluation.part)
     sketched = sent(results)
     differences = tables.differences(frame, config.reference, hospitals, sent=sketched)
@@ -65,9 +69,11 @@ def write_comparison(
     card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge)
     if found:
         card = dataclasses.replace(card, headline=f"{found} {card.headline}")
-    tuned = [] if tried is None else [tuning.sentence(tried)]
+    titles = {result.label: result.title for result in results if result.title}
+    tuned = [] if tried is None else [tuning.sentence(tried.replace({"strategy": titles}))]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
-    answer = answer_from(card, shown, by_chance, (*tuned, *training.sentences(results), *privacy.sentences(results)))
+    before = (*tuned, *training.sentences(called), *privacy.sentences(called))
+    answer = answer_from(card, shown, by_chance, before, names(tables.comparison(frame), titles))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -77,7 +83,6 @@ def write_comparison(
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
-    titles = {result.label: result.title for result in results if result.title}
     limited = (*privacy.sentences(called), *attacks.sentences(called))
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
     served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in results])
@@ -183,9 +188,11 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The pages of the single runs: for each strategy its name, and each seed with the address of its page."""
+    """The pages of the single runs that have one: for each strategy its name, and the seed with its page's address."""
     pages: dict[str, list[tuple[str, str]]] = {}
     for result in results:
+        if not (result.folder / PAGE).exists():
+            continue
         address = quote((result.folder / PAGE).relative_to(folder).as_posix())
         pages.setdefault(result.title or result.label, []).append((str(result.seed), address))
     return list(pages.items())

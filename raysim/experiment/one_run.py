@@ -43,10 +43,10 @@ class Run:
     """What progress lines call it."""
     nested: bool
     """Whether it belongs to a comparison, which has one file of all its splits."""
-    page: bool = True
-    """Whether it has a page; trials of ``tune`` have none."""
-    tests_groups: bool = True
-    """Whether it tests gaps between groups of patients: of a comparison's runs those of the first seed do."""
+    trial: bool = False
+    """Whether it is a trial of ``tune``, which is there for its figures: neither its model nor a page is written."""
+    first: bool = True
+    """Whether its seed is the first: of a comparison's runs those have a page, and test gaps between patient groups."""
 
     def job(self) -> Job:
         """The job that it plays."""
@@ -95,11 +95,18 @@ class Run:
             frozen, evaluation = self.frozen(federation), config.evaluation
             with resume.writing(self.folder):
                 write_run(
-                    opened.manifest, federation, outcome, frozen, evaluation, config.training.precision, config.system
+                    opened.manifest,
+                    federation,
+                    outcome,
+                    frozen,
+                    evaluation,
+                    config.training.precision,
+                    config.system,
+                    models=not self.trial,
                 )
                 if not self.nested and outcome.told_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
-                if self.page:
+                if self.first and not self.trial:
                     from raysim.experiment.run_page import write_run_page
 
                     whole = self.folder.parents[2] if self.nested else None
@@ -122,7 +129,7 @@ class Run:
 
     def _job(self, config: Config) -> Job:
         strategy, selection = self.entry.strategy, self.entry.selection
-        return make_job(config, strategy, selection, self.data, self.seed, tests_groups=self.tests_groups)
+        return make_job(config, strategy, selection, self.data, self.seed, tests_groups=self.first)
 
     def _attacked(
         self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]
@@ -179,7 +186,7 @@ class Run:
                         if job.draws_anew:
                             opened.reaches(min(event.round + AHEAD, job.rounds))
                         yield event
-                        if self.page:  # while hospitals are at the next round
+                        if self.first and not self.trial:  # while hospitals are at the next round
                             import raysim.experiment.run_page  # noqa: F401
                     elif isinstance(event, RunState):
                         writer.offer(event)

@@ -237,7 +237,7 @@ class Experiment:
         if self._tune is None:
             return [], []
         trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]
-        runs = [self._nested(entries([trial.config])[0], seed, page=False) for trial, seed in trials]
+        runs = [self._nested(entries([trial.config])[0], seed, trial=True) for trial, seed in trials]
         tried = []
         for (trial, seed), (run, result) in zip(
             trials, self._play_all(services, runs, parent, TrainingDiverged), strict=True
@@ -254,11 +254,11 @@ class Experiment:
         self.entries = entries([tuning.with_values(entry.config, values[entry.label]) for entry in self.entries])
         return [run.folder for run in runs], tried
 
-    def _nested(self, entry: Entry, seed: int, *, page: bool = True) -> Run:
+    def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:
         """A run of the comparison."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
         name, first = f"{entry.label}, seed {seed}", seed == self.seeds[0]
-        return Run(entry, seed, self.federations[seed].folder, folder, name, True, page, tests_groups=first)
+        return Run(entry, seed, self.federations[seed].folder, folder, name, True, trial, first)
 
     def _play_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()

@@ -23,6 +23,14 @@ MODELS = {
     RECALIBRATED: "recalibrated",
 }
 
+SHORT = {
+    ", hospitals' own models": ", own",
+    ", global model": ", global",
+    ", cluster models": ", clusters",
+    " (reference)": "",
+}
+"""Ends of names that are shortened where there is little room."""
+
 
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
     """A name for each row of ``table``; the model is named where a strategy serves several.
@@ -40,6 +48,17 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
         + (" (reference)" if yardstick else "")
         for label, model, yardstick in zip(table["strategy"], table["model"], yardsticks(table), strict=True)
     }
+
+
+def short(name: str) -> str:
+    """A name in less room.
+
+    >>> short("CHiP-FL, hospitals' own models"), short("Training alone (reference)")
+    ('CHiP-FL, own', 'Training alone')
+    """
+    for end, shorter in SHORT.items():
+        name = name.removesuffix(end) + shorter if name.endswith(end) else name
+    return name
 
 
 def of_strategy(name: str) -> str:

@@ -3,43 +3,99 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
+TRUTH = {"true": "1", "True": "1", "TRUE": "1", "false": "0", "False": "0", "FALSE": "0"}
+SHARES = {"half": 0.5, "limit": 1.0, "missing": float("nan")}
+
 
 def columns() -> list[dict[str, Any]]:
     """The columns that a table needs, in the order of the features."""
-    described: list[dict[str, Any]] = json.loads(Path(__file__).with_name("preprocessing.json").read_text())["columns"]
+    described: list[dict[str, Any]] = _described()["columns"]
     return described
 
 
 def features(rows: pd.DataFrame) -> Any:
-    """The features ``[n, F]``, float32, of ``n`` rows: values, then flags of missing ones."""
-    values, flags = [], []
+    """The features ``[n, F]``, float32, of ``n`` rows: values, then flags of missing ones.
+
+    Raises ``ValueError`` naming a column of numbers that holds another text.
+    """
+    described, values, flags = _described(), [], []
     for column in columns():
-        given = rows[column["name"]]
+        marks = described["na_values"]
+        marks = marks.get(column["name"], []) if isinstance(marks, dict) else marks
+        given = _recorded(rows[column["name"]], described["missing"], marks)
         if column["kind"] == "numeric":
-            number = given.astype("float64").astype("float32").astype("float64").fillna(column["fill"])
+            number = _each(given, partial(_number, name=column["name"], described=described))
+            number = number.astype("float64").astype("float32").astype("float64")
+            given, number = number, number.fillna(column["fill"])
             varied = column["scale"] is not None
             values.append((number - column["mean"]) / column["scale"] if varied else number * 0)
         else:
-            text = given.astype(object).map(lambda value: "" if pd.isna(value) else str(value))
             for category in column["categories"]:
                 if column["compared_as"] == "number":
-                    values.append(pd.to_numeric(text, errors="coerce") == float(category))
+                    values.append(pd.to_numeric(given, errors="coerce") == float(category))
                 elif column["compared_as"] == "truth":
-                    values.append(text.str.lower() == category.lower())
+                    alike = (category.lower(), "1" if category == "True" else "0")
+                    values.append(given.str.lower().isin(alike))
                 else:
-                    values.append(text == category)
+                    values.append(given == category)
         if column["flagged"]:
             flags.append(given.isna())
     return pd.concat([*values, *flags], axis=1).to_numpy("float32")
 
 
 def read(path: str) -> pd.DataFrame:
-    """A CSV file, with the texts that stood for a missing value in training."""
-    described = json.loads(Path(__file__).with_name("preprocessing.json").read_text())
-    as_text = {column["name"]: str for column in described["columns"] if column["kind"] == "categorical"}
-    return pd.read_csv(path, dtype=as_text, na_values=described["na_values"])
+    """A file that is written as the one of the training rows: every cell is a text."""
+    described = _described()
+    encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
+    rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
+    return rows.rename(columns=str.strip)
+
+
+def _described() -> dict[str, Any]:
+    described: dict[str, Any] = json.loads(Path(__file__).with_name("preprocessing.json").read_text())
+    return described
+
+
+def _recorded(given: pd.Series, missing: list[str], marks: list[str]) -> pd.Series:
+    """The texts of a column, None where a value is missing."""
+    by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]|.*[nN]", mark)]
+
+    def text(value: Any) -> str | None:
+        text = str(value)
+        absent = text in missing or text in marks or not text.strip()
+        return None if absent or (_is_number(text) and float(text) in by_value) else text
+
+    return _each(given, text)
+
+
+def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
+    """What becomes of each recorded value; equal values are converted once."""
+    codes, different = pd.factorize(given.astype(object))
+    converted = pd.Series([*(convert(value) for value in different), None], dtype=object)
+    return converted.iloc[codes].set_axis(given.index)
+
+
+def _number(text: str, name: str, described: dict[str, Any]) -> float:
+    censored, written = described["censored"], TRUTH.get(text.strip(), text.strip())
+    if described["decimal"] == "," and "." not in written:
+        written = written.replace(",", ".")
+    beyond = re.fullmatch(rf"([<>≤≥])=?\s*({NUMBER})", written)
+    rule = censored.get({"≤": "<", "≥": ">"}.get(beyond[1], beyond[1])) if beyond else None
+    if beyond and rule:
+        return SHARES[rule] * float(beyond[2])
+    if not _is_number(written):
+        raise ValueError(f"column {name!r} holds {text!r}, not a number; correct it, or leave it empty")
+    return float(written)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(NUMBER, text.strip()) is not None

@@ -92,10 +92,10 @@ def write_run(
     evaluation: EvaluationSection,
     precision: str,
     system: SystemSection | None = None,
+    *,
+    models: bool = True,
 ) -> None:
-    """Write a run's files, each complete or not at all."""
-    from safetensors.numpy import save_file
-
+    """Write a run's files, each complete or not at all; those of its ``models`` only if they are asked for."""
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables
     from raysim.storage.fairness_tables import fairness_table, risks_table
@@ -128,6 +128,16 @@ def write_run(
         out.csv(RECALIBRATION, recalibration_table(federation, outcome.recalibrated))
     if outcome.predictions:
         out.rows(PREDICTIONS, predictions_table(federation, outcome))
+    if models:
+        _write_models(out, federation, outcome, precision)
+    timed = {} if system is None else timing.summary(outcome, system, federation.task)
+    out.json("summary.json", summary(federation, outcome) | {"part": evaluation.part} | timed)
+
+
+def _write_models(out: Manifest, federation: Federation, outcome: Outcome, precision: str) -> None:
+    """All that predicting takes, and the coefficients of models that have such."""
+    from safetensors.numpy import save_file
+
     models = served.served(federation, outcome, precision)
     tensors, serving = served.to_store(models, outcome.layout)
     with out.writing(served.MODELS) as path:
@@ -137,8 +147,6 @@ def write_run(
     named = coefficients(federation, models.vectors, outcome.layout)
     if named is not None:
         out.csv(COEFFICIENTS, named)
-    timed = {} if system is None else timing.summary(outcome, system, federation.task)
-    out.json("summary.json", summary(federation, outcome) | {"part": evaluation.part} | timed)
 
 
 def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:

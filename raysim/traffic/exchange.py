@@ -107,6 +107,11 @@ class Traffic:
         if self._round == 0:
             self.setup_down = self.down
 
+    def called(self, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
+        """Hospitals ``ids [h]`` have ``sent [h]`` bytes to a client program's call, and all received ``down``."""
+        self.up += self.ledger.add_bytes(self._round, kind, ids, sent)
+        self.down += down
+
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
         """Hospitals ``ids [h]`` have ``sent`` so many scalars ``[h]`` after a ``round`` and ``received`` each as many.
 

@@ -26,6 +26,36 @@ COPIES = (aten._to_copy.default, aten.copy_.default)
 """Operations that may have tensors of the card and of the CPU."""
 
 
+def lstm_cell(
+    inputs: Tensor, hidden: Tensor, cell: Tensor, by_input: Tensor | None = None, by_hidden: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A step of ``nn.LSTM``, which GPUs take in an operation that CPUs have not."""
+    for bias in (by_input, by_hidden):
+        inputs = inputs if bias is None else inputs + bias
+    i, f, g, o = (inputs + hidden).chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    after = f * cell + i * g
+    return o * after.tanh(), after, torch.cat([i, f, g, o], 1)
+
+
+def lstm_cell_backward(
+    by_state: Tensor | None, by_cell: Tensor | None, cell: Tensor, after: Tensor, gates: Tensor, biased: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Its derivatives."""
+    zero, (i, f, g, o), squashed = torch.zeros_like(cell), gates.chunk(4, 1), after.tanh()
+    by_state = zero if by_state is None else by_state
+    by_after = (zero if by_cell is None else by_cell) + by_state * o * (1 - squashed**2)
+    parts = by_after * g * i * (1 - i), by_after * cell * f * (1 - f), by_after * i * (1 - g**2)
+    by_gates = torch.cat([*parts, by_state * squashed * o * (1 - o)], 1)
+    return by_gates, by_after * f, by_gates.sum(0) if biased else None
+
+
+OF_GPUS = {
+    aten._thnn_fused_lstm_cell.default: lstm_cell,
+    aten._thnn_fused_lstm_cell_backward_impl.default: lstm_cell_backward,
+}
+
+
 class PretendedMemory:
     """The card's memory, as :class:`raysim.training.kernels.gpu_memory.Memory`."""
 
@@ -141,7 +171,7 @@ def computed(func: Any, args: Any, kwargs: Any) -> Any:
     to_card = bool(here) if wanted is None else wanted.type == NAME
     if wanted is not None:
         options["device"] = torch.device("cpu")
-    result = func(*plain, **options)
+    result = OF_GPUS.get(func, func)(*plain, **options)
     if func is aten.copy_.default:
         return args[0]
     if func is aten._to_copy.default and any(result is tensor.held for tensor in here):

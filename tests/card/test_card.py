@@ -42,8 +42,7 @@ MODELS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "text_lstm": (6, 3, {"vocabulary": TOKENS, "dimension": 2}),
 }
 DRAWS = ("cifar_cnn", "text_lstm")
-"""Models with dropout: a real card draws other masks than a CPU. The pretended one draws the same few numbers, but many
-at a time a CPU draws by a loop of its own: the masks of ``cifar_cnn`` differ on both."""
+"""Models with dropout: a real card draws other masks than a CPU."""
 
 
 def rows_of(name: str, n: int) -> tuple[Any, Any]:
@@ -63,7 +62,7 @@ def agree(found: Any, expected: Any, scale: float = 1.0) -> None:
 
 
 def skip_draws(name: str, card: str) -> None:
-    if name == "cifar_cnn" or (card == "cuda" and name in DRAWS):
+    if card == "cuda" and name in DRAWS:
         pytest.skip(f"'{name}' draws masks, which a card draws otherwise")
 
 

@@ -114,6 +114,22 @@ def test_a_count_of_actors_shares_cpus_as_nodes_allow():
     assert np.bincount(placement.nodes).tolist() in ([5, 3], [6, 2])
 
 
+@pytest.mark.parametrize(
+    ("share", "actors"),
+    [(0.1667, 6), (0.167, 6), (0.16667, 6), (0.143, 7), (0.0667, 15), (0.17, 5), (0.3, 3), (0.6, 1)],
+)
+def test_equal_shares_may_be_rounded(share, actors):
+    """Two digits are no rounded sixth: .17 of a card is more than one."""
+    node, rows = [Node("a", 16, 1)], np.ones(actors, dtype=int)
+    each = ResourcesSection(hospitals_per_actor=1, gpus_per_actor=share, cpus_per_actor=1)
+    (bundle,) = place(rows, each, node).bundles()
+    assert bundle["GPU"] <= 1
+    with pytest.raises(ResourceError, match="GPU"):
+        place(np.ones(actors + 1, dtype=int), each, node)
+    six = ResourcesSection(hospitals_per_actor=1, cpus_per_actor=share)
+    assert len(place(rows, six, [Node("a", 1, 0)]).served) == actors
+
+
 def test_shares_that_add_up_to_a_node_fit_it_exactly():
     placement = place(
         np.ones(24, dtype=int), ResourcesSection(gpus_per_actor=0.1), [Node("a", 10, 1), Node("b", 14, 2)]

@@ -12,17 +12,20 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from rich.console import Console
 
 from raysim.cli import options
 from raysim.cli.commands import compare_all, describe_data, run_one, show_plan
 from raysim.cli.listing import show_kind, show_one
 from raysim.config import reading
-from raysim.config.listing import Key, in_groups, keys_of
+from raysim.config.listing import Key, example, in_groups, keys_of
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.engine.job import Round
+from raysim.metrics.labels import KINDS
+from raysim.metrics.meanings import AT_HOSPITAL, OVER_HOSPITALS
 from raysim.report.terminal import progress
 from raysim.report.terminal.progress import RunProgress, figure, phase, time_left
 
@@ -196,3 +199,21 @@ def test_the_time_left_is_that_of_all_rounds():
     assert time_left(20, 1, 200) == "about 1 h 06 min left"
     assert time_left(10, 5, 9) == "about 8 s left"
     assert (time_left(1, 0, 9), time_left(1, 9, 9)) == ("", "")
+
+
+@pytest.mark.parametrize("name", sorted(registry.entries("strategies")))
+def test_the_example_of_a_strategy_is_taken_as_it_stands(name: str) -> None:
+    keys = keys_of(registry.load("strategies", name, "strategies"))
+    config = reading.resolve(yaml.safe_load(example(name, keys)))
+    assert name in {section.name for section in config.strategies}
+
+
+def test_every_metric_has_a_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    show_kind("metrics", Console(width=100, no_color=True))
+    printed = capsys.readouterr().out
+    for kind in KINDS.values():
+        for names, meanings in ((kind.figures, AT_HOSPITAL), (kind.reported(), OVER_HOSPITALS)):
+            assert set(names) <= set(meanings)
+            assert all(f"{name} " in printed and meanings[name][:40] in printed for name in names)
+    listed = {name for kind in KINDS.values() for name in (*kind.figures, *kind.reported())}
+    assert listed == {*AT_HOSPITAL, *OVER_HOSPITALS}, "nothing is explained that is not there"

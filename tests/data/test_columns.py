@@ -112,7 +112,7 @@ def test_a_federation_keeps_what_its_columns_were(tmp_path):
 
 
 def test_one_hospital_is_said_to_be_one(tmp_path):
-    source = Table(path=table_file(tmp_path, hospitals=1), silo="silo", label="died")
+    source = Table(path=table_file(tmp_path, hospitals=1), silo="silo", label="died", na_values=["?"])
     try:
         federation = build(source, Split(), "standard", 0)
     except DataError as error:

@@ -30,7 +30,7 @@ from raysim.data.heterogeneity import (
     label_psi,
     quantity,
 )
-from raysim.report.terminal.tables import unlikeness_table
+from raysim.report.terminal.unlikeness import unlikeness
 from raysim.strategies.shared import psi
 from raysim.strategies.shared.psi import size_terms
 from tests.conftest import MakeFederation, store
@@ -317,7 +317,7 @@ def test_the_table_of_hospitals_has_the_psi_of_each_hospital_and_class(tmp_path)
 
 def test_a_description_names_the_hospitals_and_classes_of_the_highest_psi(tmp_path):
     console = Console(file=io.StringIO(), width=200)
-    console.print(unlikeness_table(golden(tmp_path), 1e-6))
+    console.print(unlikeness(golden(tmp_path), 1e-6).table())
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "labels            much (PSI from 0.25): wpsi 0.706" in text
     # The median of four; the hospital without rows has none.

@@ -22,7 +22,7 @@ from raysim.data.sources.synthetic import Synthetic
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
-from raysim.report.terminal.tables import unlikeness_table
+from raysim.report.terminal.unlikeness import unlikeness
 from tests.data.sources.test_eicu_folder import Rows, everything, patient, row, write
 from tests.data.sources.test_eicu_leaks import POISON, same_bytes
 from tests.data.written import Fixed, fixed, records
@@ -111,7 +111,7 @@ def test_a_description_shows_the_label_and_how_it_differs(tmp_path: Path) -> Non
     assert summary.one_class == ()
     console = Console(file=io.StringIO(), width=120)
     render(federation, console)
-    console.print(unlikeness_table(federation))
+    console.print(unlikeness(federation).table())
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "hospitals' means" in text
     assert "0 of 2 hospitals are left out of means of MAE" in text

@@ -140,9 +140,18 @@ def test_defaults() -> None:
     )
 
 
+def test_fractions_that_were_rounded_are_divided_by_their_sum() -> None:
+    thirds = Split(train=0.333, validation=0.333, test=0.333)
+    assert (thirds.train, thirds.validation, thirds.test) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    sixths = Split(train=0.6667, validation=0.1667, test=0.1667)
+    assert sixths.train + sixths.validation + sixths.test == pytest.approx(1, abs=1e-15)
+    assert Split(**sixths.model_dump()) == sixths
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
+        ({"train": 0.333, "validation": 0.333, "test": 0.332}, "is 0.998; make the fractions sum to 1"),
         ({"train": 0.7}, "train 0.7 . validation 0 . test 0.2 is 0.9; make the fractions sum to 1"),
         ({"train": 1.2, "test": -0.2}, "train is 1.2, not a fraction in .0, 1."),
         ({"train": 0, "test": 1}, "train is 0; hospitals need rows to train on"),

@@ -33,7 +33,7 @@ def imported() -> set[str]:
 
 
 def test_what_is_imported_is_what_is_installed():
-    brought = {"pydantic_core", "mpl_toolkits", "llvmlite"}  # parts of pydantic, matplotlib and numba
+    brought = {"pydantic_core", "mpl_toolkits"}  # parts of pydantic and matplotlib
     extras = {name.replace("-", "_") for name in OPTIONAL["privacy"]}
     assert imported() - brought - extras == {IMPORTED_AS.get(name, name) for name in NEEDED}
 

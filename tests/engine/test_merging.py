@@ -134,9 +134,9 @@ def test_deltas_added_up_together_are_those_added_up_one_by_one(
 ):
     federation = federate([30, 8, 21, 0, 14, 9])
     together = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(deltas, "TOGETHER", 1)
+    monkeypatch.setattr(deltas, "TOGETHER", 400)
     in_parts = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(deltas, "LARGE", 1)
+    monkeypatch.setattr(deltas, "TOGETHER", 1)
     by_scalar = play(federation, strategy, rounds=3, batch_size=4)
     monkeypatch.setattr(deltas, "TOGETHER", 5)
     in_pieces = play(federation, strategy, rounds=3, batch_size=4)

@@ -118,7 +118,7 @@ def test_trials_of_one_seed_choose_for_all(whole: Path):
     assert {path.name for path in Path("out/runs/fedavg").iterdir()} == {"seed-1", "seed-2"}
     # A trial is there for its figure: nothing is drawn, and nothing measured that it does not need.
     written = {path.name for path in Path(f"out/{trial}seed-2").iterdir()}
-    assert not written & {"report.html", "report.json", "calibration.csv", "patients.csv"}
+    assert not written & {"report.html", "models.safetensors", "coefficients.csv", "calibration.csv", "patients.csv"}
     assert Path("out/runs/fedavg/seed-1/report.html").exists()
     assert pd.read_csv(f"out/{trial}seed-2/rounds.csv")["training_loss"].isna().all()
 
@@ -145,12 +145,12 @@ def test_a_comparison_tunes_and_then_compares_with_what_was_best(whole: Path):
     assert compared["strategy"].tolist() == ["fedavg", "local"]  # no trial among them
     said = json.loads((whole / "answer.json").read_text())["reasons"]
     (sentence,) = (text for text in said if text.startswith("Tuned on validation rows, 2 trials a strategy: "))
-    assert "fedavg learning_rate 0.3; local learning_rate 0.3." in sentence
+    assert "FedAvg learning_rate 0.3; Training alone learning_rate 0.3." in sentence
     assert sentence in html.unescape((whole / "report.html").read_text())
     # A run that is told the rate has the same files: tuning leaves nothing behind.
     plain = {key: value for key, value in SMALL.items() if key != "tune"}
     compare(plain | {"training": SMALL["training"] | {"learning_rate": 0.3}}, "plain")
-    for name in ("hospitals.csv", "runs/fedavg/seed-1/models.safetensors"):
+    for name in ("hospitals.csv", "runs/fedavg/seed-1/hospitals.csv"):
         assert (whole / name).read_bytes() == Path("plain", name).read_bytes()
     assert not Path("plain/tuning.csv").exists()
 
@@ -183,7 +183,7 @@ def test_one_that_is_stopped_repeats_no_finished_trial(whole: Path, monkeypatch:
         patch.setattr(RunProgress, "round", stopped)
         with pytest.raises(KeyboardInterrupt):
             compare(SMALL, "out")
-    first = Path("out/runs/fedavg_learning_rate_0.001/seed-1/models.safetensors")
+    first = Path("out/runs/fedavg_learning_rate_0.001/seed-1/hospitals.csv")
     made = first.stat().st_mtime_ns
     running.resume(Path("out"), in_process=True)
     assert first.stat().st_mtime_ns == made

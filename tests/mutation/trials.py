@@ -244,7 +244,7 @@ def _measure(file: str, modules: Sequence[str]) -> tuple[list[tuple[str, float, 
     opened |= {module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
     paths = {Path(os.path.realpath(folder / name)) for name in opened}
     paths = {p.relative_to(folder) for p in paths if p.is_relative_to(folder) and p.is_file()}
-    read = [path for path in paths if "__pycache__" not in path.parts]  # Python's bytecode, and what numba compiled
+    read = [path for path in paths if "__pycache__" not in path.parts]  # Python's bytecode
     tests = [(test.name, test.seconds, test.outcome, test.lines) for test in recorder.tests.values()]
     return tests, sorted(path.as_posix() for path in read)
 

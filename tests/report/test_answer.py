@@ -267,7 +267,7 @@ def test_an_interval_goes_no_further_than_a_difference_can():
     assert not re.findall(r"[+-]\d+\.\d+", text)
     limits = said.card.line("limits")
     assert limits is not None
-    assert "no difference between methods could have been found" in limits.text
+    assert "No difference between methods could have been found" in limits.text
     assert {way.verdict for way in said.card.ways[1:]} == {"says nothing"}
     errors = answered(*frames(means, hospitals=3, seeds=2, noise=0.15, figure="mae"), "s0")
     assert max(abs(float(number)) for number in re.findall(r"[+-]\d+\.\d+", " ".join(errors.reasons))) > 1
@@ -350,11 +350,32 @@ def test_training_on_one_class_is_counted_with_and_without():
     assert shown is not None
     assert shown.over_alone_two_classes is not None
     count, others = shown.over_alone_two_classes
-    assert (count, others.hospitals) == (1, 11)
+    assert (count, others.pair.hospitals) == (1, 11)
     assert shown.over_alone[0].hospitals == 12
     both = evidence(per_seed, marked.assign(trained="yes"), "fedavg", alone={"local"})
     assert both is not None
     assert both.over_alone_two_classes is None
+
+
+def test_hospitals_that_gave_nothing_to_training_are_told_apart():
+    per_seed, hospitals = frames({"fedavg": 0.80, "chip": 0.80}, hospitals=6)
+    outside = hospitals["hospital"].isin(["h2", "h4"])
+    sizes = {"n_train": np.where(outside, 0, 50), "n_validation": 0}
+    line = answered(per_seed, hospitals.assign(**sizes), "fedavg").card.line("unseen")
+    assert line is not None
+    assert line.text.startswith("AUROC at 2 hospitals that took no part (h2 and h4): 0.")
+    assert line.figure is not None
+    there = hospitals[outside & (hospitals["strategy"] == "fedavg")]
+    assert line.figure["auroc"] == pytest.approx(np.average(there["auroc"], weights=there["n_test"]))
+    inside = answered(per_seed, hospitals.assign(n_train=50, n_validation=0), "fedavg").card.line("unseen")
+    assert inside is not None
+    assert inside.text.startswith("Not tested at hospitals outside")
+
+
+def test_what_may_not_be_used_is_not_recommended():
+    said = answered(*frames({"fedavg": 0.5, "chip": 0.5}, noise=0.05), "fedavg")
+    assert (said.card.use, said.card.recommended) == ("none", None)
+    assert said.card.headline.startswith("Do not use fedavg")
 
 
 def test_models_that_are_not_defined_alike_are_two():

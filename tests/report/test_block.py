@@ -79,9 +79,26 @@ def test_a_block_is_never_wider_than_it_may_be(width: int, texts: list[str], fla
 
 LINES = (
     Line("quality", "warn", "AUROC 0.886.", None, "act between 41 and 74 % only", True, "at 20 % it does more harm"),
-    Line("calibration", "warn", "Risks are off.", None, "recalibrate it", True, "risks 3.1 times too high"),
+    Line(
+        "calibration",
+        "warn",
+        "Risks are off.",
+        None,
+        "recalibrate it",
+        True,
+        "risks 3.1 times too high",
+        "recalibrate=both",
+    ),
     Line("fairness", "ok", "No gap."),
-    Line("training", "warn", "Not trained to the end: FedAvg.", None, "try training.rounds=40", short="not trained"),
+    Line(
+        "training",
+        "warn",
+        "Not trained to the end: FedAvg.",
+        None,
+        "try training.rounds=40",
+        short="not trained",
+        setting="training.rounds=40",
+    ),
 )
 WAYS = (
     Way("FedAvg", ("fedavg", "global"), "taken", 0.886, also=("FedProx",)),
@@ -126,7 +143,7 @@ def test_the_next_command_mends_what_is_worst(fact: str, command: str, next_one:
 def test_what_is_recalibrated_already_is_not_asked_for_again() -> None:
     from pathlib import Path
 
-    done = dataclasses.replace(LINES[1], remedy="more labelled rows")
+    done = dataclasses.replace(LINES[1], remedy="more labelled rows", setting="")
     card = dataclasses.replace(CARD, lines=(done,))
     assert answers.next_command(card, "compare", Path("a.yaml")) == "raysim compare a.yaml --details"
 

@@ -16,6 +16,7 @@ from raysim.core.errors import ConfigError
 from raysim.engine.job import Result
 from raysim.experiment import comparison
 from raysim.experiment.runs import Experiment
+from raysim.report import svg
 from raysim.report.pages.again import rewritten
 from raysim.storage.manifest import Manifest
 from tests.browser import CHROMIUM, Page, browser
@@ -86,7 +87,7 @@ def test_a_hospital_that_is_typed_fills_its_card_and_is_marked_in_every_figure(w
             one,
             alike: JSON.stringify(names) === JSON.stringify(offered),
             hidden: document.getElementById("chooser").hidden,
-            card: (card.parentNode.closest("section").innerText || card.closest("section").textContent),
+            card: card.closest("section").textContent,
             fills: [...new Set(chosen.map(fill))],
             figures: [...new Set(chosen.map((d) => d.closest("figure").id))],
             other: fill(other),
@@ -158,6 +159,9 @@ def test_the_first_screen_holds_the_card_and_the_forest(written: Path, narrow: P
         for tab in narrow.run('[...document.querySelectorAll(".contents a")].map((link) => link.hash.slice(1))')
     }
     if wide > 1000:
+        narrow.run('location.hash = "#hospital=hospital_7"')
+        narrow.until('document.getElementById("card").textContent !== ""')
+        two["one"] = narrow.run('document.getElementById("card").closest("section").getBoundingClientRect().height')
         assert max(two.values()) <= 2 * high, two
     narrow.resize(400, 900)
 
@@ -166,6 +170,34 @@ def test_a_comparison_is_printed_on_eight_pages_at_most(written: Path, narrow: P
     opened(narrow, written / "report.html")
     printed = narrow.pdf()
     assert 2 <= printed.count(b"/Type /Page\n") <= 8
+
+
+def test_an_entry_of_a_legend_hides_its_marks_and_shows_them_again(written: Path, narrow: Page) -> None:
+    page = opened(narrow, written / "report.html")
+    assert page.run("""(() => {
+      const figure = document.getElementById("by-round"), button = figure.querySelector(".legend button");
+      const own = `.chart [data-s="${button.closest("li").dataset.s}"]`, off = () => [
+        figure.querySelectorAll(".off").length, button.getAttribute("aria-pressed")];
+      const name = button.textContent, label = figure.querySelector(`text${own.slice(7)}`).textContent;
+      const marks = figure.querySelectorAll(own).length;
+      button.click();
+      const hidden = off();
+      button.click();
+      return [name, label, hidden[0] === marks && marks > 2, hidden[1], ...off()];
+    })()""") == ["FedAvg", "FedAvg", True, "false", 0, "true"]
+
+
+def test_a_heading_sorts_the_trials(narrow: Page, tmp_path: Path) -> None:
+    script = (Path(svg.__file__).parents[1] / "templates" / "figures.js").read_text(encoding="utf-8")
+    cells = ["0.90", "\u22120.10", "undefined", "1,200", "+0.05 (0.01 to 0.09)"]
+    rows = "".join(f"<tr><th>{k}</th><td>{cell}</td></tr>" for k, cell in enumerate(cells))
+    table = f"<table class=sortable><thead><tr><th>Trial</th><th>Mean</th></tr></thead><tbody>{rows}</tbody></table>"
+    (tmp_path / "table.html").write_text(f"<meta charset=utf-8>{table}<script>{script}</script>", encoding="utf-8")
+    page = opened(narrow, tmp_path / "table.html")
+    found = """(() => { document.querySelectorAll("thead button")[1].click();
+      return [...document.querySelectorAll("tbody th")].map((each) => each.textContent).join(""); })()"""
+    assert page.run(found) == "14032"
+    assert page.run(found) == "30412"
 
 
 def test_without_script_all_sections_are_there(written: Path, narrow: Page, tmp_path: Path) -> None:
@@ -214,7 +246,7 @@ def test_pages_link_to_each_other(written: Path) -> None:
     for page in re.findall(r'href="(runs/[^"]+)"', whole):
         (back,) = re.findall(r'href="([^"#]+)">all runs together', (written / page).read_text(encoding="utf-8"))
         assert (written / page).parent.joinpath(back).resolve() == (written / "report.html").resolve()
-    assert whole.count('href="runs/') == 6
+    assert whole.count('href="runs/') == 3  # those of the first seed
 
 
 def test_the_page_of_one_hospital(written: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from raysim.experiment.run_page import tracked_at
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.report import naming, svg, tables
 from raysim.report.figures import models as figures
-from raysim.report.figures.forest import forest, short
+from raysim.report.figures.forest import forest
 from raysim.report.hospital import gains
 from raysim.report.judgement.answer import answer_from, signed
 from raysim.report.judgement.card import Card
@@ -22,6 +22,7 @@ from raysim.report.judgement.compose import comparison_card
 from raysim.report.judgement.evidence import evidence
 from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.judged import events_figure, in_short, marks, not_trained, rarer, sentence
+from raysim.report.naming import short
 from raysim.statistics.differences.paired import Limits
 from tests.report.pages import HOSTILE, Page, frames
 

@@ -16,7 +16,7 @@ from raysim.report.judgement.choice import choose
 from raysim.report.judgement.facts import limits as limiting
 from raysim.report.judgement.facts.calibration import NOT_MEASURED, Calibration, calibration
 from raysim.report.judgement.facts.fairness import fairness
-from raysim.report.judgement.facts.federate import federate
+from raysim.report.judgement.facts.federate import AtSome, federate
 from raysim.report.judgement.facts.harmed import harmed
 from raysim.report.judgement.facts.headline import Verdict, headline, use_of
 from raysim.report.judgement.facts.limits import Data
@@ -28,6 +28,7 @@ from raysim.statistics.clinical.by_hospital import HospitalCalibration, calibrat
 from raysim.statistics.clinical.usefulness import Usefulness, usefulness
 from raysim.statistics.differences.harm import Harm
 from raysim.statistics.differences.paired import Limits, Paired
+from raysim.statistics.intervals import hanley_mcneil, score_interval
 from raysim.statistics.patient_groups.within import PairGap, WithinGap
 from raysim.statistics.several import Bound
 
@@ -45,10 +46,10 @@ def useful(low: float, high: float, worth: tuple[tuple[float, float], ...] = ((0
     [
         ((0.48, 0.62), useful(0.02, 0.04), "warn", True, "not demonstrated to rank better than chance"),
         ((0.50, 0.62), useful(0.02, 0.04), "warn", True, "not demonstrated to rank better than chance"),
-        ((0.81, 0.87), useful(0.02, 0.042), "ok", False, r"acting at 20 % is worth it: \+3.1 \(\+2.0 to \+4.2\)"),
-        ((0.81, 0.87), useful(-0.04, -0.02), "warn", True, "acting at 20 % does more harm than acting on nobody"),
-        ((0.81, 0.87), useful(-0.01, 0.02), "open", False, "whether acting at 20 % beats acting on nobody is open"),
-        ((0.81, 0.87), None, "open", False, "whether acting on it is worth it was not measured"),
+        ((0.81, 0.87), useful(0.02, 0.042), "ok", False, r"Acting at 20 % is worth it: \+3.1 \(\+2.0 to \+4.2\)"),
+        ((0.81, 0.87), useful(-0.04, -0.02), "warn", True, "Acting at 20 % does more harm than acting on nobody"),
+        ((0.81, 0.87), useful(-0.01, 0.02), "open", False, "Whether acting at 20 % beats acting on nobody is open"),
+        ((0.81, 0.87), None, "open", False, "Whether acting on it is worth it was not measured"),
     ],
 )
 def test_quality(auroc, benefit, state, forbids, words) -> None:
@@ -61,11 +62,11 @@ def test_quality(auroc, benefit, state, forbids, words) -> None:
 
 def test_quality_says_where_acting_is_worth_it() -> None:
     one = quality(CLASSIFICATION, 0.84, Limits(0.8, 0.88), 9, useful(0.01, 0.02))
-    assert one.text.endswith("; worth using between 5 and 40 %.")
+    assert one.text.endswith(" It is worth using between 5 and 40 %.")
     two = quality(CLASSIFICATION, 0.84, Limits(0.8, 0.88), 9, useful(0.01, 0.02, ((0.01, 0.06), (0.3, 0.4))))
-    assert two.text.endswith("; worth using between 1 and 6 % and between 30 and 40 %.")
+    assert two.text.endswith(" It is worth using between 1 and 6 % and between 30 and 40 %.")
     none = quality(CLASSIFICATION, 0.84, Limits(0.8, 0.88), 9, useful(-0.02, -0.01, ()))
-    assert none.text.endswith("; at no threshold is it worth using.")
+    assert none.text.endswith(" At no threshold is it worth using.")
     assert none.remedy == "do not act on it"
     error = quality(REGRESSION, 2.31, Limits(2.1, 2.52), 20, None)
     assert (error.state, error.text) == ("open", "Mean absolute error 2.31 (2.10 to 2.52) over 20 hospitals.")
@@ -150,33 +151,43 @@ def test_federating(limits, verdict, state, words) -> None:
 def test_one_seed_compares_nothing() -> None:
     got, line = federate(CLASSIFICATION, "FedAvg", "Training alone", pair(0.02, seeds=1), Limits(0.01, 0.03), None)
     assert (got, line.state) == ("not shown", "open")
-    assert line.text.endswith("of these trained models, as one seed cannot compare methods.")
+    assert line.text.endswith("One seed cannot compare methods, so this is of these trained models alone.")
 
 
 def test_training_alone_is_compared_where_it_is_defined() -> None:
     _, line = federate(
-        CLASSIFICATION, "FedAvg", "alone", pair(0.02), Limits(0.01, 0.03), None, 0.8, (2, pair(0.02)), hospitals=22
+        CLASSIFICATION,
+        "FedAvg",
+        "alone",
+        pair(0.02),
+        Limits(0.01, 0.03),
+        None,
+        0.8,
+        (2, AtSome(pair(0.02), 0.8)),
+        hospitals=22,
     )
     assert line.text == (
         "Federating ranks better than training alone: FedAvg against alone +0.020 (+0.010 to +0.030) over the 20 of 22 "
         "hospitals at which both are defined."
     )
-    wide = Paired(0.017, 0.017, 3, 2, 0.05, 0.01, 0.01, 2.0)
+    wide = AtSome(Paired(0.017, 0.017, 3, 2, 0.05, 0.01, 0.01, 2.0), 0.8)
     _, line = federate(CLASSIFICATION, "FedAvg", "alone", pair(0.02), Limits(0.01, 0.03), wide, 0.8, (5, wide))
     assert line.text.endswith(
-        "small hospitals: the interval says nothing; without 5 hospitals that trained on one class: "
+        "At small hospitals: the interval says nothing. Without 5 hospitals that trained on one class: "
         "the interval says nothing."
     )
 
 
-def test_a_difference_at_some_hospitals_is_not_cut_at_what_is_possible_over_all() -> None:
+@pytest.mark.parametrize(("alone", "most"), [(0.70, math.inf), (0.84, 0.160)])
+def test_a_difference_at_some_hospitals_is_cut_at_what_is_possible_there(alone: float, most: float) -> None:
     """Training alone may rank at 0.70 at small hospitals, and at 0.88 over all."""
-    some = pair(0.143)
+    some = AtSome(pair(0.143), alone)
     args = (CLASSIFICATION, "FedAvg", "alone", Paired(0.05, 0.05, 40, 3, 1e-4, 1e-4, 1e-5, 12.0), Limits(0.02, 0.09))
     _, line = federate(*args, some, 0.88, (5, some))
     found = re.findall(r"(small hospitals|one class): \+0\.143 \(\+(\S+) to \+(\S+)\), better", line.text)
     assert [where for where, _, _ in found] == ["small hospitals", "one class"], line.text
-    assert all(float(low) < 0.143 < float(high) for _, low, high in found)
+    highest = min(most, round(some.pair.population().high, 3))
+    assert all(float(low) < 0.143 < float(high) == highest for _, low, high in found)
 
 
 def test_a_smaller_error_is_better_than_training_alone() -> None:
@@ -312,7 +323,7 @@ def test_the_alternative_is_counted_in_one_clause() -> None:
     own, alone = made(0.95, (0.91, 0.99), 0.3, [1e-9] * 4 + [0.5]), made(1.0, (0.9, 1.1), 1.0, CALM)
     _, line = calibration(own, NAMES, [("alone", alone)])
     assert "off at 4 or more of 5 hospitals (north, south, east and west: 0.50 to 1.25)" in line.text
-    assert line.text.endswith("; alone: 1.00 (0.90 to 1.10), off at none of 5.")
+    assert line.text.endswith(" Alone: 1.00 (0.90 to 1.10), off at none of 5.")
 
 
 def test_perfect_hospitals_are_not_warned_of() -> None:
@@ -353,7 +364,7 @@ def test_fairness() -> None:
     shown = fairness([gap("sex", 0.08, 0.01), gap("age", -0.01, 0.7)])
     assert (shown.state, shown.forbids) == ("warn", False)
     assert shown.text.startswith("Within hospitals the model ranks men better than women by sex (+0.080, ")
-    assert "no gap within hospitals demonstrated: age -0.010 (-0.040 to +0.020)" in shown.text
+    assert "No gap within hospitals demonstrated: age -0.010 (-0.040 to +0.020)" in shown.text
     wide = PairGap(("men", "women"), 0.1, 0.3, -0.4, 0.6, NAN, NAN, 3, 0.5)
     vague = fairness([WithinGap("sex", True, wide, (wide,), 0.7, 0.7)])
     assert (vague.state, vague.text) == (
@@ -378,15 +389,16 @@ def test_training() -> None:
     assert line.text == (
         "Not trained to the end: FedAvg (loss still falling by 6.8 %) and CHiP-FL (too few rounds to tell)."
     )
-    assert (line.state, line.remedy, line.forbids) == ("warn", "try training.rounds=40", False)
+    assert (line.state, line.remedy, line.setting) == ("warn", "try training.rounds=40", "training.rounds=40")
+    assert not line.forbids
     assert training([], ["FedAvg"], True, 20).text == "Training diverged: FedAvg."
 
 
 # D8: what the data cannot tell
 
 
-def data(judged: int = 20, share: float = 1.0, rarer: tuple[float, ...] = ()) -> Data:
-    return Data("death in hospital", 20, 4000, 400, "test", judged, share, rarer)
+def data(judged: int = 20, share: float = 1.0, rarer: tuple[float, ...] = (), **fields: tuple[object, ...]) -> Data:
+    return Data("death in hospital", 20, 4000, 400, "test", judged, share, rarer, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -399,7 +411,7 @@ def data(judged: int = 20, share: float = 1.0, rarer: tuple[float, ...] = ()) ->
         (
             data(4, rarer=(2, 12, 12, 30)),
             True,
-            "the median hospital has 12 test rows of the rarer class, and 1 of 4 has fewer",
+            "The median hospital has 12 test rows of the rarer class, and 1 of 4 has fewer",
         ),
     ],
 )
@@ -408,6 +420,34 @@ def test_limits(of: Data, recommends: bool, words: str) -> None:
     assert of.recommends == recommends
     assert line.forbids == (not recommends)
     assert words in line.text
+
+
+@pytest.mark.parametrize("auroc", [1.0, 0.0])
+def test_an_auroc_without_spread_has_an_interval(auroc: float) -> None:
+    """All hospitals rank perfectly: Hanley and McNeil's variance at their rows, weighted by rows, bounds the AUROC."""
+    level, of = Paired(auroc, auroc, 2, 1, 0.0, 0.0, 0.0, 1.0), data(2, rarer=(5, 9, 0), tested=(40, 60, 30))
+    (low, high), _ = level_interval(CLASSIFICATION, level, of)
+    end = high if auroc == 0 else low
+    deviation = math.sqrt(0.16 * hanley_mcneil(end, 5, 35) + 0.36 * hanley_mcneil(end, 9, 51))
+    assert abs(end - auroc) == pytest.approx(1.959964 * deviation, rel=1e-5)
+    assert (low if auroc == 0 else high) == auroc
+    one, _ = level_interval(CLASSIFICATION, level, data(1, rarer=(5,), tested=(40,)))
+    expected = score_interval(auroc, 5, 35)
+    assert one == pytest.approx((float(expected.low), float(expected.high)))
+
+
+def test_what_was_found_at_hospitals_outside() -> None:
+    level, limits = Paired(0.79, 0.79, 2, 1, 1e-3, 1e-3, 0.0, 1.0), Limits(0.71, 0.86)
+    assert limiting.unseen(CLASSIFICATION, data(), level, limits) is limiting.NOT_OUTSIDE
+    of = data(outside=("va", "cleveland"))
+    line = limiting.unseen(CLASSIFICATION, of, level, limits)
+    assert (line.state, line.text) == (
+        "ok",
+        "AUROC at 2 hospitals that took no part (va and cleveland): 0.790 (0.710 to 0.860).",
+    )
+    nowhere = limiting.unseen(CLASSIFICATION, of, Paired(NAN, NAN, 0, 0, NAN, NAN, NAN, NAN), Limits(NAN, NAN))
+    assert (nowhere.state, "No AUROC is defined at the 2 hospitals" in nowhere.text) == ("open", True)
+    assert limiting.unseen(CLASSIFICATION, of, level, NOTHING).text.endswith(": its interval says nothing.")
 
 
 def test_a_difference_beyond_what_is_possible_could_not_have_been_found() -> None:
@@ -429,7 +469,7 @@ ENOUGH, TOO_FEW = limiting.limits(data(), pair(0.01)), limiting.limits(data(2), 
 def said(
     federate: str, quality: Line = GOOD, calibration: Line = RIGHT, limits: Line = ENOUGH, *more: Line, **fields: object
 ) -> tuple[str, str]:
-    use = use_of(quality, calibration, not limits.forbids)
+    use = use_of(CLASSIFICATION, quality, calibration, not limits.forbids)
     verdict = {"taken": "FedAvg", "compared": True, "federate": federate, "one_seed": False, "alone_taken": False}
     made_of = Verdict(**{**verdict, "act_at": "20 %", **fields})  # type: ignore[arg-type]
     return headline(made_of, use, [quality, calibration, limits, *more]), use
@@ -495,6 +535,14 @@ def test_headlines(federated, calibrated, fields, words, use) -> None:
     text, got = said(federated, GOOD, calibrated, **fields)
     assert text.startswith(words), text
     assert got == use
+
+
+def test_a_label_that_is_a_number_has_values() -> None:
+    line = quality(REGRESSION, 2.31, Limits(2.1, 2.52), 20, None)
+    assert use_of(REGRESSION, line, NOT_MEASURED, True) == "values"
+    assert use_of(REGRESSION, line, NOT_MEASURED, False) == "none"
+    text, _ = said("no", line, NOT_MEASURED, alone_taken=True, larger=False)
+    assert text == "Train alone: federating errs more."
 
 
 def test_what_forbids_use_stands_in_the_headline() -> None:

@@ -63,7 +63,7 @@ def test_where_groups_are_treated_is_said_apart():
     _, said = fairness.sentences([apart])
     assert said == (
         "women are treated at hospitals where the AUROC is lower by 0.012 on average than where men are "
-        "(0.004 to 0.020), which is no fault of the model: over all patients they differ by +0.102, +0.004 within "
+        "(0.004 to 0.020). That is no fault of the model. Over all patients they differ by +0.102: +0.004 within "
         "hospitals and +0.098 by where they are treated."
     )
     unsure = replace(apart, composition=Composition(-0.012, -0.02, 0.004, 12))

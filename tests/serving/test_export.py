@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from raysim.core.errors import ConfigError
 from raysim.data.fitted import Categorical, Numeric, Preprocessing
 from raysim.data.new_rows import read_new_rows
+from raysim.data.reading import Reading
 from raysim.serving import export as exporting
 from raysim.serving import prepare
 from raysim.serving.export import export, exported
@@ -137,12 +138,12 @@ def prepared(folder: Path, fitted: Preprocessing, table: Path) -> Any:
 
 
 CELLS = {
-    "number": ["", "0.1", "-3", "16777217", "1e-8", "NA"],
+    "number": ["", "0.1", "-3", "16777217", "1e-8", "NA", "<0.3", "< 2", " 7", "-1.0", " "],
     "constant": ["", "2", "5"],
     "truth": ["", "True", "FALSE", "true"],
-    "text": ["", "a", "b", "A", "1", "007", "-1"],
+    "text": ["", "a", "b", "A", "1", "007", "-1", "None", "<NA>", "NULL"],
     "coded": ["", "1", "1.0", "01", "2.50", "2.5", "x", "True"],
-    "logical": ["", "True", "true", "FALSE", "1"],
+    "logical": ["", "True", "true", "FALSE", "1", "0"],
 }
 FITTED = Preprocessing(
     "standard",
@@ -154,7 +155,7 @@ FITTED = Preprocessing(
         Numeric("truth", 0.25, 0.5, 0.25, flagged=True),
         Categorical("logical", ("False", "True"), flagged=True),
     ),
-    na_values=("-1",),
+    reading=Reading(("-1",), {"<": "half"}),
 )
 
 

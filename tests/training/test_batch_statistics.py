@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.modules.generic import ModuleModel
-from raysim.training.kernels.modules.visit import Visit
+from raysim.training.kernels.modules.visit import seed
 from raysim.training.models import build_model
 from tests.conftest import MakeFederation, play
 
@@ -282,9 +281,7 @@ def test_a_gpu_s_generator_is_seeded_too(monkeypatch: pytest.MonkeyPatch) -> Non
     seeds: list[int] = []
     monkeypatch.setattr(torch, "manual_seed", seeds.append)
     for device in ("cuda", "cpu"):
-        visit: Any = Visit.__new__(Visit)
-        visit.flat = SimpleNamespace(device=SimpleNamespace(type=device))
         with torch.random.fork_rng(devices=[]):
-            visit._seed(7)
+            seed(device, 7)
             assert (torch.initial_seed() == 7) == (device == "cpu")
     assert seeds == [7]

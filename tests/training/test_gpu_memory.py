@@ -22,10 +22,9 @@ from raysim.training.base import DeviceFull, Moments, Optimizer, Task
 from raysim.training.kernels import batch_schedule, batched, gpu_memory
 from raysim.training.kernels.batch_schedule import example, groups, padded
 from raysim.training.kernels.batched import Cohort, Dense
-from raysim.training.kernels.gpu_memory import CudaMemory, claim, fitting, memory_of, room
+from raysim.training.kernels.gpu_memory import CudaMemory, Resident, claim, fitting, memory_of, room
 from raysim.training.kernels.logistic import LogisticModel
-from raysim.training.kernels.modules.vmapped import Vmapped
-from raysim.training.kernels.resident import Resident
+from raysim.training.kernels.modules.generic import Vmapped
 from raysim.training.models import build_model
 from tests.conftest import MakeFederation, play
 from tests.training.test_kernels import make_tasks, plain_loop

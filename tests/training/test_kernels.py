@@ -21,10 +21,9 @@ from raysim.core.streams import stream
 from raysim.training.base import Model, Optimizer, Task
 from raysim.training.kernels import batch_schedule, linear
 from raysim.training.kernels.batched import Cohort, Dense
+from raysim.training.kernels.gpu_memory import Resident
 from raysim.training.kernels.modules.flat import FlatModule
-from raysim.training.kernels.modules.generic import ModuleModel
-from raysim.training.kernels.modules.vmapped import Vmapped
-from raysim.training.kernels.resident import Resident
+from raysim.training.kernels.modules.generic import ModuleModel, Vmapped
 from raysim.training.models import build_model
 
 HIDDEN = (5, 4)

@@ -16,8 +16,7 @@ from raysim.core.errors import ConfigError
 from raysim.training import losses
 from raysim.training.base import Model, Optimizer, Task
 from raysim.training.kernels.batched import Cohort, Dense
-from raysim.training.kernels.modules.generic import ModuleModel
-from raysim.training.kernels.modules.vmapped import Vmapped
+from raysim.training.kernels.modules.generic import ModuleModel, Vmapped
 from raysim.training.models import build_model
 
 Floats = NDArray[np.float64]

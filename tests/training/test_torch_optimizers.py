@@ -9,7 +9,7 @@ from torch import nn
 
 from raysim.training.base import Layout, Moments, Optimizer, Task
 from raysim.training.kernels.modules.optimizers import make_solver
-from raysim.training.kernels.modules.pulls import Pulls
+from raysim.training.kernels.modules.visit import Pulls
 
 SHAPES = ((3, 2), (5,), (2,))
 LAYOUT = Layout(("a", "b", "c"), SHAPES, 0)

@@ -26,7 +26,7 @@ ABOVE = 50_000
 
 
 class AcsIncome(Pooled):
-    """ACSIncome from the person files below the folder ``path``; ``states`` names some (``["06"]``), None takes all."""
+    """ACSIncome: incomes above 50,000 dollars, from the person files of the census below the folder ``path``."""
 
     predicts: ClassVar[str] = "income above 50,000 dollars"
 

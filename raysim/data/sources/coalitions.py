@@ -21,8 +21,7 @@ PART = "part"
 
 
 class Coalitions(BaseModel):
-    """CS-RCFL's synthetic sets: hospitals in groups that share one linear law
-    (:mod:`raysim.data.sources.coalition_sets`).
+    """CS-RCFL's invented sets: hospitals in groups that share one linear law.
 
     Each hospital trains on 50 to 150 rows in regression and 100 to 200 in classification, and its ``tests`` test sets
     together are its test part (``data.split: {column: part}``). The true group is the hospital's attribute ``group``.

@@ -10,44 +10,42 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
+from raysim.data.reading import typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def numbers(
-    table: pa.Table, name: str, field: str, remedy: str = "correct it, leave it empty, or make the column categorical"
+    table: pa.Table,
+    name: str,
+    field: str,
+    remedy: str = "correct it, leave it empty, or make the column categorical",
+    rows: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
     """A column as float64 ``[N]``, NaN where empty; refuses what is not a finite number.
 
-    ``remedy``: what the error advises for a text among numbers.
+    ``remedy``: what the error advises for a text among numbers. ``rows [N]``: the position of each row in the file;
+    None: they are all of it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     column = table.column(name)
     if is_text(column.type):
-        import pandas as pd
-
-        written = plain_text(table, name, field).to_pandas()
-        parsed = pd.to_numeric(written, errors="coerce")
-        wrong = (parsed.isna() & written.notna()).to_numpy()
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise DataError(
-                f"{field}: column '{name}' holds '{written.iloc[row]}' in row {row + 1}, not a number; {remedy}"
-            )
-        values: NDArray[np.float64] = parsed.to_numpy(np.float64, na_value=np.nan)
-    elif is_number(column.type) or pa.types.is_null(column.type):
-        # Whole numbers beyond 2**53 are rounded, as those of a CSV are.
-        values = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
-    else:
+        column, found = typed(plain_text(table, name, field))
+        if found is not None and found.first is not None:
+            first, text = placed(found.first - 1, rows), column[found.first - 1].as_py()
+            raise DataError(f"{field}: column '{name}' holds '{text}' in row {first}, not a number; {remedy}")
+    if not (is_number(column.type) or is_text(column.type) or pa.types.is_null(column.type)):
         raise DataError(f"{field}: column '{name}' holds {column.type}, not numbers; convert it or drop it")
+    # Whole numbers beyond 2**53 are rounded, as those of a CSV are.
+    values = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
     infinite = np.isinf(values) | (np.abs(values) > np.finfo(np.float32).max)
     if infinite.any():
-        row = int(infinite.argmax())
+        at = int(infinite.argmax())
         raise DataError(
-            f"{field}: column '{name}' holds {values[row]:g} in row {row + 1}, not a finite float32 number; "
+            f"{field}: column '{name}' holds {values[at]:g} in row {placed(at, rows)}, not a finite float32 number; "
             "correct it or leave it empty"
         )
     return values
@@ -59,13 +57,17 @@ def texts(
     field: str,
     unknown: str | None = None,
     remedy: str = "fill them or remove the rows",
+    rows: NDArray[np.int64] | None = None,
 ) -> NDArray[Any]:
-    """A column as texts ``[N]``; an empty one is ``unknown``, or refused with the ``remedy`` where that is None."""
+    """A column as texts ``[N]``; an empty one is ``unknown``, or refused with the ``remedy`` where that is None.
+
+    ``rows [N]``: the position of each row in the file; None: they are all of it.
+    """
     import pyarrow.compute as pc
 
     column = plain_text(table, name, field)
     if column.null_count and unknown is None:
-        row = pc.index(pc.is_null(column), True).as_py() + 1
+        row = placed(pc.index(pc.is_null(column), True).as_py(), rows)
         raise DataError(
             f"{field}: column '{name}' has no value in {counted(column.null_count, 'row')} (first: row {row}); {remedy}"
         )
@@ -74,6 +76,11 @@ def texts(
     different = np.array([*encoded.dictionary.to_pylist(), unknown], object)
     values: NDArray[Any] = different[encoded.indices.fill_null(-1).to_numpy()]
     return values
+
+
+def placed(at: int, rows: NDArray[np.int64] | None) -> int:
+    """The row in the file, from 1, of the row ``at``, from 0; ``rows``: as in :func:`numbers`."""
+    return (at if rows is None else int(rows[at])) + 1
 
 
 def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 Mark = Literal[".", ","]
 
-_COMMA = r"^\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*$"
+_COMMA = r"^\s*(?:[<>]=?|≤|≥)?\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*$"
 _POINT = r"^\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*$"
 _WHOLE = r"^\s*[+-]?\d+\s*$"
 _THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2},\d{3}\s*$"
@@ -79,9 +78,6 @@ def with_points(
     for name in decimals:
         column = pc.cast(table.column(name), pa.string())
         written = pc.if_else(pc.match_substring_regex(column, _COMMA), pc.replace_substring(column, ",", "."), column)
-        written = pc.utf8_trim_whitespace(written)
-        with contextlib.suppress(pa.ArrowInvalid):  # other marks among the numbers
-            written = pc.cast(written, pa.float64())
         table = table.set_column(table.column_names.index(name), name, written)
     return table, ","
 

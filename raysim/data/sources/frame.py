@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.words import as_yaml
@@ -24,6 +27,9 @@ SOURCE = "table"
 """The name of the source that reads the file."""
 
 FILE = "frame.parquet"
+
+_WRITTEN = (str, int, float, Decimal, np.number, np.bool_)
+"""The types of values that may stand in one column, each as its text."""
 
 
 def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +67,7 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 
 
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
-    """Those of ``columns`` that the frame has (None: all) as an Arrow table, pandas categories as texts.
+    """Those of ``columns`` that the frame has (None: all) as an Arrow table, its categories as dictionaries of texts.
 
     Raises ``DataError`` naming ``field`` where ``frame`` is no data frame, has several columns of one name, or holds
     values that Arrow has no type for.
@@ -90,13 +96,19 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
     try:
         array = pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError):  # whose messages show values of patients
-        kinds = ", ".join(sorted({type(value).__name__ for value in values.dropna()})[:6])
-        raise DataError(
-            f"{field}: column '{name}' of the data frame holds what no table does (values of type {kinds}); convert "
-            "it, or drop it from the frame"
-        ) from None
-    if pa.types.is_dictionary(array.type):  # categories stay texts: Parquet would turn "1" and "2" into numbers
-        return plain_text(pa.table({name: array}), name, field)
+        kinds = {type(value) for value in values.dropna()}
+        if not all(issubclass(kind, _WRITTEN) for kind in kinds):
+            names = ", ".join(sorted({kind.__name__ for kind in kinds})[:6])
+            raise DataError(
+                f"{field}: column '{name}' of the data frame holds what no table does (values of type {names}); "
+                "convert it, or drop it from the frame"
+            ) from None
+        # Such as numbers with a text among them: a CSV file would hold them as texts too.
+        array = pa.array(
+            [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
+        )
+    if pa.types.is_dictionary(array.type):  # categories become texts, and stay categories
+        return plain_text(pa.table({name: array}), name, field).dictionary_encode()
     return array
 
 

@@ -16,7 +16,7 @@ from raysim.data.records import Records
 
 
 class PatientTypes(BaseModel):
-    """Patients of ``types`` types, told apart by their features, with a law of risk for each type.
+    """Invented patients of several types, which their features tell apart; each type has its own law of risk.
 
     The features of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation N(0, I) / sqrt(F)``, then
     ``flags`` fair coins without information. The logit of the label is ``signal (x - m_k).w_k``, where ``w_k`` has

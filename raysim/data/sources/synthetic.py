@@ -49,7 +49,7 @@ SHARES = np.array([0.74, 0.11, 0.06, 0.03, 0.06])
 
 
 class Synthetic(BaseModel):
-    """An eICU-like federation from a seed; the module's docstring says where each field acts."""
+    """An invented federation of hospitals like those of eICU, made from a seed; the label is death in hospital."""
 
     invented: ClassVar[bool] = True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,19 +13,19 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
-from raysim.data.records import natural
-from raysim.data.sources.columns import is_number, is_text, numbers, plain_text, texts
+from raysim.data.reading import Reading, limited
+from raysim.data.sources.columns import numbers, placed, texts
+from raysim.data.sources.feature_columns import FURTHER, Wanted, feature_columns
+from raysim.data.sources.labels import class_labels, number_labels
+from raysim.data.sources.marks import without_marks
 from raysim.data.sources.table_files import HOSPITAL, is_pattern, read_files, table_files
 from raysim.data.sources.text_form import Keys
+from raysim.data.spelling import check_hospitals
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
     from raysim.data.records import Records
-
-MOST_CATEGORIES = 100  # a text column with more must be listed in data.categorical
-MOST_CLASSES = 1000
 
 
 class Table(BaseModel):
@@ -47,7 +47,12 @@ class Table(BaseModel):
     numeric: list[str] | None = Field(None, description="numeric features; None: every further column of numbers")
     categorical: list[str] | None = Field(None, description="categorical features; None: every further column of text")
     drop: list[str] = Field([], description="columns that are no features")
-    na_values: list[str] = Field([], description="values that stand for a missing one, in every column: -999, ?")
+    na_values: list[str] | dict[str, list[str]] = Field(
+        [], description="values that stand for a missing one: of all features (-999, ?), or {column: [-999]}"
+    )
+    censored: dict[Literal["<", ">"], Literal["half", "limit", "missing"]] = Field(
+        {}, description='what a value beyond a limit is, such as <0.3: {"<": half}, limit or missing'
+    )
     separator: str | None = Field(None, description="what separates columns of a text; None: recognised")
     decimal: Literal[".", ","] | None = Field(None, description="the decimal mark of numbers; None: recognised")
     encoding: str | None = Field(None, description="the encoding of a text, such as cp1252; None: recognised")
@@ -61,10 +66,16 @@ class Table(BaseModel):
     @field_validator("na_values", mode="before")
     @classmethod
     def _as_written(cls, values: Any) -> Any:
-        # YAML reads -999 as a number; missing values are compared as they are written.
-        if not isinstance(values, list):
-            raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
-        return [str(value) for value in values]
+        if isinstance(values, Mapping):
+            return {str(name): _written(marks) for name, marks in values.items()}
+        return _written(values)
+
+    @field_validator("censored")
+    @classmethod
+    def _possible(cls, rules: dict[str, str]) -> dict[str, str]:
+        if rules.get(">") == "half":
+            raise ValueError('">": half of a limit lies below it; use limit or missing')
+        return rules
 
     @field_validator("separator")
     @classmethod
@@ -97,7 +108,7 @@ class Table(BaseModel):
             for name in getattr(self, field) or ():
                 if name in self._never_features():
                     raise ValueError(f"{field}: '{name}' is the silo, label, group, part or a dropped column")
-        both = set(self.numeric or ()) & set(self.categorical or ())
+        both = (set(self.numeric or ()) & set(self.categorical or ())) - {FURTHER}
         if both:
             raise ValueError(f"categorical: '{min(both)}' is in numeric too; keep one")
         return self
@@ -135,48 +146,60 @@ class Table(BaseModel):
         from raysim.data.records import Records
 
         files = list(self.files())
-        as_text = [c for c in (self.silo, self.group, self.part, self.sex, self.ethnicity) if c is not None]
-        read = read_files(
-            files,
-            as_text,
-            self.na_values,
-            keys=Keys(self.separator, self.decimal, self.encoding),
-            dropped=self.drop,
-            named_after=self.silo is None,
-        )
-        table = read.table
-        self._check_columns(table)
-        if not table.num_rows:
+        named = (self.silo, self.group, self.part, self.sex, self.ethnicity, *(self.categorical or ()))
+        as_text = [name for name in named if name is not None]
+        keys = Keys(self.separator, self.decimal, self.encoding)
+        read = read_files(files, as_text, keys=keys, dropped=self.drop, named_after=self.silo is None)
+        self._check_columns(read.table)
+        if not read.table.num_rows:
             raise DataError(f"data.path: '{self.path}' has no rows; a table needs at least one below its column names")
+        na = self.na_values
+        marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, dict) else tuple(na)
+        decimal = self.decimal or ("," if read.decimal == "," else None)
+        form = {} if read.form is None else {"separator": read.form.separator, "encoding": read.form.encoding}
+        reading = Reading(marks, dict(self.censored.items()), decimal, **form)
+        kept_whole = {self._silo: "hospital column", self.label: "label"}
+        skipped = [name for name in (self.part, *self.drop) if name is not None]
+        table, idle = without_marks(read.table, reading, kept_whole, skipped)
         silo = texts(table, self._silo, "data.silo")
         table, silo, kept, chosen = self._keep(table, silo)
-        y, classes, label = self._labels(table) if self.task == "classification" else self._numbers(table)
-        features = self._features(table)
+        check_hospitals(silo, kept)
+        label = (
+            class_labels(table, self.label, self.positive, kept)
+            if self.task == "classification"
+            else number_labels(table, self.label, kept)
+        )
+        never = self._never_features()
+        names = [name for name in table.column_names if name not in never]
+        made = feature_columns(table, names, Wanted(self.numeric, self.categorical), reading, kept)
+        if made.frame.empty:
+            raise DataError(f"data.path: '{self.path}' has no feature column beside silo and label; add one")
         patients: dict[str, NDArray[Any]] = {}
         for attribute in ("sex", "ethnicity"):
             if name := getattr(self, attribute):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
         if self.age is not None:
-            patients["age"] = numbers(table, self.age, "data.age").astype(np.float64)
+            patients["age"] = numbers(limited(table, self.age, reading), self.age, "data.age", rows=kept)
         of_files = f" ({counted(len(files), 'file')})" if len(files) > 1 else ""
         return Records(
-            features=features,
-            y=y,
-            classes=classes,
+            features=made.frame,
+            y=label.y,
+            classes=label.classes,
             silo=silo,
-            group=None if self.group is None else texts(table, self.group, "data.group or data.split.by"),
-            part=None if self.part is None else _parts(table, self.part),
+            group=None if self.group is None else texts(table, self.group, "data.group or data.split.by", rows=kept),
+            part=None if self.part is None else _parts(table, self.part, kept),
             row=kept,
-            na_values=tuple(self.na_values or ()),
+            reading=reading,
             hospital_column=self._silo,
             label_column=self.label,
             patients=patients,
             notes=(
                 f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, "
-                f"{counted(features.shape[1], 'feature column')}; "
-                f"label '{self.label}': {label}",
+                f"{counted(made.frame.shape[1], 'feature column')}; "
+                f"label '{self.label}': {label.described}",
+                *made.notes,
             ),
-            warnings=read.remarks,
+            warnings=(*read.remarks, *idle, *label.warnings, *made.warnings),
         )
 
     def _check_columns(self, table: pa.Table) -> None:
@@ -189,9 +212,10 @@ class Table(BaseModel):
             ("sex", self.sex),
             ("ethnicity", self.ethnicity),
             ("age", self.age),
-            *(("numeric", name) for name in self.numeric or ()),
-            *(("categorical", name) for name in self.categorical or ()),
+            *(("numeric", name) for name in self.numeric or () if name != FURTHER),
+            *(("categorical", name) for name in self.categorical or () if name != FURTHER),
             *(("drop", name) for name in self.drop),
+            *(("na_values", name) for name in self.na_values if isinstance(self.na_values, dict)),
         ]
         for field, name in named:
             if name is not None and name not in names:
@@ -220,125 +244,26 @@ class Table(BaseModel):
             raise DataError("data.hospitals: an empty list keeps no hospital; name at least one, or remove the key")
         return table.take(kept), silo[kept], kept, f" ({len(self.hospitals)} chosen hospitals)"
 
-    def _numbers(self, table: pa.Table) -> tuple[NDArray[np.float64], tuple[str, ...], str]:
-        """Real labels ``[N]``, no class names, and a description of the label."""
-        self._check_filled(table)
-        values = numbers(table, self.label, "data.label")
-        if (empty := np.isnan(values)).any():
-            raise DataError(
-                f"data.label: column '{self.label}' holds nan in row {int(empty.argmax()) + 1}; "
-                "correct it or remove the row"
-            )
-        return values, (), f"a number, {values.min():.6g} to {values.max():.6g}, mean {values.mean():.6g}"
 
-    def _check_filled(self, table: pa.Table) -> None:
-        import pyarrow.compute as pc
-
-        column = table.column(self.label)
-        if column.null_count:
-            row = pc.index(pc.is_null(column, nan_is_null=True), True).as_py() + 1
-            raise DataError(
-                f"data.label: column '{self.label}' has no value in {counted(column.null_count, 'row')} (first: row "
-                f"{row}); fill them or remove the rows"
-            )
-
-    def _labels(self, table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...], str]:
-        """Class indices ``[N]``, class names, and a description of the classes."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        self._check_filled(table)
-        column = table.column(self.label)
-        if pa.types.is_floating(column.type):
-            values = column.to_numpy()
-            for wrong, is_wrong in (("nan", np.isnan(values)), ("an infinite value", np.isinf(values))):
-                if is_wrong.any():
-                    row = int(is_wrong.argmax()) + 1
-                    raise DataError(
-                        f"data.label: column '{self.label}' holds {wrong} in row {row}; correct it or remove the row"
-                    )
-            if (values != np.round(values)).any():
-                at = int((values != np.round(values)).argmax())
-                raise DataError(
-                    f"data.label: column '{self.label}' holds {values[at]:g} in row {at + 1}; "
-                    "classes are text, whole numbers or true/false: name another column, bin its values, or set "
-                    "data.task: regression"
-                )
-        encoded = pc.dictionary_encode(plain_text(table, self.label, "data.label"))
-        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        labels = encoded.dictionary.to_pylist()
-        if len(labels) > MOST_CLASSES:
-            raise DataError(
-                f"data.label: column '{self.label}' holds {len(labels):,} different values, more than {MOST_CLASSES:,} "
-                "classes; name another column or group its values"
-            )
-        classes = natural(labels)
-        if self.positive is not None:
-            if self.positive not in classes:
-                raise DataError(f"data.positive: '{self.positive}' is no class; {nearest(self.positive, classes)}")
-            if len(classes) != 2:
-                raise DataError(f"data.positive: '{self.positive}', but there are {len(classes)} classes; remove it")
-            classes.sort(key=lambda name: name == self.positive)
-        position = np.array([classes.index(name) for name in labels], np.int64)
-        named = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-        return position[encoded.indices.to_numpy()], tuple(classes), named
-
-    def _features(self, table: pa.Table) -> pd.DataFrame:
-        """Numeric columns as float32, categorical ones as pandas categories, in the table's order."""
-        import pandas as pd
-
-        never, columns = self._never_features(), {}
-        for name in table.column_names:
-            if name in never:
-                continue
-            kind = self._kind(name, table.schema.field(name).type)
-            if kind == "numeric":
-                columns[name] = pd.Series(numbers(table, name, "data.numeric").astype(np.float32))
-            elif kind == "categorical":
-                columns[name] = self._category(table, name)
-        if not columns:
-            raise DataError(f"data.path: '{self.path}' has no feature column beside silo and label; add one")
-        return pd.DataFrame(columns)
-
-    def _kind(self, name: str, type: pa.DataType) -> str | None:
-        import pyarrow as pa
-
-        if name in (self.numeric or ()):
-            return "numeric"
-        if name in (self.categorical or ()):
-            return "categorical"
-        if is_text(type):
-            return "categorical" if self.categorical is None else None
-        if self.numeric is not None:
-            return None
-        if is_number(type) or pa.types.is_null(type):
-            return "numeric"
-        raise DataError(
-            f"data.path: column '{name}' holds {type}, neither numbers nor text; drop it (data.drop) or convert it"
-        )
-
-    def _category(self, table: pa.Table, name: str) -> pd.Series[Any]:
-        import pandas as pd
-
-        values = plain_text(table, name, "data.categorical").to_pandas()
-        categories = values.dropna().unique().tolist()
-        if len(categories) > MOST_CATEGORIES and name not in (self.categorical or ()):
-            raise DataError(
-                f"data.categorical: text column '{name}' holds {len(categories):,} different values, more than "
-                f"{MOST_CATEGORIES}: drop it (data.drop), list it in data.numeric if it is meant as numbers, or in "
-                "data.categorical to keep it all the same"
-            )
-        return pd.Series(pd.Categorical(values, categories=natural(categories)))
+def _written(values: Any) -> list[str]:
+    """Marks of missing values as texts: YAML reads -999 as a number, and they are compared as they are written."""
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError(f"{as_yaml(value)} is not the text that stands in the table; quote that")
+    return [str(value) for value in values]
 
 
-def _parts(table: pa.Table, name: str) -> NDArray[np.int8]:
-    written = texts(table, name, "data.split.column")
+def _parts(table: pa.Table, name: str, rows: NDArray[np.int64] | None) -> NDArray[np.int8]:
+    written = texts(table, name, "data.split.column", rows=rows)
     part = np.full(len(written), -1, np.int8)
     for k, part_name in enumerate(PARTS):
         part[written == part_name] = k
     if (part < 0).any():
-        row = int((part < 0).argmax())
+        at = int((part < 0).argmax())
         raise DataError(
-            f"data.split.column: column '{name}' holds '{written[row]}' in row {row + 1}; write {', '.join(PARTS)}"
+            f"data.split.column: column '{name}' holds '{written[at]}' in row {placed(at, rows)}; "
+            f"write {', '.join(PARTS)}"
         )
     return part

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import re
 import zlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
+from raysim.data.reading import filled, filled_table
 from raysim.data.sources.decimals import Mark, with_points
 from raysim.data.sources.file_kinds import kind_of
 from raysim.data.sources.text_form import SEPARATORS, Form, Keys, form_of, holds_values
@@ -53,28 +54,19 @@ def check_table(path: Path, field: str) -> None:
     kind_of(path, field)
 
 
-def read_table(
-    path: Path,
-    as_text: Sequence[str],
-    na_values: Sequence[str] | None = None,
-    field: str = "data.path",
-    keys: Keys = NO_KEYS,
-    unparsed: Sequence[str] = (),
-) -> Read:
-    """The table at ``path``; columns ``as_text`` of a CSV stay as they are written (``007``), others are inferred.
+def read_table(path: Path, as_text: Sequence[str], field: str = "data.path", keys: Keys = NO_KEYS) -> Read:
+    """The table at ``path``: the columns of a text are texts as they are written, those of Parquet have its types.
 
-    ``unparsed`` columns stay texts too, but may be numbers, whose decimal commas become points.
-
-    Empty fields and the usual spellings of "not available" are nulls; so are ``na_values`` in every column of numbers
-    or texts. ``keys`` say how a text is written, as far as it is not to be recognised. Raises ``DataError`` naming
-    ``field`` for unreadable files.
+    Texts that stand for a missing value (:data:`raysim.data.kinds.MISSING`) are nulls. Numbers have a decimal point,
+    but for those of the columns ``as_text``. ``keys`` say how a text is written, as far as it is not to be recognised.
+    Raises ``DataError`` naming ``field`` for unreadable files.
     """
     kind = kind_of(path, field)
     try:
         form = None if kind == "parquet" else form_of(path, kind == "gzip", keys, field)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, kind == "gzip", error, field) from None
-    table = _parquet(path, field) if form is None else _csv(path, form, {*as_text, *unparsed}, na_values, field)
+    table = _parquet(path, field) if form is None else _csv(path, form, field)
     table, nameless = _without_nameless(table)
     names = table.column_names
     if form is not None and holds_values(names):
@@ -85,14 +77,15 @@ def read_table(
     if twice is not None:
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
     commas = form is not None and form.separator != ","
-    table, decimal = with_points(table, keys.decimal, commas, as_text, field, f"'{path}'")
-    read = Read(table, form, decimal, _remarks(path, form, decimal, keys, nameless))
-    return replace(read, table=without(table, na_values)) if na_values else read
+    table, decimal = with_points(filled_table(table), keys.decimal, commas, as_text, field, f"'{path}'")
+    return Read(table, form, decimal, _remarks(path, form, decimal, keys, nameless))
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
     """The table without columns that have neither a name nor a value, as spreadsheets leave them, and their number."""
-    kept = [k for k, name in enumerate(table.column_names) if name or table.column(k).null_count < table.num_rows]
+    kept = [
+        k for k, name in enumerate(table.column_names) if name or filled(table.column(k)).null_count < table.num_rows
+    ]
     return (table, 0) if len(kept) == table.num_columns else (table.select(kept), table.num_columns - len(kept))
 
 
@@ -122,37 +115,6 @@ def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, nameless:
     return tuple(said)
 
 
-def without(table: pa.Table, na_values: Sequence[str]) -> pa.Table:
-    """The table with nulls for ``na_values``: texts as they are written, numbers by value (``-999`` is ``-999.0``)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from raysim.data.sources.columns import is_number, is_text
-
-    texts = pa.array(na_values, pa.string())
-    sentinels = pa.array([value for text in na_values if (value := _number(text)) is not None], pa.float64())
-    for k, name in enumerate(table.column_names):
-        column = table.column(name)
-        if pa.types.is_dictionary(column.type):
-            column = pc.cast(column, column.type.value_type)
-        if is_text(column.type):
-            wrong = pc.is_in(pc.cast(column, pa.string()), value_set=texts)
-        elif is_number(column.type) and not pa.types.is_boolean(column.type):
-            wrong = pc.is_in(pc.cast(column, pa.float64(), safe=False), value_set=sentinels)
-        else:
-            continue
-        if pc.any(wrong).as_py():
-            table = table.set_column(k, name, pc.if_else(wrong, pa.scalar(None, column.type), column))
-    return table
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def _parquet(path: Path, field: str) -> pa.Table:
     import pyarrow as pa
     from pyarrow import parquet
@@ -164,15 +126,11 @@ def _parquet(path: Path, field: str) -> pa.Table:
         raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
 
 
-def _csv(path: Path, form: Form, as_text: Collection[str], na_values: Sequence[str] | None, field: str) -> pa.Table:
+def _csv(path: Path, form: Form, field: str) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    as_written = {name: pa.string() for name in form.names if name.strip() in as_text}
-    options = arrow_csv.ConvertOptions(strings_can_be_null=True, column_types=as_written)
-    if na_values:
-        # Already while reading: otherwise a mark such as ? would turn a column of numbers into one of texts.
-        options.null_values = [*options.null_values, *na_values]
+    options = arrow_csv.ConvertOptions(column_types=dict.fromkeys(form.names, pa.string()))
     reading = arrow_csv.ReadOptions(skip_rows=form.above, encoding=form.encoding)
     parsing = arrow_csv.ParseOptions(delimiter=form.separator, newlines_in_values=True)
     try:

@@ -69,7 +69,6 @@ def hospital_of(file: Path) -> str:
 def read_files(
     files: Sequence[Path],
     as_text: Sequence[str],
-    na_values: Sequence[str] | None = None,
     field: str = "data.path",
     keys: Keys = NO_KEYS,
     *,
@@ -84,9 +83,8 @@ def read_files(
     """
     import pyarrow as pa
 
-    read = [read_table(file, as_text, na_values, field, keys) for file in files]
-    if apart := _typed_apart(read):  # so that a column's kind follows from the values of all files
-        read = [read_table(file, as_text, na_values, field, keys, apart) for file in files]
+    read = [read_table(file, as_text, field, keys) for file in files]
+    apart = _typed_apart(read)  # a column's kind follows from the values of all files
     tables = [_as_texts(each.table, apart) for each in read]
     if named_after:
         for file, table in zip(files, tables, strict=True):

@@ -6,7 +6,7 @@ the strategy's author ends the run with a line that names the strategy, the roun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from raysim.core.errors import ConfigError, RaysimError, StrategyError
 from raysim.strategies.base import (
     Asynchrony,
+    Calls,
     Division,
     FederationView,
     Floats,
@@ -28,8 +29,12 @@ from raysim.strategies.base import (
     Update,
 )
 from raysim.strategies.checks import answers
+from raysim.strategies.checks.calls import check_call
 from raysim.strategies.checks.problem import Frame, check_personal, check_problem
 from raysim.strategies.shared import exits
+
+MOST_CALLS = 1000
+"""Calls that a round may make."""
 
 
 class CheckedStrategy(Strategy):
@@ -39,6 +44,8 @@ class CheckedStrategy(Strategy):
         self._strategy = strategy
         self._name = name
         self._keeps_private = False
+        self.calls_programs = type(strategy).round is not Strategy.round
+        """Whether its rounds are its own, and not the built-in training alone."""
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         self._strategy.check(names, sizes)
@@ -72,6 +79,31 @@ class CheckedStrategy(Strategy):
             ids = self._strategy.select(view, state, round)
             answers.check_cohort(ids, len(view.sizes))
         return ids
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        if not self.calls_programs:
+            return (yield from super().round(view, state))
+        answer, calls = None, 0
+        with self._calling("round", view.round):
+            playing = self._strategy.round(view, state)
+            if not isinstance(playing, Generator):
+                raise Invalid(f"round: returns {type(playing).__name__} at once; yield a Call, and return the state")
+        while True:
+            with self._calling("round", view.round):
+                try:
+                    call = playing.send(answer)
+                except StopIteration as end:
+                    answers.check_state(end.value, view)
+                    return end.value
+                check_call(call, view.sizes)
+                calls += 1
+                if calls > MOST_CALLS:
+                    raise Invalid(f"round: it has made {MOST_CALLS} calls without returning a state; let it end")
+            answer = yield call
+
+    def done(self, view: FederationView, state: State) -> bool:
+        with self._calling("done", view.round):
+            return bool(self._strategy.done(view, state))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         with self._calling("problem", view.round):

@@ -8,6 +8,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.last_steps import check_recalibration
 from raysim.engine.measuring.subgroups import grouping
+from raysim.engine.programs.calling import check_programs
 from raysim.engine.reception.attack_checks import check_attacks
 from raysim.engine.reception.promise_checks import check_privacy
 from raysim.strategies.base import Training
@@ -78,6 +79,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     except ValueError as error:
         raise ConfigError(f"{error}{label}") from None
     check_together(job)
+    check_programs(job)
     check_recalibration(job, federation, model, where)
     trained = int((federation.sizes("train") > 0).sum())
     if job.secure is not None and job.secure.minimum > trained:

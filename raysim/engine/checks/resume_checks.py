@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from raysim.config.sections.privacy import UPDATES
 from raysim.engine.job import History
-from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
+from raysim.engine.messages import FIRST, KEPT, MODEL, SECOND, STEPS, VARIATE, HospitalStates
 from raysim.strategies.base import POOLED, Ids
 from raysim.traffic.ledger import UPDATE, Ledger
 
@@ -37,6 +37,8 @@ def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: i
                 due = (travels,)
             elif what == STEPS:
                 due = (1,)
+            elif what.startswith(KEPT):
+                due = vector.shape  # a program that reads it says which shape it has
             elif what in (FIRST, SECOND):
                 due = vector.shape if vector.ndim == 1 and len(vector) <= size else (size,)
             else:

@@ -40,7 +40,8 @@ class UpdatePipeline:
         self._size = travels + (0 if private is None else int(private.sum()))
         self._byzantine: Byzantine | None = None
         self._compressing: Compressing | None = None
-        self._secure: SecureSums | None = None
+        self.secure: SecureSums | None = None
+        """What hides sums; None: they are not hidden."""
         self._masking: Masking | None = None
         self._entered: Ids | None = None
         self.most_bits: int | None = None
@@ -76,8 +77,8 @@ class UpdatePipeline:
                 travels = self._compressing.compression.count(travels)  # all mask the same entries
             noisy = job.privacy is not None and job.privacy.way in ("pooled", "distributed")
             tells = job.privacy is not None and job.privacy.tells_bits
-            self._secure = SecureSums(job.secure, seed, name, travels, noisy, tells)
-            self.most_bits = self._secure.most_bits(len(federation.hospitals))
+            self.secure = SecureSums(job.secure, seed, name, travels, noisy, tells)
+            self.most_bits = self.secure.most_bits(len(federation.hospitals))
 
     @property
     def bad(self) -> Ids:
@@ -90,8 +91,8 @@ class UpdatePipeline:
             self._entered = self._target(strategy.setup(replace(view, ask=measure)), view.trainable)
         state = strategy.setup(view)
         self._entered = None
-        if self._secure is not None:
-            self._secure.check_clusters(state, view.trainable)
+        if self.secure is not None:
+            self.secure.check_clusters(state, view.trainable)
         return state
 
     def answers(self, answers: Sequence[Floats], ids: Ids) -> Sequence[Floats]:
@@ -112,8 +113,8 @@ class UpdatePipeline:
         problem = cohort.problem
         if self._compressing is not None:
             self._compressing.check(problem, self._job.name)
-        if self._secure is not None:
-            self._masking = None if problem is None else self._secure.masking(round, problem, cohort.ids)
+        if self.secure is not None:
+            self._masking = None if problem is None else self.secure.masking(round, problem, cohort.ids)
         return cohort if self._byzantine is None else self._byzantine.fitted(cohort)
 
     def further(self, round: int, asked: ScheduledCohort, update: Update) -> ScheduledCohort | None:
@@ -121,10 +122,10 @@ class UpdatePipeline:
         pass.
         """
         problem = None if self._passes is None else self._passes.next(update)
-        if self._passes is None or self._secure is None or problem is None:
+        if self._passes is None or self.secure is None or problem is None:
             return None
         # Each pass has masks of its own.
-        self._masking = self._secure.masking(round, problem, asked.ids, self._passes.number)
+        self._masking = self.secure.masking(round, problem, asked.ids, self._passes.number)
         return replace(asked, problem=problem)
 
     def planned(self, round: int, problem: LocalProblem | None) -> dict[str, Any]:
@@ -170,8 +171,8 @@ class UpdatePipeline:
         self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids
     ) -> tuple[NDArray[np.int64] | None, int]:
         """The bits of each entry's update ``[H]`` (None: uncompressed), and the bytes that go down beside models."""
-        if self._secure is not None and self._masking is not None:
-            sent, down = self._secure.bytes(self._masking, problem, ids)
+        if self.secure is not None and self._masking is not None:
+            sent, down = self.secure.bytes(self._masking, problem, ids)
             return 8 * sent, down
         return (None if self._compressing is None else update_bits(partials)), 0
 
@@ -179,13 +180,13 @@ class UpdatePipeline:
         """For a secure sum of ``scalars`` before the first round: the bytes that each of ``hospitals`` sends, and all
         bytes that go down. None: sums are not hidden.
         """
-        return None if self._secure is None else self._secure.of_setup(hospitals, scalars)
+        return None if self.secure is None else self.secure.of_setup(hospitals, scalars)
 
     def opening(self, problem: LocalProblem, ids: Ids) -> Opening | None:
         """What opens the sums of a round; None where they are not hidden."""
-        if self._secure is None or self._masking is None:
+        if self.secure is None or self._masking is None:
             return None
-        return self._secure.opening(self._masking, problem, ids)
+        return self.secure.opening(self._masking, problem, ids)
 
     def learned(self, round: int, update: Update, problem: LocalProblem, opening: Opening | None) -> Update | None:
         """The update as the strategy receives it; None where no sum could be opened and no noise is added centrally.
@@ -218,29 +219,29 @@ class UpdatePipeline:
 
     def facts(self) -> dict[str, float]:
         """Figures of a finished run."""
-        of_sums = {} if self._secure is None else self._secure.facts()
+        of_sums = {} if self.secure is None else self.secure.facts()
         return of_sums | ({} if self._byzantine is None else self._byzantine.facts())
 
     @property
     def memory(self) -> dict[str, Any] | None:
         """What is carried from round to round, in plain values; None where there is nothing."""
-        if self._byzantine is None and self._secure is None:
+        if self._byzantine is None and self.secure is None:
             return None
         return {
             "byzantine": None if self._byzantine is None else self._byzantine.memory,
-            "secure": None if self._secure is None else self._secure.memory,
+            "secure": None if self.secure is None else self.secure.memory,
         }
 
     def resume(self, memory: dict[str, Any] | None) -> None:
         """Go on from the ``memory`` of a checkpoint. Raises ``ValueError`` where parts are missing or impossible."""
-        if self._byzantine is None and self._secure is None:
+        if self._byzantine is None and self.secure is None:
             return
         if memory is None:
             raise ValueError("it holds nothing of attacks, rules and secure sums, which the run has")
         if self._byzantine is not None:
             self._byzantine.resume(memory["byzantine"], self._size)
-        if self._secure is not None:
-            self._secure.resume(memory["secure"])
+        if self.secure is not None:
+            self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
         """The honest hospitals of the cluster that liars want to enter: the one with the most of them."""

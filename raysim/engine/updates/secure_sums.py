@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from raysim.config.sections.secure import SecureSection
 
 
+FIRST_OF_CALLS = 2**20
+"""The number of the first sum of client programs in a round, beyond those of updates: each sum has its own masks."""
+
+
 @dataclass(frozen=True, eq=False)
 class Masking:
     """The secure sums of a round; it travels with the plan."""
@@ -130,6 +134,36 @@ class SecureSums:
         self._given_up = 0
         self._loses = section.loses
         self._weighed: tuple[LocalProblem, Floats] | None = None
+
+    @property
+    def mode(self) -> str:
+        """As configured: ``model`` counts masks, ``execute`` makes them."""
+        return self._section.mode
+
+    def of_call(self, round: int, number: int, ids: Ids) -> SecureSum:
+        """The sum of the ``number``-th call of client programs in a ``round``, to hospitals ``ids``.
+
+        Raises ``ConfigError`` where these are too few.
+        """
+        secure = self._sum(round, FIRST_OF_CALLS + number, ids)
+        if secure is None:
+            raise ConfigError(
+                f"secure.minimum: {self._section.minimum} is more than the {len(ids)} hospitals that strategy "
+                f"'{self._name}' calls; lower it, or let more take part"
+            )
+        return secure
+
+    def opened_call(self, secure: SecureSum) -> None:
+        """Count a sum of a client program's call, and whether it is given up."""
+        self._tried += 1
+        self._given_up += not secure.opens
+
+    def bytes_of_call(self, secure: SecureSum, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int]:
+        """The bytes that each of hospitals ``ids [h]`` sends for a sum of ``entries``, and all that go down beside
+        what the call brings.
+        """
+        up, down = _bytes_of(secure, ids, entries - 1)  # one of the entries counts hospitals, as the weight does
+        return np.broadcast_to(np.asarray(up, np.int64), ids.shape), down
 
     def check_clusters(self, state: State, ids: Ids) -> None:
         """Raise ``ConfigError`` for a cluster of the hospitals ``ids`` that is too small to sum."""

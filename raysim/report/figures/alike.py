@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 
 from raysim.report import svg
-from raysim.report.figures.forest import short
 from raysim.report.figures.models import Looks, Names
 from raysim.report.judgement.noise import Noise
-from raysim.report.naming import Key, number
+from raysim.report.naming import Key, number, short
 from raysim.report.pages.contents import noise_columns
 
 MOST_PANELS = 2

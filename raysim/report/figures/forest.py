@@ -15,7 +15,7 @@ from markupsafe import Markup
 from raysim.core.words import listed
 from raysim.report import svg
 from raysim.report.judgement.evidence import Entry, Evidence
-from raysim.report.naming import Key, number, with_interval
+from raysim.report.naming import Key, number, short, with_interval
 from raysim.report.possible import NOTHING, SAYS_NOTHING, difference
 from raysim.report.svg import Axis, Chart, Figure, Style, element, joined
 from raysim.report.svg.figure import sign_of
@@ -28,14 +28,6 @@ WIDE, HIGH = 160.0, 20.0
 """Units of a mark's box."""
 
 DIGITS = 3
-
-SHORT = {
-    ", hospitals' own models": ", own",
-    ", global model": ", global",
-    ", cluster models": ", clusters",
-    " (reference)": "",
-}
-"""Ends of names that are shortened where there is little room."""
 
 
 @dataclass(frozen=True)
@@ -103,17 +95,6 @@ def forest(shown: Evidence, differences: pd.DataFrame, table: pd.DataFrame, look
             tuple(charts),
         )
     ]
-
-
-def short(name: str) -> str:
-    """A name in less room.
-
-    >>> short("CHiP-FL, hospitals' own models"), short("Training alone (reference)")
-    ('CHiP-FL, own', 'Training alone')
-    """
-    for end, shorter in SHORT.items():
-        name = name.removesuffix(end) + shorter if name.endswith(end) else name
-    return name
 
 
 def _between(shown: Evidence, i: int) -> Difference:

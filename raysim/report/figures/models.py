@@ -15,7 +15,7 @@ import pandas as pd
 from raysim.core.words import capitalised, counted
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report import svg
-from raysim.report.naming import Key, number
+from raysim.report.naming import Key, number, short
 from raysim.report.tables import KEYS, hospital_means
 
 Names = Mapping[Key, str]
@@ -208,6 +208,7 @@ def curves(
         name=name,
         description=f"Line plot by round. {description}.",
         height=290.0,
+        right=svg.ENDS,
     )
     for model_key, x, mean, std in lines:
         look = looks.get(model_key, svg.style(*model_key))
@@ -217,6 +218,7 @@ def curves(
     entries = [
         (names.get(model_key, model_key[0]), looks.get(model_key, svg.style(*model_key))) for model_key, *_ in lines
     ]
+    chart.ends([(short(called), value, look) for (called, look), value in zip(entries, ends, strict=True)])
     text = caption or f"Mean {kind.title} over hospitals after each round."
     band = " Bands: one deviation over seeds." if several else ""
     return [svg.figure(name, title, [chart], text + band, svg.legend(entries, lines=True))]
@@ -247,10 +249,12 @@ def from_reference(
         svg.linear(f"{word} less that of {name}", np.concatenate(list(gains.values())), include=(0.0,), signed=True),
         name=f"{figure}-from-reference",
         description=f"Line plot of sorted differences. {description}.",
+        right=svg.ENDS,
     )
     chart.rule(y=0.0)
     for key, gain in gains.items():
         chart.marked_line((np.arange(len(gain)) + 0.5) / len(gain), gain, looks[key])
+    chart.ends([(short(names[key]), gain[-1], looks[key]) for key, gain in gains.items()])
     return [
         svg.figure(
             f"{figure}-from-reference",

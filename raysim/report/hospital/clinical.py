@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from raysim.core.words import listed
 from raysim.report import svg
 from raysim.report.hospital.clinical_rows import ClinicalRows
-from raysim.report.naming import interval, number
-from raysim.report.svg import PANEL, PLAIN, Chart, Figure, element, joined
+from raysim.report.naming import interval, number, short
+from raysim.report.svg import ENDS, PANEL, PLAIN, Chart, Figure, element, joined
 from raysim.report.terms import explained
 
 OVERALL = (
@@ -181,17 +181,20 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
     y = svg.linear("net benefit per patient", [max(-0.6 * top, min(lowest, -0.25 * top)), top], include=(0.0,))
     x = svg.share("threshold: the risk from which one acts", [0.0, end])
     answers = [f"{each.name}: {worth_using(each.net_benefit)}" for each in served]
-    chart = Chart(x, y, name=f"decision-curve{suffix}", description=f"{'; '.join(answers)}.", height=320, right=20)
+    chart = Chart(x, y, name=f"decision-curve{suffix}", description=f"{'; '.join(answers)}.", height=320, right=ENDS)
     shown = (everyone >= y.low) & (thresholds <= end)
     chart.line(thresholds[shown], everyone[shown], PLAIN, class_="rule dashed")
     chart.rule(y=0.0)
     if shown.any():
         last = int(np.flatnonzero(shown)[-1])
         chart.text(float(thresholds[last]), float(everyone[last]), "act on all", dx=6.0, dy=-2.0)
+    ends = []
     for each in served:
         value = each.net_benefit["value"].to_numpy(float)
         inside = (value >= y.low) & (thresholds <= end)
         chart.marked_line(thresholds[inside], value[inside], each.style)
+        ends.append((short(each.name), float(value[inside][-1]) if inside.any() else np.nan, each.style))
+    chart.ends([one for one in ends if np.isfinite(one[1])])
     chart.text(x.high, 0.0, "act on nobody", anchor="end", dy=14.0)  # last, so that no line crosses it
     entries = [(each.name, each.style) for each in served]
     caption = (

@@ -60,20 +60,23 @@ def answer_from(
     shown: Evidence | None = None,
     noise: Mapping[Key, Noise] | None = None,
     before: Sequence[str] = (),
+    names: Mapping[Key, str] | None = None,
 ) -> Answer:
     """The answer with this ``card``, from the evidence ``shown`` of a comparison; None for a run.
 
     ``noise`` is that of each model, for sentences on differences between hospitals of the one that is taken. ``before``
-    are sentences that come first, such as those on training and privacy.
+    are sentences that come first, such as those on training and privacy. ``names`` are what people call the models: its
+    sentences use them, ``not_dominated`` keeps the labels.
     """
     of_taken = noise.get(card.ways[0].key) if noise and card.ways else None
     between = [] if of_taken is None else _between_hospitals(of_taken)
     if shown is None:
         return Answer(card, (*before, *between), "", (), False)
-    reasons = (*before, *_equal(shown), *_worse(shown), *_others(shown), *_front(shown), *_references(shown), *between)
+    called = shown if names is None else shown.renamed(names)
+    told = [*_equal(called), *_worse(called), *_others(called), *_front(called), *_references(called)]
     front = tuple(shown.entries[i].name for i in np.flatnonzero(shown.front))
     compared = len(shown.entries) > 1 or len(shown.entries[0].members) > 1
-    return Answer(card, reasons, _caution(shown), front if compared else (), shown.difference_shown)
+    return Answer(card, (*before, *told, *between), _caution(shown), front if compared else (), shown.difference_shown)
 
 
 def _equal(shown: Evidence) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import fields as dataclass_fields
 from typing import Any, Literal
 
 State = Literal["ok", "warn", "open"]
-Use = Literal["none", "ranking", "risks"]
+Use = Literal["none", "ranking", "risks", "values"]
 Federate = Literal["yes", "no", "equal", "not shown", "not tested"]
 Role = Literal["taken", "method", "reference"]
 
@@ -43,7 +43,7 @@ class Line:
     state: State
     """``ok``: demonstrated; ``warn``: a fault is demonstrated; ``open``: these data leave it open."""
     text: str
-    """One sentence, with its interval where it has a number."""
+    """A sentence or a few, with an interval where one has a number."""
     figure: Mapping[str, Any] | None = None
     """The numbers behind the sentence, ready for JSON; None: there are none."""
     remedy: str = ""
@@ -52,6 +52,8 @@ class Line:
     """Whether it forbids a use of the model: it then stands in the headline."""
     short: str = ""
     """What is wrong as a clause, as the headline and the terminal have it; empty where the line does not warn."""
+    setting: str = ""
+    """The setting that is the remedy, as ``--set`` takes it; empty where a person has to choose."""
 
 
 @dataclass(frozen=True)

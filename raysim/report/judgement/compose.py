@@ -31,6 +31,7 @@ from raysim.report.judgement.gathered import (
     data_of,
     harm_of,
     level_interval,
+    unseen_of,
     useful_of,
     visible_sizes,
 )
@@ -76,7 +77,9 @@ def comparison_card(
     if shown is None:
         data, kind = data_of(results, hospitals, asked, None), reporting(hospitals)
         undefined = quality(kind, float("nan"), NONE, 0, None)
-        nothing = Line("limits", "warn", f"No {kind.title} is defined at any hospital.", None, "more events", True)
+        undefined_at_all = f"No {kind.title} is defined at any hospital"
+        text = f"{undefined_at_all}: {data.lacking}." if data.lacking else f"{undefined_at_all}."
+        nothing = replace(limiting.limits(data, None), text=text)
         lines = (limiting.predicts(data), undefined, nothing)
         return Card(
             _what(data, results, hospitals), nothing.text, lines, (), "none", "not tested", None, "", asked.predicts
@@ -111,6 +114,7 @@ def comparison_card(
             act_at=_act_at(useful),
             cautions=remarks.cautions,
             recalibrated=taken.key[1] == RECALIBRATED,
+            larger=shown.kind.larger,
             stands=stands(shown),
         ),
         runs=(results, taken.key),
@@ -121,7 +125,10 @@ def comparison_card(
         between=(federate_line, which(called)),
         harm=harm_of(results, taken.key, against.key, against_name),
         groups=_fairness(noise, taken.key),
-        limits=limiting.limits(data, pair, visible_sizes(shown)),
+        limits=(
+            unseen_of(results, hospitals, taken.key, data, shown.kind),
+            limiting.limits(data, pair, visible_sizes(shown)),
+        ),
         rows=ways(called, alone_taken=to_alone),
         remarks=remarks,
         recommended=plain(taken.name),
@@ -165,7 +172,7 @@ def run_card(
         between=(federating.NOT_TESTED,),
         harm=(None, None),
         groups=NOT_TESTED if noise is None else _fairness(noise, key),
-        limits=limiting.limits(data, None),
+        limits=(unseen_of([result], hospitals, key, data, result.federation.task), limiting.limits(data, None)),
         rows=(Way(name, key, "taken", level.difference),),
         remarks=remarks,
         recommended=None,
@@ -186,7 +193,7 @@ def _composed(
     between: Sequence[Line],
     harm: tuple[dict[str, Any] | None, Line | None],
     groups: Line,
-    limits: Line,
+    limits: Sequence[Line],
     rows: tuple[Way, ...],
     remarks: Remarks,
     recommended: str | None,
@@ -196,7 +203,7 @@ def _composed(
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, runs[0][0].federation.hospitals, others)
         calibration_line = recalibrating.beside(calibration_line, *runs, own.p)
-    limits_of_level, elsewhere = level_interval(kind, level)
+    limits_of_level, elsewhere = level_interval(kind, level, data)
     quality_line = quality(kind, level.difference, limits_of_level, level.hospitals, useful, elsewhere=elsewhere)
     lines = [
         limiting.predicts(data),
@@ -206,13 +213,12 @@ def _composed(
         calibration_line,
         groups,
         *([] if remarks.training is None else [_trained(remarks.training, verdict.taken, *runs)]),
-        limiting.UNSEEN,
-        limits,
+        *limits,
         *remarks.leaks,
         *_too_good(kind, level),
     ]
     lines.sort(key=lambda line: FACTS.index(line.fact))
-    use = use_of(quality_line, calibration_line, data.recommends)
+    use = use_of(kind, quality_line, calibration_line, data.recommends)
     return Card(
         what,
         headline(verdict, use, lines),
@@ -220,7 +226,7 @@ def _composed(
         rows,
         use,
         verdict.federate,
-        recommended if data.recommends else None,
+        None if use == "none" else recommended,
         verdict.taken,
         data.predicts,
         numbers,

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.judgement.choice import LESS, Choice, choose
+from raysim.report.judgement.facts.federate import AtSome
 from raysim.report.panel import Key, Panel, Sent
 from raysim.report.possible import NOTHING
 from raysim.report.possible import difference as possible
@@ -83,10 +84,10 @@ class Evidence:
     """The difference of each entry from training alone; empty without it."""
     over_alone_intervals: tuple[Limits, ...]
     """Intervals of these, which hold jointly over the entries."""
-    over_alone_small: Paired | None
+    over_alone_small: AtSome | None
     """The difference of the entry that is taken from training alone at the hospitals with fewer training rows than the
     median; None where :data:`FEWEST_SMALL` of them do not define both."""
-    over_alone_two_classes: tuple[int, Paired] | None
+    over_alone_two_classes: tuple[int, AtSome] | None
     """At how many hospitals the taken method or training alone was trained on one class, and their difference at the
     others; None where that is nowhere."""
 
@@ -228,30 +229,33 @@ def evidence(
     )
 
 
-def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, first: Key, second: Key) -> tuple[int, Paired] | None:
-    """At how many hospitals one of two models was trained on one class alone, and ``first - second`` at the others;
-    None where that is nowhere.
+def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
+    """At how many hospitals one of two models was trained on one class alone, and their difference at the others; None
+    where that is nowhere.
     """
     if "trained" not in hospitals:
         return None
-    compared = hospitals[
-        [key in (first, second) for key in zip(hospitals["strategy"], hospitals["model"], strict=True)]
-    ]
+    compared = hospitals[[key in (taken, alone) for key in zip(hospitals["strategy"], hospitals["model"], strict=True)]]
     marked = compared.loc[compared["trained"] == "one class", "hospital"].unique()
     if not len(marked):
         return None
-    return len(marked), Panel.of(compared[~compared["hospital"].isin(marked)], sent).difference(first, second)
+    return len(marked), _at_some(compared[~compared["hospital"].isin(marked)], sent, taken, alone)
 
 
-def _at_small(hospitals: pd.DataFrame, sent: Sent | None, first: Key, second: Key) -> Paired | None:
-    """``first - second`` at the hospitals with fewer training rows than the median; None where that is too few."""
+def _at_small(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> AtSome | None:
+    """Their difference at the hospitals with fewer training rows than the median; None where that is too few."""
     if "n_train" not in hospitals:
         return None
-    compared = hospitals[hospitals["strategy"].isin([first[0], second[0]])]
+    compared = hospitals[hospitals["strategy"].isin([taken[0], alone[0]])]
     sizes = compared.groupby("hospital")["n_train"].mean()
     small = sizes.index[sizes < sizes.median()]
-    pair = Panel.of(compared[compared["hospital"].isin(small)], sent).difference(first, second)
-    return pair if pair.hospitals >= FEWEST_SMALL else None
+    some = _at_some(compared[compared["hospital"].isin(small)], sent, taken, alone)
+    return some if some.pair.hospitals >= FEWEST_SMALL else None
+
+
+def _at_some(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> AtSome:
+    panel = Panel.of(hospitals, sent)
+    return AtSome(panel.difference(taken, alone), panel.level(alone).difference)
 
 
 def _turned(interval: Limits) -> Limits:

@@ -78,8 +78,8 @@ def treated(gap: WithinGap) -> str:
     figure = "AUROC" if gap.larger else "mean absolute error"
     return (
         f"{first} are treated at hospitals where the {figure} is {side} by {abs(of.estimate):.{digits}f} on average "
-        f"than where {second} are ({low:.{digits}f} to {high:.{digits}f}), which is no fault of the model: over all "
-        f"patients they differ by {signed(gap.pooled, digits)}, {signed(gap.estimate, digits)} within hospitals and "
+        f"than where {second} are ({low:.{digits}f} to {high:.{digits}f}). That is no fault of the model. Over all "
+        f"patients they differ by {signed(gap.pooled, digits)}: {signed(gap.estimate, digits)} within hospitals and "
         f"{signed(gap.mixed, digits)} by where they are treated."
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from raysim.config.sections.evaluation import ClinicalSection
 from raysim.engine.job import Outcome, Result
@@ -18,16 +19,18 @@ from raysim.report.judgement.card import Line
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts.calibration import Calibration
 from raysim.report.judgement.facts.harmed import harmed
-from raysim.report.judgement.facts.limits import Data
-from raysim.report.judgement.facts.quality import CHANCE
+from raysim.report.judgement.facts.limits import Data, unseen
+from raysim.report.judgement.facts.wording import CHANCE
 from raysim.report.judgement.judged import rarer
 from raysim.report.naming import Key
+from raysim.report.panel import Panel, sent
 from raysim.report.tables import read_csv
 from raysim.statistics.clinical.by_hospital import calibration_by_hospital, calibration_over_seeds
 from raysim.statistics.clinical.usefulness import Usefulness, usefulness
 from raysim.statistics.differences.harm import harm
 from raysim.statistics.differences.one_hospital import Sent
 from raysim.statistics.differences.paired import Limits, Paired
+from raysim.statistics.intervals import hanley_mcneil, score_interval
 from raysim.statistics.over_seeds import over_seeds
 from raysim.storage.clinical_tables import EQUITY
 
@@ -58,10 +61,10 @@ def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, ke
         table = hospitals[(hospitals["strategy"] == key[0]) & (hospitals["model"] == key[1])]
     tested = table["n_test"].to_numpy(float)
     defined = (key is not None) & np.isfinite(table[kind.headline].to_numpy(float)) & (tested > 0)
-    rows_of_rarer: tuple[float, ...] = ()
+    by_hospital = pd.DataFrame({"rarer": [], "tested": []})
     if "events_test" in table and table["events_test"].notna().any():
-        by_row = rarer(table["events_test"].to_numpy(float, na_value=np.nan), tested)
-        rows_of_rarer = tuple(pd.Series(by_row).groupby(table["hospital"].to_numpy()).mean().tolist())
+        by_row = {"rarer": rarer(table["events_test"].to_numpy(float, na_value=np.nan), tested), "tested": tested}
+        by_hospital = pd.DataFrame(by_row).groupby(table["hospital"].to_numpy()).mean()
     return Data(
         asked.predicts,
         table["hospital"].nunique(),
@@ -70,8 +73,26 @@ def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, ke
         asked.part,
         table["hospital"][defined].nunique(),
         float(tested[defined].sum() / tested.sum()) if tested.sum() else 0.0,
-        rows_of_rarer,
+        tuple(by_hospital["rarer"]),
+        tuple(by_hospital["tested"]),
+        _outside(table) if asked.counted else (),
+        not results or any(row.round > 0 for result in results for row in result.outcome.rounds),
     )
+
+
+def _outside(table: pd.DataFrame) -> tuple[str, ...]:
+    """The hospitals that are evaluated and have no rows in training or validation, under any seed."""
+    if not {"n_train", "n_validation"} <= set(table):
+        return ()
+    rows = table.groupby("hospital", sort=False)[["n_train", "n_validation", "n_test"]].sum()
+    outside = (rows["n_train"] + rows["n_validation"] == 0) & (rows["n_test"] > 0)
+    return () if outside.all() else tuple(map(str, rows.index[outside]))
+
+
+def unseen_of(results: Sequence[Result], hospitals: pd.DataFrame, key: Key, data: Data, kind: TaskKind) -> Line:
+    """How the model ``key`` does at hospitals that gave nothing to its training, if there are any."""
+    level = Panel.of(hospitals[hospitals["hospital"].isin(data.outside)], sent(results)).level(key)
+    return unseen(kind, data, level, level_interval(kind, level)[0])
 
 
 def _outcomes(results: Sequence[Result], key: Key) -> dict[int, Outcome]:
@@ -144,12 +165,14 @@ def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tup
     return harmed(harm(*sides), results[0].federation.hospitals, name)
 
 
-def level_interval(kind: TaskKind, level: Paired) -> tuple[Limits, bool]:
+def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> tuple[Limits, bool]:
     """The interval of a model's mean headline figure, and whether it is for hospitals like these.
 
     That for hospitals like these, unless it holds the AUROC of a coin, and the interval for these hospitals and trained
     models does not: a few unlike hospitals, or two seeds, do not make a model that ranks well one that does not.
     """
+    if kind.larger and level.difference in (0.0, 1.0) and data is not None:
+        return _without_spread(level.difference, data), True
     interval = level.population() if level.hospitals > 1 and level.variance > 0 else level.fixed()
     like_these = possible.level(interval, kind.larger)
     if kind.larger and level.hospitals > 1 and not like_these.low > CHANCE:
@@ -157,6 +180,22 @@ def level_interval(kind: TaskKind, level: Paired) -> tuple[Limits, bool]:
         if these.low > CHANCE:
             return these, False
     return like_these, True
+
+
+def _without_spread(auroc: float, data: Data) -> Limits:
+    """The score interval of a mean AUROC of 0 or 1, which has no variance of its own: by Hanley and McNeil's variance
+    at each hospital's rows, weighted as the mean is.
+    """
+    tested, events = np.array(data.tested), np.array(data.rarer)
+    judged = events > 0
+    share = tested[judged] / tested[judged].sum()
+    m, n = events[judged], tested[judged] - events[judged]
+
+    def variance(t: NDArray[np.float64], *_: object) -> NDArray[np.float64]:
+        return np.asarray(np.square(share) @ hanley_mcneil(t, m, n))
+
+    low, high = score_interval(auroc, 1, 1, variance)
+    return possible.level(Limits(float(low), float(high)), larger=True)
 
 
 def visible_sizes(shown: Evidence) -> list[float]:

@@ -66,16 +66,16 @@ def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Li
     done = effect(results, key)
     if done is not None:
         remedy = line.remedy and ("take it without recalibration" if done.harms else "more labelled rows")
-        return replace(line, text=f"{line.text} {done.text}", remedy=remedy)
+        return replace(line, text=f"{line.text} {done.text}", remedy=remedy, setting="")
     proposed = proposal(results, key, spread) if line.state == "warn" else None
     if proposed is None:
         return line
-    remedy = line.remedy
+    remedy, setting = line.remedy, line.setting
     if np.isnan(proposed.log_loss):
-        remedy = "set validation rows aside (data.split) and recalibrate it"
+        remedy, setting = "set validation rows aside (data.split) and recalibrate it", ""
     elif proposed.log_loss >= 0:
         remedy = f"{line.remedy} with more labelled rows than here"
-    return replace(line, text=f"{line.text} {proposed.text}", remedy=remedy)
+    return replace(line, text=f"{line.text} {proposed.text}", remedy=remedy, setting=setting)
 
 
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:

@@ -22,7 +22,7 @@ from raysim.core.package import __version__
 from raysim.report import svg
 from raysim.report.terms import explained
 
-SCRIPTS = ("page.js", "trials.js")
+SCRIPTS = ("page.js", "trials.js", "figures.js")
 """The templates that pages have between the tags of a script."""
 
 

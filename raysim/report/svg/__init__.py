@@ -4,13 +4,14 @@
 their legend and caption, ``markup`` escaped elements and the one block of data of a page.
 """
 
-from raysim.report.svg.chart import WIDTH, Chart
+from raysim.report.svg.chart import ENDS, WIDTH, Chart
 from raysim.report.svg.figure import PANEL, Figure, figure, heat_map, histogram, legend
 from raysim.report.svg.markup import element, joined, json_block
 from raysim.report.svg.scales import Axis, linear, log, names, share, spaced
 from raysim.report.svg.styles import PLAIN, Style, style, styles
 
 __all__ = [
+    "ENDS",
     "PANEL",
     "PLAIN",
     "WIDTH",

@@ -30,6 +30,9 @@ LARGE_LABEL, LARGE_VALUE = 8.0, 7.5
 NAMES = 0.58
 """The largest share of a chart's width that names beside it take."""
 
+ENDS = 130.0
+"""Units on the right of a chart for the names of its lines."""
+
 MARKED = 6
 """The number of points of a long line that have a marker, spread evenly."""
 
@@ -110,7 +113,7 @@ class Chart:
         for i, (a, b) in enumerate(zip(self.across(x), self.up(y), strict=True)):
             if math.isfinite(a) and math.isfinite(b):
                 number = None if of is None else of[i]
-                self._marks.append(style.marker(a, b, size, class_=class_, data_h=number))
+                self._marks.append(style.marker(a, b, size, class_=class_, data_h=number, data_s=style.series))
 
     def whiskers(
         self,
@@ -132,7 +135,9 @@ class Chart:
                 continue
             number = None if of is None else of[i]
             d = f"M{p:.1f} {a:.1f}V{b:.1f}" if upright else f"M{a:.1f} {p:.1f}H{b:.1f}"
-            self._marks.append(element("path", d=d, class_=f"c{style.colour} {class_}", data_h=number))
+            self._marks.append(
+                element("path", d=d, class_=f"c{style.colour} {class_}", data_h=number, data_s=style.series)
+            )
 
     def line(
         self,
@@ -149,7 +154,8 @@ class Chart:
         if points:
             d = _path(points, steps)
             shown = f"c{style.colour} {class_}"
-            self._marks.append(element("path", d=d, class_=shown, stroke_dasharray=style.dash, data_h=of))
+            said = {"class_": shown, "stroke_dasharray": style.dash, "data_h": of, "data_s": style.series}
+            self._marks.append(element("path", d=d, **said))
 
     def marked_line(self, x: ArrayLike, y: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
         """A line with markers, so that two of one colour are told apart: at each point, or where there are many at
@@ -169,7 +175,9 @@ class Chart:
             above = _path([(a, c) for a, _, c in places], steps)
             below = _path([(a, b) for a, b, _ in places], steps)
             back = "L" + "L".join(reversed(below[1:].split("L")))
-            self._marks.append(element("path", d=f"{above}{back}Z", class_=f"c{style.colour} band"))
+            self._marks.append(
+                element("path", d=f"{above}{back}Z", class_=f"c{style.colour} band", data_s=style.series)
+            )
 
     def area(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, *, shade: float) -> None:
         """The area between two lines, with a ``shade`` from 0 to 1 like a cell of a heat map."""
@@ -205,7 +213,8 @@ class Chart:
                 else {"x": first, "y": float(p) - step / 2, "width": long, "height": step}
             )
             number = None if of is None else of[i]
-            self._marks.append(element("rect", **box, class_=f"c{style.colour} {class_}", data_h=number))
+            said = {"class_": f"c{style.colour} {class_}", "data_h": number, "data_s": style.series}
+            self._marks.append(element("rect", **box, **said))
 
     def columns(self, low: ArrayLike, high: ArrayLike, counts: ArrayLike, style: Style = PLAIN) -> None:
         """Bars from 0 up to ``counts``, each between two edges: of a histogram."""
@@ -254,6 +263,17 @@ class Chart:
             a = min(max(a, half), self.width - half)
         if math.isfinite(a) and math.isfinite(b):
             self._marks.append(element("text", text, x=a + dx, y=b + dy, class_="note", text_anchor=anchor))
+
+    def ends(self, lines: Sequence[tuple[str, float, Style]]) -> None:
+        """The name of each line on the right of the chart, at the height of its last value; moved where they would
+        touch. The room for them is the chart's ``right``, :data:`ENDS`.
+        """
+        heights = spread(self.up([value for _, value, _ in lines]).tolist(), LINE - 1, self._top, self._bottom)
+        room = int((self.width - self._right - 8) / LETTER)
+        for (name, _, style), y in zip(lines, heights, strict=True):
+            cut = name if len(name) <= room else f"{name[: room - 1]}…"
+            said = {"class_": f"c{style.colour} end", "data_s": style.series}
+            self._marks.append(element("text", cut, x=self._right + 6, y=y + 4, **said))
 
     def cell(self, row: int, column: int, shade: float, text: str) -> None:
         """A cell of a heat map, ``shade`` from 0 to 1, on two axes of names."""

@@ -130,7 +130,7 @@ def legend(entries: Sequence[tuple[str, Style]], *, lines: bool = False) -> Lege
     items = []
     for name, style in entries:
         sign = element("svg", sign_of(style, lines), viewBox="0 0 24 16", class_="sign", aria_hidden="true")
-        items.append(element("li", sign, element("span", name)))
+        items.append(element("li", sign, element("span", name), data_s=style.series))
     made = Legend(element("ul", *items, class_="legend"))
     made.entries, made.lines = tuple(entries), lines
     return made

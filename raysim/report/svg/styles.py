@@ -46,6 +46,11 @@ class Style:
         """The dashes of its lines; None: solid."""
         return DASHES[self.form]
 
+    @property
+    def series(self) -> str | None:
+        """What a page's script knows all marks of this style by; None for marks of no strategy."""
+        return f"{self.colour}-{self.shape}-{self.form}" if self.colour >= 0 else None
+
     def marker(self, x: float, y: float, size: float = 4.5, **attributes: object) -> Markup:
         """The marker centred at ``x, y`` with radius ``size``."""
         kind = f"c{self.colour} {self.form}"

@@ -22,7 +22,8 @@
 
   const input = document.getElementById("hospital");
   const card = document.getElementById("card");
-  const tables = document.getElementById("tables");
+  const places = [0, 1, 2].map((k) => document.getElementById(`table-${k}`));
+  const sent = document.getElementById("sent");
   const chosenNote = document.getElementById("chosen");
   const mark = document.head.appendChild(document.createElement("style"));
   const element = (name, text, parent) => {
@@ -57,7 +58,8 @@
   const show = (number) => {
     const chosen = data.hospitals[number];
     card.replaceChildren();
-    tables.replaceChildren();
+    places.forEach((place) => place.replaceChildren());
+    sent.hidden = !chosen?.tables[2].length;
     mark.textContent = "";
     chosenNote.textContent = "";
     if (!chosen) return;
@@ -75,7 +77,7 @@
       element("dd", text, line);
     });
     data.tables.forEach((heading, k) => {
-      if (chosen.tables[k].length) tables.append(table({ ...heading, rows: chosen.tables[k] }));
+      if (chosen.tables[k].length) places[k].append(table({ ...heading, rows: chosen.tables[k] }));
     });
     const own = `[data-h="${Number(number)}"]`;
     mark.textContent = `.chart ${own} { opacity: 1; fill-opacity: 1; }

@@ -13,6 +13,7 @@ from raysim.core.words import capitalised, number
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
 from raysim.report.judgement.card import Card, Line, Way
 from raysim.report.judgement.facts.wording import figure
+from raysim.report.naming import short
 from raysim.report.terminal.block import ROWS, Block, Warning
 from raysim.statistics.differences.paired import Limits
 
@@ -38,12 +39,11 @@ def block(card: Card, name: str, seconds: float, report: str, next: str, kind: T
 def next_command(card: Card, command: str, path: Path | None) -> str:
     """The command that may come next: it mends what is worst, or asks what was not asked."""
     begun = f"raysim {command}{'' if path is None else f' {shlex.quote(str(path))}'}"
-    training, calibration = card.line("training"), card.line("calibration")
-    if training is not None and training.state == "warn":
-        setting = training.remedy.split()[-1]  # of a model that diverged it has no value: a person has to choose
-        return f"{begun} --set {setting}" if "=" in setting else f"{begun} --details"
-    if calibration is not None and calibration.remedy.startswith("recalibrate") and command == "compare":
-        return f"{begun} --set recalibrate=both"
+    for line in filter(None, map(card.line, ("limits", "training", "calibration"))):
+        if line.setting and (line.fact != "calibration" or command == "compare"):
+            return f"{begun} --set {line.setting}"
+        if line.fact == "training" and line.state == "warn":
+            return f"{begun} --details"
     if command == "run":
         return f"raysim compare{'' if path is None else f' {shlex.quote(str(path))}'}"
     return f"{begun} --details"
@@ -62,14 +62,20 @@ def styled(line: str, block: Block, report: Path) -> Text:
 
 
 def warnings(card: Card) -> list[Warning]:
-    """Lines that warn, those that forbid a use first; the headline is not repeated."""
+    """Lines that warn: what the headline says, of which the remedy is left, and what forbids a use come first."""
     lines = [line for line in card.lines if line.state == "warn" and line.fact not in _NOT_WARNED]
-    lines.sort(key=lambda line: not line.forbids)
-    return [Warning(_short(line), line.forbids) for line in lines if line.text != card.headline]
+    lines.sort(key=lambda line: (line.text != card.headline, not line.forbids))
+    return [
+        Warning(_short(line, card.headline), line.forbids)
+        for line in lines
+        if line.remedy or line.text != card.headline
+    ]
 
 
-def _short(line: Line) -> str:
-    """What is wrong, with its remedy."""
+def _short(line: Line, headline: str) -> str:
+    """What is wrong, with its remedy; the remedy alone where the headline has said the rest."""
+    if line.text == headline:
+        return capitalised(line.remedy)
     text = line.short or line.text.rstrip(".")
     return capitalised(text) + (f": {line.remedy}" if line.remedy else ".")
 
@@ -86,8 +92,8 @@ def _rows(ways: Sequence[Way], kind: TaskKind) -> tuple[list[list[str]], int]:
 
 
 def _name(way: Way) -> str:
-    also = f" = {', '.join(way.also)}" if way.also else ""
-    return f"{way.name}{also}{' (reference)' if way.role == 'reference' else ''}"
+    also = f" = {', '.join(map(short, way.also))}" if way.also else ""
+    return f"{short(way.name)}{also}{' (reference)' if way.role == 'reference' else ''}"
 
 
 def _difference(way: Way, digits: int) -> str:

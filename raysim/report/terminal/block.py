@@ -127,7 +127,22 @@ def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     widths[0] = max(8, min(widths[0], width - others))
     made = []
     for row in rows:
-        name = row[0] if len(row[0]) <= widths[0] else f"{row[0][: widths[0] - 1]}\N{HORIZONTAL ELLIPSIS}"
-        cells = [name.ljust(widths[0]), *(cell.ljust(size) for cell, size in zip(row[1:], widths[1:], strict=True))]
+        cells = [
+            _cut(row[0], widths[0]).ljust(widths[0]),
+            *(cell.ljust(size) for cell, size in zip(row[1:], widths[1:], strict=True)),
+        ]
         made.append(f"    {_GAP.join(cells)}".rstrip())
     return made
+
+
+def _cut(name: str, width: int) -> str:
+    """A name of at most ``width`` characters, with what stands in brackets at its end where that leaves half of them.
+
+    >>> _cut("Hierarchical clusters (reference)", 24), _cut("Hierarchical clusters", 12)
+    ('Hierarchica\N{HORIZONTAL ELLIPSIS} (reference)', 'Hierarchica\N{HORIZONTAL ELLIPSIS}')
+    """
+    if len(name) <= width:
+        return name
+    before, bracket, mark = name.rpartition(" (")
+    end = bracket + mark if before and 2 * len(bracket + mark) <= width else ""
+    return f"{name[: width - 1 - len(end)]}\N{HORIZONTAL ELLIPSIS}{end}"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 5.0
 """The least seconds between two plain lines."""
 
+_ODD = 6  # columns that a line names
+
 UNSAID = (
     "what is odd in the data, and which columns may give the label away, is not said under privacy; raysim describe "
     "says it"
@@ -214,9 +216,10 @@ def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]
     if private:
         return [UNSAID]
     listed = list(federations)
+    suspects = [each for federation in listed for each in (*federation.leaks.suspects, *federation.quality)]
     lines = [text for each in listed for text in each.warnings]
-    lines += [each.text for federation in listed for each in federation.leaks.suspects if each.level == "warn"]
+    lines += [each.text for each in suspects if each.level == "warn"]
     warnings = [f"warning: {text}" for text in dict.fromkeys(lines)]
-    odd = [each.feature for federation in listed for each in federation.leaks.suspects if each.level == "ask"]
-    named = ", ".join(f"'{name}'" for name in dict.fromkeys(odd))
+    odd = [f"'{name}'" for name in dict.fromkeys(each.feature for each in suspects if each.level == "ask")]
+    named = ", ".join(odd[:_ODD]) + (f" and {len(odd) - _ODD:,} more" if len(odd) > _ODD else "")
     return [*warnings, f"look at {named}: raysim describe says what is odd"] if odd else warnings

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
@@ -16,12 +13,9 @@ from rich.table import Table
 from raysim.core.words import counted
 from raysim.metrics.labels import REGRESSION, TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
-from raysim.strategies.shared.psi import EPSILON, Smoothing
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from raysim.data.federation import Federation
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
 """Characters that a comparison's table needs with spreads beside the means, and with differences at all."""
@@ -153,73 +147,3 @@ def _number(value: float, digits: int, spread: float = math.nan, beside: str = "
     if math.isnan(value):
         return "undefined"
     return f"{value:.{digits}f}" + (f"{beside}±{spread:.{digits - 1}f}" if math.isfinite(spread) else "")
-
-
-def unlikeness_table(federation: Federation, epsilon: Smoothing = EPSILON) -> Table:
-    """How unlike the hospitals' training rows are: labels, features, sizes; ``epsilon`` smooths PSI's shares."""
-    from raysim.data import heterogeneity
-
-    sizes = federation.sizes("train")
-    table = Table(
-        title="how unlike hospitals are (training rows)",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        show_header=False,
-        pad_edge=False,
-    )
-    weights = sizes / max(int(sizes.sum()), 1)
-    if federation.classes:
-        counts = heterogeneity.label_counts(federation)
-        metrics = heterogeneity.label_metrics(counts, epsilon)
-        table.add_row("labels", f"{unlike(metrics['wpsi'])}{_listed(metrics)}")
-        psi = heterogeneity.label_psi(counts, epsilon=epsilon)
-        among = psi.hospital[np.isfinite(psi.hospital)]
-        if len(among):
-            low, middle = _short(among.min()), _short(np.median(among))
-            highest = _highest(psi.hospital, federation.hospitals)
-            table.add_row("PSI of hospitals", f"lowest {low}, median {middle}; highest: {highest}")
-        by_class = np.nansum(psi.terms * weights[:, None], axis=0)
-        table.add_row("PSI of classes", f"weighted, highest: {_highest(by_class, federation.classes)}")
-    else:
-        table.add_row("labels", _listed(heterogeneity.label_spread(federation)))
-    features = heterogeneity.federation_feature_psi(federation, epsilon=epsilon)
-    by_feature = np.nansum(features.terms * weights[:, None], axis=0)
-    named, most = _highest(by_feature, federation.features), unlike(float(by_feature.max(initial=-math.inf)))
-    total = f"the sum over features, weighted: {_short(features.weighted)}"
-    table.add_row("features", f"{most}most unlike: {named}; {total}")
-    smoothing = "half a row in every bin" if epsilon == "counts" else f"epsilon {epsilon:g}"
-    table.add_row("PSI smoothed by", smoothing)
-    table.add_row("sizes", _listed(dataclasses.asdict(heterogeneity.quantity(sizes))))
-    return table
-
-
-LITTLE, MUCH = 0.1, 0.25
-"""Usual limits of PSI (Siddiqi 2006): below the first a shift is small, from the second on it is large."""
-
-
-def unlike(psi: float) -> str:
-    """A word for a weighted PSI, with its limit; empty where it is undefined.
-
-    >>> unlike(0.02), unlike(0.1), unlike(0.4), unlike(float("nan"))
-    ('little (PSI below 0.1): ', 'somewhat (PSI below 0.25): ', 'much (PSI from 0.25): ', '')
-    """
-    if not math.isfinite(psi):
-        return ""
-    if psi < LITTLE:
-        return f"little (PSI below {LITTLE:g}): "
-    return f"somewhat (PSI below {MUCH:g}): " if psi < MUCH else f"much (PSI from {MUCH:g}): "
-
-
-def _listed(figures: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {_short(value)}" for name, value in figures.items())
-
-
-def _highest(values: NDArray[np.float64], names: Sequence[str]) -> str:
-    """The five highest of ``values [K]``, NaN left out, each after its name."""
-    order = [k for k in np.argsort(-values, kind="stable") if np.isfinite(values[k])]
-    return ", ".join(f"{names[k]} {_short(values[k])}" for k in order[:5])
-
-
-def _short(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else "undefined"

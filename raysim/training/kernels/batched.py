@@ -27,8 +27,7 @@ from raysim.training.base import DeviceFull, Layout, Model, Moments, Optimizer, 
 from raysim.training.kernels.batch_schedule import example, groups, padded, schedule, steps_of
 from raysim.training.kernels.clipped import Clippable
 from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM, combined_pull
-from raysim.training.kernels.gpu_memory import USED, Memory, fitting, gibibytes, memory_of
-from raysim.training.kernels.resident import Resident
+from raysim.training.kernels.gpu_memory import USED, Memory, Resident, fitting, gibibytes, memory_of
 from raysim.training.losses import LOG_LOSS
 
 T = TypeVar("T")

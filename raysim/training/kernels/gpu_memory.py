@@ -1,12 +1,16 @@
-"""The memory of a GPU: what this process may take of it, and how many hospitals go into one call of a kernel."""
+"""The memory of a GPU: what a process may take, how many hospitals fit into a call, and rows that stay there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+import math
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 USED = 0.8
 """The part of a process's free memory that is planned with; the rest is lost between pieces and to CUDA itself."""
@@ -53,6 +57,43 @@ class CudaMemory:
     def release(self) -> None:
         """See :class:`Memory`."""
         torch.cuda.empty_cache()
+
+
+class Resident:
+    """Copies of hospitals' constant rows on the device, kept for as long as the original memory exists.
+
+    Those beyond ``limit`` bytes are not kept, and sent at each call.
+    """
+
+    def __init__(self, device: torch.device, limit: float = math.inf) -> None:
+        self._device, self._limit, self._bytes = device, limit, 0
+        self._held: dict[Hashable, tuple[weakref.ref[Any], Tensor]] = {}
+
+    def __call__(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
+        """``array`` on the device as ``dtype``; sent only the first time that this part of memory is asked for."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):  # each round may bring a new view of the federation's rows
+            owner = owner.base
+        key = (array.ctypes.data, array.shape, array.strides, array.dtype.str)
+        held = self._held.get(key)
+        if held is not None and held[0]() is owner:
+            return held[1]
+        self._forget(key)
+        copy = torch.from_numpy(np.array(array, dtype)).to(self._device)
+        if self._bytes + copy.nbytes <= self._limit:
+            self._held[key] = weakref.ref(owner, lambda _: self._forget(key)), copy
+            self._bytes += copy.nbytes
+        return copy
+
+    def clear(self) -> None:
+        """Forget all copies."""
+        self._held.clear()
+        self._bytes = 0
+
+    def _forget(self, key: Hashable) -> None:
+        held = self._held.pop(key, None)
+        if held is not None:
+            self._bytes -= held[1].nbytes
 
 
 def memory_of(device: torch.device) -> Memory | None:

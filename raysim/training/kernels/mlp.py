@@ -7,8 +7,7 @@ weights fit the second-level cache, several hospitals' do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -24,14 +23,12 @@ from raysim.training.kernels.clipped import DenseLayers, Traced
 from raysim.training.kernels.contrast import directions
 from raysim.training.kernels.descent import begin, end, largest, noise_of, one_by_one, softmax_residual
 from raysim.training.kernels.mlp_clip import MlpClip, filled
-from raysim.training.kernels.mlp_passes import Passes
+from raysim.training.kernels.mlp_passes import Layers, Passes
 from raysim.training.losses import LOG_LOSS, choose, residual, row_losses
 
 if TYPE_CHECKING:
     from torch import nn
 
-
-Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out]) for each layer, the first one first
 
 BLOCK = 64
 """Rows of many hospitals whose outputs are computed at once: they stay in a core's cache from layer to layer."""
@@ -86,7 +83,6 @@ class MlpModel(DenseLayers):
         self.layout = Layout(tuple(names), tuple(shapes))
         self._widths, self._pairs = tuple(widths), pairs
         self._init, self._dtype, self._loss = init, np.dtype(precision), loss
-        self._idle: list[Passes] = []
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Uniform on ``+-1/sqrt(in)`` for weights and biases (torch's default for ``Linear``), or zeros; ``[P]``.
@@ -123,9 +119,9 @@ class MlpModel(DenseLayers):
 
     def _logits_in_blocks(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """As ``logits``, ``BLOCK`` rows at a time; the last block is filled up with zeros."""
-        theta, logits = np.ascontiguousarray(theta, self._dtype), np.empty(len(X), self._dtype)
-        with self._passes() as passes, np.errstate(all="ignore"):
-            passes.begin(theta)
+        layers, logits = self._layers(np.ascontiguousarray(theta, self._dtype)), np.empty(len(X), self._dtype)
+        passes = Passes(self._widths, self._dtype, self._loss)
+        with np.errstate(all="ignore"):
             for low in range(0, len(X), BLOCKS * BLOCK):
                 rows = np.ascontiguousarray(X[low : low + BLOCKS * BLOCK], self._dtype)
                 n = len(rows)
@@ -133,19 +129,11 @@ class MlpModel(DenseLayers):
                     rows = np.concatenate([rows, np.zeros((-n % BLOCK, X.shape[1]), self._dtype)])
                 of_rows = np.empty(len(rows), self._dtype)
                 for begin in range(0, len(rows), BLOCK):
-                    outputs = passes.outputs(rows, begin, begin + BLOCK)
-                    of_block = outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
-                    of_rows[begin : begin + BLOCK] = of_block
+                    block = slice(begin, begin + BLOCK)
+                    outputs = passes.outputs(layers, rows[block])
+                    of_rows[block] = outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
                 logits[low : low + n] = of_rows[:n]
         return logits
-
-    @contextmanager
-    def _passes(self) -> Iterator[Passes]:
-        """Memory for passes, which the next call uses again."""
-        passes = self._idle.pop() if self._idle else Passes(self._widths, self._dtype, self._loss)
-        yield passes
-        passes.end()
-        self._idle.append(passes)
 
     def as_module(self, theta: Vector) -> nn.Module:
         """See :class:`raysim.training.base.Exportable`."""
@@ -193,18 +181,12 @@ class MlpModel(DenseLayers):
         """LocalSGD for each task in turn, ``[len(tasks), P]``."""
         n, _ = largest(tasks, optimizer.batch_size)
         buffer = np.empty((filled(n), self._pairs[0][0]), self._dtype)
-        with self._passes() as passes:
+        passes = Passes(self._widths, self._dtype, self._loss)
 
-            def descend(task: Task, theta: Vector) -> None:
-                self._descend(task, optimizer, theta, buffer, passes)
+        def descend(task: Task, theta: Vector) -> None:
+            self._descend(task, optimizer, theta, buffer, passes)
 
-            trained = one_by_one(tasks, self.layout.size, self._dtype, descend)
-            if not optimizer.batch_size:
-                passes.give_back()  # memory for whole hospitals may be large
-        return trained
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_idle": []}
+        return one_by_one(tasks, self.layout.size, self._dtype, descend)
 
     def _descend(self, task: Task, optimizer: Optimizer, theta: Vector, buffer: NDArray[Any], passes: Passes) -> None:
         X = np.ascontiguousarray(task.X, self._dtype)
@@ -212,7 +194,7 @@ class MlpModel(DenseLayers):
         if self._pairs[-1][1] == 2:
             y = (2 * y - 1).astype(self._dtype)
         update = begin(optimizer, task, theta, self.layout.unpenalised)
-        passes.begin(theta, update.target)
+        layers, targets = self._layers(theta), self._layers(update.target)
         rows, labels = X, y
         weights = None if task.weights is None else task.weights.astype(self._dtype, copy=False)
         ordered = weights
@@ -233,17 +215,15 @@ class MlpModel(DenseLayers):
             for step, (low, high) in enumerate(gathered.cuts, gathered.step):
                 if high > low:
                     row_weights = None if ordered is None else ordered[low:high]
-                    if clip is None:
-                        passes.forward(rows, low, high, labels[low:high], row_weights)
-                    else:
-                        batch = clip.gather(order[low:high])
-                        passes.forward(batch, 0, len(batch), labels[low:high], row_weights)
-                    passes.backward(None if task.contrast is None or v is None else (task.contrast, v[low:high]))
+                    batch = rows[low:high] if clip is None else clip.gather(order[low:high])
+                    contrast = None if task.contrast is None or v is None else (task.contrast, v[low:high])
+                    passes.forward(layers, batch, labels[low:high], row_weights)
+                    passes.backward(layers, contrast, len(batch))
                     if clip is not None:
                         clip.shorten(batch, order[low:high])
-                    passes.step(update.scale / (private.divisor if private else high - low), keep)
+                    passes.step(batch, targets, update.scale / (private.divisor if private else high - low), keep)
                 else:
-                    for weight, bias in self._layers(update.target):
+                    for weight, bias in targets:
                         np.multiply(weight, keep[0], weight)
                         np.multiply(bias, keep[1], bias)
                 if noise is not None:

@@ -1,27 +1,18 @@
 """Image networks of published experiments, as plain ``torch`` modules on flat rows.
 
-Activations have channels last: torch's convolutions and pooling on a CPU are then up to twice as fast. ReLU writes over
-what it is given, which nothing else needs, so that there is one array less to go through.
+Activations have channels last in memory: torch's convolutions and pooling on a CPU are then up to twice as fast.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict
 
 from torch import Tensor, nn
 
 from raysim.training.base import whole
-from raysim.training.networks.convolution import PooledConvolutions
-from raysim.training.networks.dense import Dense
-from raysim.training.networks.dropout import Dropout
-from raysim.training.networks.fashion_steps import FashionSteps
-from raysim.training.networks.written import Array, Backward, WrittenModule
-
-SIZES, KEPT = 2, 256
-"""Memory is kept for this many sizes of batches, whole ones and rests of epochs, with up to this many rows."""
 
 
-class FashionCnn(WrittenModule):
+class FashionCnn(nn.Module):
     """The Fashion-MNIST network of Clust-PSI-PFL: three convolutions (8, 16, 32 maps) with max pooling, dense 2048.
 
     Rows are images of 28 x 28 (``n_features`` 784). The paper gives neither the size of the kernels nor
@@ -33,14 +24,11 @@ class FashionCnn(WrittenModule):
         if n_features != 28 * 28:
             raise ValueError(f"name: fashion_cnn takes images of 28 x 28, 784 features, not {n_features}")
         whole("dense", dense, 1)
-        self._padding, self._dense = padding, dense
-        self._kept: dict[tuple[int, Any], FashionSteps] = {}
         self.body = nn.Sequential(
             *(layer for a, b in ((1, 8), (8, 16), (16, 32)) for layer in _stage(a, b, padding)), nn.Flatten()
         )
         side = 3 if padding else 1
-        self.head = nn.Sequential(Dense(32 * side * side, dense), _relu(), Dense(dense, n_outputs))
-        self._layers = [layer for layer in self.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+        self.head = nn.Sequential(nn.Linear(32 * side * side, dense), nn.ReLU(), nn.Linear(dense, n_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``[n, n_outputs]`` of rows ``[n, 784]``."""
@@ -48,19 +36,6 @@ class FashionCnn(WrittenModule):
         images = x.reshape(-1, 28, 28, 1).permute(0, 3, 1, 2)
         logits: Tensor = self.head(self.body(images))
         return logits
-
-    def written(self, x: Tensor) -> tuple[Array, Backward]:
-        """See :class:`WrittenModule`."""
-        both = [tensor for layer in self._layers for tensor in (layer.weight, layer.bias)]
-        parameters = [tensor.detach().numpy() for tensor in both if tensor is not None]
-        rows = x.numpy()
-        size = len(rows), rows.dtype
-        steps = self._kept.pop(size, None) or FashionSteps(len(rows), self._padding, self._dense, rows.dtype)
-        if len(rows) <= KEPT:
-            self._kept[size] = steps  # behind the others
-            if len(self._kept) > SIZES:
-                del self._kept[next(iter(self._kept))]
-        return steps.forward(rows, parameters), lambda by_output, into: steps.backward(by_output, parameters, into)
 
 
 class CifarCnn(nn.Module):
@@ -79,7 +54,11 @@ class CifarCnn(nn.Module):
         blocks = ((3, 32, 0.2), (32, 64, 0.3), (64, 128, 0.4))
         self.body = nn.Sequential(*(layer for a, b, drop in blocks for layer in _block(a, b, drop)), nn.Flatten())
         self.head = nn.Sequential(
-            nn.Linear(128 * 4 * 4, dense), _relu(), nn.BatchNorm1d(dense), Dropout(0.5), nn.Linear(dense, n_outputs)
+            nn.Linear(128 * 4 * 4, dense),
+            nn.ReLU(),
+            nn.BatchNorm1d(dense),
+            nn.Dropout(0.5),
+            nn.Linear(dense, n_outputs),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -91,12 +70,14 @@ class CifarCnn(nn.Module):
 
 def _stage(channels: int, maps: int, padding: bool) -> tuple[nn.Module, ...]:
     # Pooling first is the same function and gradient, and ReLU then has a quarter of the work.
-    return nn.Conv2d(channels, maps, 3, padding=int(padding)), nn.MaxPool2d(2), _relu()
+    return nn.Conv2d(channels, maps, 3, padding=int(padding)), nn.MaxPool2d(2), nn.ReLU()
 
 
 def _block(channels: int, maps: int, drop: float) -> tuple[nn.Module, ...]:
-    return PooledConvolutions(channels, maps, maps), Dropout(drop)
+    layers = nn.Sequential(_normed(channels, maps), _normed(maps, maps))
+    return nn.Sequential(OrderedDict(layers=layers, pool=nn.MaxPool2d(2))), nn.Dropout(drop)
 
 
-def _relu() -> nn.Module:
-    return nn.ReLU(inplace=True)
+def _normed(channels: int, maps: int) -> nn.Module:
+    convolution, norm = nn.Conv2d(channels, maps, 3, padding=1), nn.BatchNorm2d(maps)
+    return nn.Sequential(OrderedDict(convolution=convolution, relu=nn.ReLU(), norm=norm))

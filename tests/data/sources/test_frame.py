@@ -97,7 +97,7 @@ def test_data_in_two_places_are_refused(keys: dict[str, Any], said: str) -> None
     ("frame", "said"),
     [
         (
-            pd.DataFrame({"x": [1, "a"], "y": [0, 1]}),
+            pd.DataFrame({"x": [1, [2]], "y": [0, 1]}),
             r"^data: column 'x' of the data frame holds what no table does \(.*\); convert it, or drop it from",
         ),
         (pd.DataFrame({"x": [1j, 2j]}), "column 'x' of the data frame holds what no table does"),

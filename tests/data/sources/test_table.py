@@ -175,9 +175,16 @@ def test_lists_choose_features(tmp_path: Path) -> None:
     assert chosen.columns.tolist() == ["code", "free"]
     assert chosen["code"].cat.categories.tolist() == ["1", "2", "3"]
     np.testing.assert_array_equal(chosen["free"], np.array([1, 2.5, np.nan, 4], np.float32))
-    # A list left out takes every further column of its kind.
-    assert table(path, numeric=["code"]).read().features.columns.tolist() == ["code", "free", "t"]
-    assert table(path, categorical=[]).read().features.columns.tolist() == ["x", "code"]
+    # A list left out takes every further column of its kind, and so does one with dots in it.
+    assert table(path, numeric=["code"]).read().features.columns.tolist() == ["code", "t"]
+    assert table(path, categorical=[]).read().features.columns.tolist() == ["x", "code", "free"]
+    further = table(path, numeric=["free", "..."], categorical=["code", "..."]).read()
+    assert further.features.columns.tolist() == ["x", "code", "free", "t"]
+    assert further.features["code"].cat.categories.tolist() == ["1", "2", "3"]
+    # What a list leaves out is said.
+    assert table(path, numeric=["code"], categorical=[]).read().notes[1:] == (
+        "no features, as data.numeric or data.categorical list others: 'x', 'free', 't'",
+    )
     assert table(path, hospitals=["b"]).read().silo.tolist() == ["b", "b"]
 
 
@@ -251,7 +258,11 @@ def test_columns_of_the_split_are_no_features(tmp_path: Path) -> None:
         ("hospital,died,x\na,0,1\n\nb,1\n", {}, "'.*own.csv' line 4 has 2 fields, the first line 3; correct that line"),
         ("hospital,died,x\na,0,1\nb,1,2,3\n", {}, "line 3 has 4 fields, the first line 3"),
         ("hospital,died,died\na,0,1\n", {}, "two columns named 'died'; rename one"),
-        ("hospital,died,day\na,0,2020-01-01\n", {}, "column 'day' holds date32.*drop it .data.drop. or convert it"),
+        (
+            "hospital,died,day\na,0,2020-01-01\n",
+            {},
+            "column 'day' holds dates or times in 1 row .first: row 1.*drop it .data.drop. or convert it",
+        ),
     ],
 )
 def test_bad_csv(tmp_path: Path, text: str, fields: dict[str, Any], words: str) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from raysim.core.words import capitalised, chance, counted, number
+from raysim.core.words import chance, counted, number
 from raysim.report.judgement.card import Line, State
-from raysim.report.judgement.facts.wording import figure, json_number, some
+from raysim.report.judgement.facts.wording import figure, json_number, sentences, some
 from raysim.statistics.clinical.by_hospital import TOLERATED, HospitalCalibration
 from raysim.statistics.differences.paired import Limits
 from raysim.statistics.levels import ALPHA
@@ -19,7 +19,7 @@ from raysim.statistics.several import Bound
 ENOUGH_WITHIN = 0.8
 """The share of hospitals whose interval lies in what is tolerated, from which on calibration is demonstrated."""
 
-REMEDY = "recalibrate it"
+REMEDY, SETTING = "recalibrate it", "recalibrate=both"
 
 NOT_MEASURED = Line("calibration", "open", "Whether its risks are right was not measured.")
 
@@ -72,9 +72,9 @@ def calibration(
     if warns and not own.pooled_off:
         parts.reverse()
     figures = {**numbers, "p": json_number(own.p)}
-    text = "; ".join([*parts, *(_other(*other) for other in others)])
-    remedy, short = (REMEDY, _short(own)) if warns else ("", "")
-    return numbers, Line("calibration", own.state, f"{capitalised(text)}.", figures, remedy, warns, short)
+    text = sentences([*parts, *(_other(*other) for other in others)])
+    remedy, short, setting = (REMEDY, _short(own), SETTING) if warns else ("", "", "")
+    return numbers, Line("calibration", own.state, text, figures, remedy, warns, short, setting)
 
 
 def off_by(estimate: float) -> str:
@@ -122,8 +122,8 @@ def _hospitals(own: Calibration, named: Sequence[str]) -> str:
         return f"risks differ between hospitals ({between}), and which ones are off is open"
     within = own.by_hospital.state.count("within")
     return (
-        f"demonstrably off at none of {counted(bound.of, 'hospital')}, within {TOLERATED[0]:g} to {TOLERATED[1]:g} at "
-        f"{within:,}"
+        f"risks are demonstrably off at none of {counted(bound.of, 'hospital')}, and within {TOLERATED[0]:g} to "
+        f"{TOLERATED[1]:g} at {within:,}"
     )
 
 

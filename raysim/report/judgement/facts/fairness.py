@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raysim.core.words import capitalised, chance
+from raysim.core.words import chance
 from raysim.report.judgement.card import Line, State
-from raysim.report.judgement.facts.wording import figure, json_number, some
+from raysim.report.judgement.facts.wording import figure, json_number, sentences, some
 from raysim.report.judgement.fairness import CANNOT, figures, ranking
 from raysim.report.possible import NOTHING, difference
 from raysim.statistics.differences.paired import Limits
@@ -42,10 +42,10 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
         }
         for gap in gaps
     }
-    text = "; ".join(parts)
+    text = sentences(parts)
     remedy = "look at each group before use" if shown else ""
     short = f"within hospitals it {'; '.join(map(ranking, shown))}" if shown else ""
-    return Line("fairness", state, f"{capitalised(text)}.", numbers, remedy, short=short)
+    return Line("fairness", state, text, numbers, remedy, short=short)
 
 
 def _figure(gap: WithinGap) -> str:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from raysim.core.words import counted
 from raysim.metrics.labels import TaskKind
 from raysim.report.judgement.card import Federate, Line, State
-from raysim.report.judgement.facts.wording import figure, json_number
+from raysim.report.judgement.facts.wording import figure, json_number, sentences
 from raysim.report.possible import NOTHING, difference
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
+
+
+class AtSome(NamedTuple):
+    """A method against training alone at some of the hospitals."""
+
+    pair: Paired
+    """Their difference."""
+    alone: float
+    """The mean headline figure of training alone there, which bounds the difference."""
+
 
 STATES: dict[Federate, State] = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}
 """The state of the line by whether federating helps."""
@@ -30,9 +40,9 @@ def federate(
     alone: str,
     pair: Paired,
     limits: Limits,
-    small: Paired | None,
+    small: AtSome | None,
     level: float = math.nan,
-    two_classes: tuple[int, Paired] | None = None,
+    two_classes: tuple[int, AtSome] | None = None,
     hospitals: int = 0,
 ) -> tuple[Federate, Line]:
     """Whether federating helps, and the line on it.
@@ -59,14 +69,15 @@ def federate(
         text += f" over the {pair.hospitals:,} of {counted(hospitals, 'hospital')} at which both are defined"
     if verdict == "yes" and equivalent(limits) and kind.larger:
         text += f", better by less than {EQUIVALENT:g}"
+    parts = [text]
     if not pair.of_training:
-        text += "; of these trained models, as one seed cannot compare methods"
+        parts.append("one seed cannot compare methods, so this is of these trained models alone")
     if small is not None:
-        text += f"; small hospitals: {_at_some(kind, small, digits)}"
-    if two_classes is not None and two_classes[1].hospitals < pair.hospitals:
+        parts.append(f"at small hospitals: {_at_some(kind, small, digits)}")
+    if two_classes is not None and two_classes[1].pair.hospitals < pair.hospitals:
         marked, others = two_classes
-        beside = _at_some(kind, others, digits) if others.hospitals else "undefined"
-        text += f"; without {counted(marked, 'hospital')} that trained on one class: {beside}"
+        beside = _at_some(kind, others, digits) if others.pair.hospitals else "undefined"
+        parts.append(f"without {counted(marked, 'hospital')} that trained on one class: {beside}")
     remedy = {
         "yes": "",
         "no": f"take {alone}",
@@ -80,7 +91,7 @@ def federate(
         "hospitals": pair.hospitals,
         "against": alone,
     }
-    return verdict, Line("federate", STATES[verdict], f"{text}.", figures, remedy)
+    return verdict, Line("federate", STATES[verdict], sentences(parts), figures, remedy)
 
 
 def _verdict(kind: TaskKind, pair: Paired, limits: Limits) -> Federate:
@@ -91,9 +102,9 @@ def _verdict(kind: TaskKind, pair: Paired, limits: Limits) -> Federate:
     return "equal" if pair.equal or (kind.larger and equivalent(limits)) else "not shown"
 
 
-def _at_some(kind: TaskKind, pair: Paired, digits: int) -> str:
-    """A difference at some of the hospitals, in words; the figure over all hospitals says nothing of its bounds."""
-    limits = difference(pair.population(), kind.larger)
+def _at_some(kind: TaskKind, some: AtSome, digits: int) -> str:
+    """A difference at some of the hospitals, in words."""
+    pair, limits = some.pair, difference(some.pair.population(), kind.larger, some.alone)
     if limits == NOTHING:
         return "the interval says nothing"
     value = figure(pair.difference, limits, digits, sign=True)

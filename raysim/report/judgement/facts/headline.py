@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raysim.core.words import capitalised
+from raysim.metrics.labels import TaskKind
 from raysim.report.judgement.card import Federate, Line, Use
+from raysim.report.judgement.facts.wording import CHANCE
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,18 @@ class Verdict:
     """Clauses that limit the headline without forbidding a use."""
     recalibrated: bool = False
     """Whether the model has been recalibrated already."""
+    larger: bool = True
+    """Whether larger headline figures are better: AUROC; else the mean absolute error."""
     stands: str = "is the reference"
     """Why it is taken where nothing is demonstrated against training alone, as a verb phrase."""
 
 
-def use_of(quality: Line, calibration: Line, recommends: bool) -> Use:
-    """What the model may be used for."""
+def use_of(kind: TaskKind, quality: Line, calibration: Line, recommends: bool) -> Use:
+    """What the model may be used for; ``values`` where the label is a number, which has neither ranks nor risks."""
     if not recommends or by_rank(quality):
         return "none"
+    if not kind.larger:
+        return "values"
     return "ranking" if "warn" in (quality.state, calibration.state) else "risks"
 
 
@@ -44,7 +50,7 @@ def by_rank(quality: Line) -> bool:
     """Whether the model is not demonstrated to rank better than chance, whatever acting on it is worth."""
     figures = quality.figure or {}
     low = figures.get("low")
-    return quality.state == "warn" and "auroc" in figures and (low is None or low <= 0.5)
+    return quality.state == "warn" and "auroc" in figures and (low is None or low <= CHANCE)
 
 
 def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
@@ -79,7 +85,7 @@ def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
             return [f"{name} is {only}{': recalibrate it at each hospital' * mends}.", untested]
         return [f"Nothing found forbids the use of {name} at these hospitals.", untested]
     if verdict.alone_taken and verdict.federate == "no":
-        return ["Train alone: federating ranks worse.", *tail]
+        return [f"Train alone: federating {'ranks worse' if verdict.larger else 'errs more'}.", *tail]
     if verdict.alone_taken:
         return ["Train alone: it ranks as well as federating, and its risks are not off.", *tail]
     if verdict.federate == "equal":

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.core.words import capitalised, counted, number
-from raysim.report.judgement.card import Line
-from raysim.statistics.differences.paired import FEW_HOSPITALS, Paired
+from raysim.core.words import counted, number
+from raysim.metrics.labels import TaskKind
+from raysim.report.judgement.card import Line, State
+from raysim.report.judgement.facts.wording import CHANCE, figure, json_number, sentences, some
+from raysim.report.possible import NOTHING
+from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits, Paired
 
 FEWEST = 3
 """Judged hospitals below which nothing is recommended."""
@@ -20,7 +23,7 @@ JUDGED_ROWS = 0.5
 FEW_ROWS = 10
 """Rows of the rarer class below which a figure of one hospital says little."""
 
-UNSEEN = Line(
+NOT_OUTSIDE = Line(
     "unseen",
     "open",
     "Not tested at hospitals outside: whether it serves a hospital that took no part is open.",
@@ -49,6 +52,21 @@ class Data:
     """The share of evaluated rows that are at these."""
     rarer: tuple[float, ...]
     """By hospital, its evaluated rows of the rarer class, the mean over seeds; empty where there are no events."""
+    tested: tuple[float, ...] = ()
+    """By hospital, in the same order, all its evaluated rows; empty where there are no events."""
+    outside: tuple[str, ...] = ()
+    """Hospitals that are evaluated and gave no rows to training, under any seed."""
+
+    trained: bool = True
+    """Whether any round was played."""
+
+    @property
+    def lacking(self) -> str:
+        """Why hospitals cannot be judged, as a clause after a colon; empty where that is not known."""
+        if not self.trained:
+            return "no model was trained, as training.rounds is 0"
+        one_class = sum(rows == 0 for rows in self.rarer)
+        return f"{self.part} rows are of one class at {one_class:,} of {len(self.rarer):,}" if one_class else ""
 
     @property
     def in_short(self) -> str:
@@ -70,6 +88,26 @@ def predicts(data: Data) -> Line:
     return Line("predicts", "ok", text, numbers)
 
 
+def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
+    """What was found at the hospitals outside, where the model has this ``level`` with its ``interval``."""
+    if not data.outside:
+        return NOT_OUTSIDE
+    where = f"{counted(len(data.outside), 'hospital')} that took no part ({some(data.outside)})"
+    numbers = {
+        kind.headline: json_number(level.difference),
+        "low": json_number(interval.low),
+        "high": json_number(interval.high),
+        "hospitals": level.hospitals,
+    }
+    if not level.hospitals:
+        return Line("unseen", "open", f"No {kind.title} is defined at the {where}.", numbers, "more events there")
+    value = "its interval says nothing"
+    if interval != NOTHING:
+        value = figure(level.difference, interval, kind.decimals([level.difference]))
+    state: State = "ok" if kind.larger and interval.low > CHANCE else "open"
+    return Line("unseen", state, f"{kind.title} at {where}: {value}.", numbers, "leave each hospital out in turn")
+
+
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
     """What these data cannot tell.
 
@@ -81,8 +119,9 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
         few = f"{data.judged:,} of {counted(data.hospitals, 'hospital')} can be judged"
         if data.judged >= FEWEST:
             few += f", with {100 * data.judged_share:.0f} % of the {data.part} rows"
-        text = f"Nothing is recommended: {few}."
-        return Line("limits", "warn", text, numbers, "more hospitals, or more events at each", True, few)
+        text = sentences([f"nothing is recommended: {few}", *([data.lacking] if data.lacking else [])])
+        remedy = "more hospitals, or more events at each" if data.trained else "train for some rounds"
+        return Line("limits", "warn", text, numbers, remedy, True, few, "" if data.trained else "training.rounds=20")
     parts = []
     if data.judged < FEW_HOSPITALS:
         degrees = ""
@@ -100,8 +139,8 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
         parts.append(_visible([size for size in visible if np.isfinite(size)]))
     if pair is not None and not pair.of_training:
         parts.append("one seed cannot compare methods")
-    text = "; ".join(parts) or "All hospitals are judged"
-    return Line("limits", "open" if parts else "ok", f"{capitalised(text)}.", numbers)
+    text = sentences(parts or ["all hospitals are judged"])
+    return Line("limits", "open" if parts else "ok", text, numbers)
 
 
 def _visible(sizes: Sequence[float]) -> str:

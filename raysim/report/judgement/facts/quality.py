@@ -8,13 +8,10 @@ from typing import Any
 from raysim.core.words import counted, number
 from raysim.metrics.labels import TaskKind
 from raysim.report.judgement.card import Line, State
-from raysim.report.judgement.facts.wording import figure, json_number, percent
+from raysim.report.judgement.facts.wording import CHANCE, figure, json_number, percent, sentences
 from raysim.report.possible import NOTHING
 from raysim.statistics.clinical.usefulness import Usefulness
 from raysim.statistics.differences.paired import Limits
-
-CHANCE = 0.5
-"""The AUROC of a coin."""
 
 SHOWN = 2
 """How many ranges of thresholds a sentence names."""
@@ -61,7 +58,8 @@ def quality(
         text = f"It is not demonstrated to rank better than chance: {ranks}."
         return Line("quality", "warn", text, figures, remedy, True, ranks)
     if useful is None:
-        return Line("quality", "open", f"{ranks}; whether acting on it is worth it was not measured.", figures)
+        text = sentences([ranks, "whether acting on it is worth it was not measured"])
+        return Line("quality", "open", text, figures)
     state, acting = _acting(useful)
     if state == "ok" and not elsewhere:
         state = "open"
@@ -69,7 +67,8 @@ def quality(
     if state == "warn":
         remedy = _remedy(useful)
         short = f"at {percent(useful.at)} it does more harm than acting on {useful.default}"
-    return Line("quality", state, f"{ranks}; {acting}{_range(useful)}.", figures, remedy, bool(short), short)
+    text = sentences([ranks, acting, _range(useful)])
+    return Line("quality", state, text, figures, remedy, bool(short), short)
 
 
 def _acting(useful: Usefulness) -> tuple[State, str]:
@@ -86,10 +85,10 @@ def _acting(useful: Usefulness) -> tuple[State, str]:
 def _range(useful: Usefulness) -> str:
     """Where acting is worth it, as a clause."""
     if not useful.worth:
-        return "; at no threshold is it worth using"
+        return "at no threshold is it worth using"
     widest = sorted(sorted(useful.worth, key=lambda each: each[0] - each[1])[:SHOWN])
     between = " and ".join(_between(low, high) for low, high in widest)
-    return f"; worth using {'mostly ' if len(useful.worth) > SHOWN else ''}{between}"
+    return f"it is worth using {'mostly ' if len(useful.worth) > SHOWN else ''}{between}"
 
 
 def _between(low: float, high: float) -> str:

@@ -28,10 +28,11 @@ def training(falling: Sequence[tuple[str, float]], diverged: Sequence[str], meas
     if not parts:
         return Line("training", "ok", "Every method was trained to the end.", numbers)
     text = "; ".join(parts)
-    remedy = "lower training.learning_rate" if diverged else f"try training.rounds={2 * rounds}"
+    setting = "" if diverged else f"training.rounds={2 * rounds}"
+    remedy = "lower training.learning_rate" if diverged else f"try {setting}"
     named = [f"training diverged: {some(diverged)}"] if diverged else []
     named += [f"not trained to the end: {some([name for name, _ in falling])}"] if falling else []
-    return Line("training", "warn", f"{capitalised(text)}.", numbers, remedy, short="; ".join(named))
+    return Line("training", "warn", f"{capitalised(text)}.", numbers, remedy, short="; ".join(named), setting=setting)
 
 
 def _fell(fall: float) -> str:

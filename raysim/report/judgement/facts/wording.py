@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from raysim.core.words import listed, number
+from raysim.core.words import capitalised, listed, number
 from raysim.report.possible import NOTHING, SAYS_NOTHING
 from raysim.statistics.differences.paired import Limits
+
+CHANCE = 0.5
+"""The AUROC of a coin."""
 
 SEVERAL = 4
 """How many names a sentence lists; the others are counted."""
@@ -45,6 +48,15 @@ def some(names: Sequence[str], most: int = SEVERAL) -> str:
     ('a and b', 'a, b and 1 more')
     """
     return listed([*names[:most], *([f"{len(names) - most:,} more"] if len(names) > most else [])])
+
+
+def sentences(clauses: Sequence[str]) -> str:
+    """Clauses as sentences.
+
+    >>> sentences(["few hospitals: 4", "one seed cannot compare methods"])
+    'Few hospitals: 4. One seed cannot compare methods.'
+    """
+    return " ".join(f"{capitalised(clause)}." for clause in clauses)
 
 
 def plain(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy, deepcopy
 from typing import Any
 
 import numpy as np
@@ -71,14 +70,10 @@ class FlatModule:
         self.layout = Layout((*named, *carried), tuple(shapes), len(carried))
         self.draws = check_module(module, cls.__qualname__, n_features, n_outputs)
         self.lookup = getattr(module, "lookup", None)
-        self._hold(module.to(self.device))
+        self.module = module.to(self.device)
+        self.parameters = list(self.module.parameters())
+        self.normed = [part for part in self.module.modules() if isinstance(part, BATCH_NORMS)]
         self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
-
-    def twin(self) -> FlatModule:
-        """A copy with a module of its own."""
-        other = copy(self)
-        other._hold(deepcopy(self.module))
-        return other
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """The module's own initialisation under a torch seed drawn from ``rng``, or zeros; ``[P]``.
@@ -120,10 +115,6 @@ class FlatModule:
     def indices(self, array: NDArray[Any]) -> Tensor:
         """A copy of ``array`` on the device, as int64."""
         return torch.from_numpy(np.array(array, np.int64)).to(self.device)
-
-    def _hold(self, module: nn.Module) -> None:
-        self.module, self.parameters = module, list(module.parameters())
-        self.normed = [part for part in module.modules() if isinstance(part, BATCH_NORMS)]
 
     def _checked(self, views: dict[str, Tensor]) -> dict[str, Tensor]:
         """``views``, with variances that a server's optimiser has pushed below zero put back to it."""

@@ -3,7 +3,7 @@
 The steps of the loop are in :mod:`raysim.training.kernels.modules.visit`.
 
 The loop is also what the hand-written kernels are compared with, so it uses autograd and ``torch.optim`` as anyone
-would; only the optimisers are torch's fused ones. A :class:`WrittenModule` takes its place on a CPU.
+would; only the optimisers are torch's fused ones.
 
 Batch statistics and dropout depend on more than a row and its parameters, so there the following holds.
 
@@ -23,35 +23,31 @@ name that parameter; see ``raysim.training.kernels.modules.lookup``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
-from raysim.training.base import Model, Optimizer, Task, Vector
+from raysim.training.base import Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.clipped import Patients
 from raysim.training.kernels.modules.by_row import RowGradients, descend
 from raysim.training.kernels.modules.checks import check_autocast
 from raysim.training.kernels.modules.exported import Margins, margins
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.lookup import check_entries
-from raysim.training.kernels.modules.visit import Visit, play
-from raysim.training.kernels.modules.vmapped import Vmapped
+from raysim.training.kernels.modules.losses import TORCH_LOSSES
+from raysim.training.kernels.modules.visit import train
 from raysim.training.losses import LOG_LOSS, choose, row_losses
-from raysim.training.networks.joint import JointModule
-from raysim.training.networks.numpy_layers import by_numpy
 
 EVALUATED = 1024
 """Rows evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
 
 ALIGNED = 16
-"""Scalars of which vectors that are trained side by side are a multiple apart."""
-
-TOGETHER = 6
-"""Hospitals that train a :class:`JointModule` side by side: more of them save little, and each takes memory."""
+"""Scalars of which vectors that are trained in one call are a multiple apart."""
 
 
 def bind_module(
@@ -83,6 +79,23 @@ def bind_module(
     return Cohort(host, Vmapped(host.module, host.layout, loss), device=device, precision=precision)
 
 
+class Vmapped:
+    """A module's gradient for many hospitals at once; see ``raysim.training.kernels.batched.Gradient``."""
+
+    def __init__(self, module: nn.Module, layout: Layout, loss: str = LOG_LOSS) -> None:
+        row_loss = TORCH_LOSSES[loss]
+
+        def total(theta: Tensor, X: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+            z = functional_call(module, layout.split(theta), (X,))
+            return (row_loss(z, y) * weight).sum()
+
+        self._gradient: Callable[..., Tensor] = vmap(grad(total))
+
+    def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
+        """See ``raysim.training.kernels.batched.Gradient``."""
+        into += self._gradient(theta, X, y, weight)
+
+
 class ModuleModel:
     """The loss of the module of ``flat``, minimised over its parameters by autograd.
 
@@ -93,9 +106,8 @@ class ModuleModel:
     """
 
     def __init__(self, flat: FlatModule, loss: str = LOG_LOSS, halves: bool = False) -> None:
-        self._flat, self._flats, self._loss, self._halves = flat, [flat], loss, halves
+        self._flat, self._loss, self._halves = flat, loss, halves
         self.layout, self.module = self._flat.layout, self._flat.module
-        self._on_cpu = flat.device.type == "cpu"
         self.batches = not (self.layout.buffers or self._flat.constant or self._flat.draws or self._flat.lookup)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -107,8 +119,7 @@ class ModuleModel:
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()
-            with by_numpy(self.module, self._on_cpu):
-                outputs = [self.module(part) for part in torch.split(self._flat.send(X), EVALUATED)]
+            outputs = [self.module(part) for part in torch.split(self._flat.send(X), EVALUATED)]
             z = margins(torch.cat(outputs), self._loss)
             out: NDArray[Any] = z.cpu().numpy()
             return out
@@ -126,32 +137,20 @@ class ModuleModel:
         # Every row begins where memory of its own might: products may depend on that in their last bits.
         thetas = np.empty((len(tasks), -(-self.layout.size // ALIGNED) * ALIGNED), self._flat.dtype)
         thetas = thetas[:, : self.layout.size]
-        visits = []
-        for task, theta in zip(tasks, thetas, strict=True):
-            if task.works and task.private is None:
-                visits.append((task, theta))
-                continue
-            theta[:] = task.start
-            if task.works:
-                with np.errstate(all="ignore"):
+        flat = self._flat
+        gpus = [] if flat.device.type == "cpu" else [flat.device]
+        kind = gpus[0].type if gpus else "cuda"
+        with (
+            np.errstate(all="ignore"),
+            torch.random.fork_rng(devices=gpus, enabled=flat.draws, device_type=kind),
+        ):
+            for task, theta in zip(tasks, thetas, strict=True):
+                theta[:] = task.start
+                if task.works and task.private is not None:
                     descend(self, self.layout, task, optimizer, theta)
-        if visits:
-            flats = self._copies(len(visits))
-            aside = len(flats) > 1
-            with np.errstate(all="ignore"):
-
-                def begin(flat: FlatModule, task: Task, theta: Vector) -> Visit:
-                    return Visit(flat, task, theta, optimizer, self._loss, self._halves, aside)
-
-                play(visits, flats, begin)
+                elif task.works:
+                    train(flat, task, theta, optimizer, self._loss, self._halves)
         return thetas
-
-    def _copies(self, wanted: int) -> list[FlatModule]:
-        """The module and copies of it, for as many hospitals as train side by side."""
-        together = min(wanted, TOGETHER) if self._on_cpu and isinstance(self.module, JointModule) else 1
-        while len(self._flats) < together:
-            self._flats.append(self._flat.twin())
-        return self._flats[:together]
 
     @property
     def unclippable(self) -> str | None:

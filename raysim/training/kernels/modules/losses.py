@@ -1,4 +1,4 @@
-"""The losses of ``raysim.training.losses`` for autograd, of each row ``[b]``, and their derivatives.
+"""The losses of ``raysim.training.losses`` for autograd, of each row ``[b]``.
 
 Outputs are ``[b, C]``, labels ``[b]``; a real label has one output, ``C = 1``.
 """
@@ -6,13 +6,8 @@ Outputs are ``[b, C]``, labels ``[b]``; a real label has one output, ``C = 1``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from numpy.typing import NDArray
 from torch import Tensor, nn
-
-from raysim.training.kernels.descent import softmax_residual
-from raysim.training.losses import LOG_LOSS, residual
 
 RowLosses = Callable[[Tensor, Tensor], Tensor]
 
@@ -33,11 +28,3 @@ def absolute(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 TORCH_LOSSES: dict[str, RowLosses] = {"log_loss": log_loss, "squared": squared, "absolute": absolute}
-
-
-def derive(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> None:
-    """Replace outputs in place by the derivatives of their rows' ``loss``."""
-    if loss == LOG_LOSS:
-        softmax_residual(outputs, y)
-    else:
-        residual(loss, outputs[:, 0], y)

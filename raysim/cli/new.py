@@ -1,0 +1,94 @@
+"""The command ``raysim new``, which the entry-point group ``raysim.commands`` names; imports only typer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raysim.cli.options import Verbose, greet, ungreet
+
+if TYPE_CHECKING:
+    from raysim.config.proposed import Looked, Tried
+
+Table = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet file, or a pattern: 'sites/*.csv'.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="YAML file to write; without one, it is printed.", show_default=False),
+]
+
+
+def new(table: Table, out: Out = None, verbose: Verbose = False) -> None:
+    """Write the configuration of a table, and say why each line.
+
+    Hospital, label, patient and what is no feature are proposed by names and values; check them.
+    """
+    greet()
+    import shlex
+    import sys
+
+    from raysim.config.proposed import configuration, look, tried
+    from raysim.core.errors import ConfigError
+    from raysim.storage.manifest import spare
+
+    if out is not None:
+        if out.exists():
+            raise ConfigError(f"--out: {out} exists; name a new file")
+        if not out.absolute().parent.is_dir():
+            raise ConfigError(f"--out: {out} is in a folder that does not exist; make it, or name another")
+        spare(out, "--out")
+    looked = look(table)
+    folder = (out or Path("printed.yaml")).absolute().parent
+    found = tried(looked, configuration(looked, folder, {}), folder)
+    text = configuration(looked, folder, found.leaks)
+    if out is not None:
+        try:
+            out.write_text(text)
+        except OSError as error:
+            raise ConfigError(f"--out: {out} cannot be written ({error.strerror}); name another file") from None
+    ungreet()
+    for line in _said(looked, found):
+        print(line, file=sys.stdout if out is not None else sys.stderr)
+    if out is None:
+        print(text, end="")  # alone on standard output
+    else:
+        print(f"files: {out}")
+        if not (looked.unfilled or found.refused):
+            print(f"Next   raysim describe {shlex.quote(str(out))}")
+
+
+def _said(looked: Looked, found: Tried) -> Iterator[str]:
+    """What was seen, why each column was chosen, and what is left to a person."""
+    from raysim.config.proposed import OPEN, reason
+    from raysim.core.words import counted
+
+    proposal = looked.proposal
+    yield f"{looked.path}: {counted(proposal.rows, 'row')}, {counted(looked.read.table.num_columns, 'column')}"
+    yield from looked.read.remarks
+    for key, choice in (("silo", proposal.hospital), ("label", proposal.label), ("group", proposal.patient)):
+        if choice.column is not None:
+            yield f"data.{key}: '{choice.column}', as {reason(choice)}"
+    if looked.named_after:
+        yield "hospitals: the names of the files"
+    for key, name in proposal.attributes.items():
+        yield f"data.{key}: '{name}', as it is called so; it stays a feature"
+    if len(proposal.classes) == 2:
+        event = proposal.event or list(proposal.classes)[-1]
+        share = proposal.classes[event] / sum(proposal.classes.values())
+        yield f"the event: '{event}', in {share:.1%} of rows; data.positive names another"
+    elif proposal.classes:
+        yield f"classes: {', '.join(proposal.classes)}"
+    elif proposal.label.column is not None:
+        yield "the label is a number (data.task: regression)"
+    for name, why in (proposal.drop | found.leaks).items():
+        yield f"data.drop: '{name}', as {why}" if why.startswith("it") else f"data.drop: '{name}' ({why})"
+    columns, kinds = proposal.numbers + proposal.categories - len(found.leaks), f"{proposal.categories} of categories"
+    yield f"features: {counted(columns, 'column')}, {kinds}"
+    yield from found.doubts
+    what = {"silo": "names the hospital", "label": "is to be predicted"}
+    for key, choice in looked.unfilled:
+        yield f"to fill in: data.{key} is '{OPEN}', as no column says that it {what[key]}; {reason(choice)}"
+    if found.refused:
+        yield f"to settle: {found.refused}"

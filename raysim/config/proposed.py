@@ -1,0 +1,148 @@
+"""A configuration for a table: what :mod:`raysim.data.proposal` makes of its columns, as YAML with the reasons."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from raysim.core.errors import DataError, RaysimError
+from raysim.data.proposal import Choice, Proposal, propose
+from raysim.data.sources.table_files import Table, hospital_of, is_pattern, read_files, table_files
+
+FIELD = "table"
+"""The name of the table in error messages."""
+
+OPEN = "?"
+"""Stands where a person has to name a column."""
+
+_NAMED = 6  # other columns that a comment names
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A table at ``path`` that was looked at, and what its columns probably are."""
+
+    path: Path
+    read: Table
+    proposal: Proposal
+    named_after: bool
+
+    @property
+    def name(self) -> str:
+        """A name for what is run on it: that of the file, or of the folder of its files."""
+        named = self.path.absolute().parent.name if self.named_after else hospital_of(self.path)
+        return re.sub(r"[^\w-]+", "_", named).strip("_.") or "table"
+
+    @property
+    def unfilled(self) -> tuple[tuple[str, Choice], ...]:
+        """The keys that a person has to fill in, with what may be meant."""
+        keys = (("silo", self.proposal.hospital), ("label", self.proposal.label))
+        return tuple(each for each in keys if each[1].column is None and not (each[0] == "silo" and self.named_after))
+
+
+def look(path: Path) -> Looked:
+    """Read the table at ``path``, or the tables that it is a pattern for. Raises ``DataError`` where there is none."""
+    files = table_files(path, FIELD)
+    pattern = is_pattern(path.expanduser())
+    read = read_files(files, [], field=FIELD)
+    if not read.table.num_rows:
+        raise DataError(f"{FIELD}: '{path}' has no rows; a table needs at least one below its column names")
+    proposal = propose(read.table, pattern)
+    return Looked(path, read, proposal, pattern)
+
+
+def four_lines(looked: Looked) -> str:
+    """The least configuration of a table as YAML: a section ``data`` of four lines."""
+    proposal = looked.proposal
+    lines = [
+        "data:",
+        "  source: table",
+        f"  path: {_scalar(str(looked.path))}",
+        f"  silo: {_chosen(proposal.hospital)}",
+        f"  label: {_chosen(proposal.label)}",
+    ]
+    return "\n".join(line for line in lines if not (looked.named_after and line.startswith("  silo")))
+
+
+def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
+    """The YAML of a whole configuration that will lie in ``folder``; ``more``: further columns to drop, and why."""
+    proposal, form = looked.proposal, looked.read.form
+    path = looked.path.expanduser()
+    shown = path if path.is_absolute() else Path(os.path.relpath(path, folder))
+    lines = [f"name: {_scalar(looked.name)}", "data:", "  source: table", f"  path: {_scalar(str(shown))}"]
+    if form is not None and not looked.named_after:
+        lines += [f"  separator: {json.dumps(form.separator)}"] if form.separator != "," else []
+        lines += [f"  decimal: {json.dumps(looked.read.decimal)}"] if looked.read.decimal != "." else []
+        lines += [f"  encoding: {form.encoding}"] if form.encoding != "utf-8" else []
+    if not looked.named_after:
+        lines.append(f"  silo: {_chosen(proposal.hospital)}  # {reason(proposal.hospital)}")
+    lines.append(f"  label: {_chosen(proposal.label)}  # {reason(proposal.label)}")
+    if proposal.task == "regression":
+        lines.append("  task: regression")
+    if proposal.event is not None:
+        lines.append(f"  positive: {_scalar(proposal.event)}")
+    if proposal.patient.column is not None:
+        lines.append(f"  group: {_scalar(proposal.patient.column)}  # the patient: {reason(proposal.patient)}")
+    lines += [f"  {key}: {_scalar(name)}" for key, name in proposal.attributes.items()]
+    if drop := proposal.drop | more:
+        lines.append("  drop:")
+        lines += [f"    - {_scalar(name)}  # {why}" for name, why in drop.items()]
+    lines += ["strategy: fedavg", "strategies: [local, centralized, fedavg, fedprox]"]
+    return "\n".join(lines) + "\n"
+
+
+def reason(choice: Choice) -> str:
+    """Why a column was chosen and which others could have been, or what to fill in."""
+    more = len(choice.others) - _NAMED
+    others = ", ".join(choice.others[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    if choice.column is None:
+        return f"fill in a column{f'; it may be {others}' if others else ', or add one to the table'}"
+    return choice.why + (f"; it could also be {others}" if others else "")
+
+
+def _chosen(choice: Choice) -> str:
+    return _scalar(OPEN if choice.column is None else choice.column)
+
+
+def _scalar(text: str) -> str:
+    """A text as YAML: plain where it stays that text."""
+    plain = re.fullmatch(r"[\w./~][\w ./()*~-]*", text) is not None and not text.endswith(" ")
+    try:
+        return text if plain and yaml.safe_load(text) == text else json.dumps(text, ensure_ascii=False)
+    except yaml.YAMLError:
+        return json.dumps(text, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of reading the table as a configuration says.
+
+    - ``leaks``: why further columns are to be dropped, by name.
+    - ``doubts``: what else is odd, a sentence each. ``refused``: why it cannot be read, or empty.
+    """
+
+    leaks: dict[str, str]
+    doubts: tuple[str, ...]
+    refused: str = ""
+
+
+def tried(looked: Looked, text: str, folder: Path) -> Tried:
+    """Read the table as the YAML ``text`` in ``folder`` says, and look for columns that give the label away."""
+    from raysim.config import plugins, reading
+    from raysim.config.paths import anchored
+
+    if looked.unfilled:
+        return Tried({}, ())
+    try:
+        config = reading.checked(anchored(yaml.safe_load(text), folder))
+        federation = plugins.build_federation(config, plugins.build_source(config.data), config.seed)
+    except RaysimError as error:
+        return Tried({}, (), str(error))
+    leaks = {s.feature: "it alone tells the label" for s in federation.leaks.suspects if s.level == "warn"}
+    asked = [s.text for s in federation.leaks.suspects if s.level != "list"]
+    return Tried(leaks, (*federation.warnings, *asked))

@@ -1,0 +1,44 @@
+"""Which rows of a table are looked at before training, and its columns at these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.raw_columns import RawColumns
+
+Ints = NDArray[np.int64]
+
+_MOST = 250_000  # rows that are looked at
+_OF_HOSPITAL = 5_000  # of a hospital, where the table has more
+_BLOCK = 16  # columns that are copied at once
+
+
+def in_order(home: Ints) -> Ints:
+    """Which rows to look at, in order of their hospitals ``home [n]``: all, or evenly spaced ones of many."""
+    order: Ints = np.argsort(home, kind="stable")
+    return order[_sample(np.bincount(home))] if len(order) > _MOST else order
+
+
+def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Each column at ``rows``: numbers as floats (NaN: missing), categories as int64 codes (-1: missing)."""
+    for at in range(0, len(table.numeric), _BLOCK):
+        block = table.values[:, at : at + _BLOCK][rows].T
+        for name, values in zip(table.numeric[at : at + _BLOCK], block, strict=True):
+            yield name, np.ascontiguousarray(values)
+    for name, codes in zip(table.categorical, table.codes, strict=True):
+        yield name, codes[rows]
+
+
+def _sample(sizes: Ints) -> Ints:
+    """Of rows in order of hospitals, which to look at: evenly spaced ones of evenly spaced hospitals."""
+    stride = -(-sizes // _OF_HOSPITAL)
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    kept = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)
+    step = -(-len(kept) // _MOST)
+    home = np.repeat(np.arange(len(sizes)), sizes)[kept]
+    sampled: Ints = kept[home % step == 0]
+    return sampled

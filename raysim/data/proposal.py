@@ -1,0 +1,269 @@
+"""What the columns of a table probably are: hospital, label, patient, sex and age, and those that are no features.
+
+Names and values are looked at, and each proposal says by which of them it was made and what else could have been meant.
+Where nothing speaks for a column, none is proposed: a person has to say it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from raysim.core.words import counted
+from raysim.data.columns import UNNAMED
+from raysim.data.kinds import Finding, find
+from raysim.data.records import natural
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+ROWS = 250_000
+"""The rows that are looked at."""
+
+_OF = r"(id|name|no|nr|num|number|code|key|hash)?"  # "of it", as in hospital_id
+_HOSPITAL = re.compile(
+    r"(hosp|hospital|site|silo|cent(er|re)|clinic|institut(e|ion)|facility|trust|klinik|krankenhaus|spital|zentrum|"
+    rf"hopital|centro|ziekenhuis|study|trial){_OF}"
+)
+_PLACE = re.compile(rf"(name|ward|unit|station|region|department|state|country|cohort|source|provider|practice){_OF}")
+_OUTCOME = re.compile(
+    r"outcome|label|target|died|death|dead|deceased|mort|expired?|surviv|dischargestatus|readmi|relapse|recurrence|"
+    r"verstorben|deces|exitus"
+)
+_RESULT = re.compile(r"y|e|event|class|status|num|result|diagnosis|disease|income|response")
+_AMOUNT = re.compile(r"los|lengthofstay|losdays|icudays|cost|costs|charges|expenditure")
+_PATIENT = re.compile(rf"(unique)?(patient|pat|subject|person|case|mrn|p|participant|individual){_OF}")
+_ATTRIBUTES = {
+    "sex": re.compile(r"sex|gender|geschlecht|sexe"),
+    "age": re.compile(r"age|alter|ageyears|ageatindex|ageatadmission|anchorage"),
+    "ethnicity": re.compile(r"ethnicity|ethnicgroup|race"),
+}
+_EVENT = re.compile(
+    r"1|1\.0|yes|y|true|died|dead|death|deceased|expired|positive|case|ja|oui|si|verstorben|readmitted", re.I
+)
+_MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A column, why it was chosen, and the others that could have been; None where nothing speaks for one."""
+
+    column: str | None
+    why: str
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the columns of a table of ``rows`` rows probably are.
+
+    - ``attributes``: the columns of the patient's sex, age and ethnicity, by key.
+    - ``drop``: why each column is to be no feature; ``numbers``, ``categories``: how many of the others are of a kind.
+    - ``event``: of two classes, the one to be named as ``positive``; None: the last one, as without the key.
+    - ``classes``: the classes of the label with their rows; a number has none.
+    - ``mixed``: the columns that are numbers with other marks among them.
+    """
+
+    rows: int
+    hospital: Choice
+    label: Choice
+    patient: Choice
+    attributes: dict[str, str]
+    drop: dict[str, str]
+    numbers: int
+    categories: int
+    task: Literal["classification", "regression"]
+    event: str | None
+    classes: dict[str, int]
+    mixed: dict[str, Finding]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column, what its texts hold, how many rows each of its few values has, and how many values there are.
+
+    ``whole``: whether they are whole numbers; ``dense``: and fill at least half of their range.
+    """
+
+    name: str
+    found: Finding
+    counts: dict[str, int]
+    distinct: int
+    whole: bool = False
+    dense: bool = False
+
+    @property
+    def squashed(self) -> str:
+        return re.sub(r"[\W_]", "", self.name).casefold()
+
+    @property
+    def complete(self) -> bool:
+        return self.found.recorded == self.found.rows
+
+    @property
+    def every_row(self) -> bool:
+        return self.distinct == self.found.rows >= _FEW
+
+
+def propose(table: pa.Table, named_after: bool = False) -> Proposal:
+    """What the columns of ``table`` probably are; ``named_after``: the hospitals are named by its files."""
+    columns = _columns(table)
+    attributes = _attributes(columns)
+    patient = _patient(columns)
+    left = [column for column in columns if column.name not in (*attributes.values(), patient.column)]
+    hospital = Choice(None, "the names of the files") if named_after else _hospital(left)
+    label, outcomes = _label([column for column in left if column.name != hospital.column])
+    left = [column for column in columns if column.name not in (hospital.column, patient.column, label.column)]
+    chosen = next((column for column in columns if column.name == label.column), None)
+    drop = {column.name: reason for column in left if (reason := _no_feature(column, outcomes))}
+    features = [column for column in left if column.name not in drop]
+    categories = sum(column.found.kind == "category" for column in features)
+    task: Literal["classification", "regression"] = "classification"
+    classes: dict[str, int] = {}
+    if chosen is not None:
+        classes = {name: chosen.counts[name] for name in natural(chosen.counts)} if chosen.counts else {}
+        task = "classification" if classes else "regression"
+    return Proposal(
+        rows=table.num_rows,
+        hospital=hospital,
+        label=label,
+        patient=patient,
+        attributes={key: name for key, name in attributes.items() if name not in drop},
+        drop=drop,
+        numbers=len(features) - categories,
+        categories=categories,
+        task=task,
+        event=_event(list(classes)),
+        classes=classes,
+        mixed={column.name: column.found for column in features if column.found.kind == "mixed"},
+    )
+
+
+def _columns(table: pa.Table) -> list[_Column]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from raysim.data.sources.columns import plain_text
+
+    if table.num_rows > ROWS:
+        step = -(-table.num_rows // ROWS)
+        table = table.take(pa.array(range(0, table.num_rows, step)))
+    columns = []
+    for field in table.schema:
+        if pa.types.is_nested(field.type) or pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+            columns.append(_Column(field.name, Finding("date", table.num_rows), {}, 0))
+            continue
+        texts = plain_text(table, field.name, "data")
+        counts = pc.value_counts(texts.drop_null())
+        few = {}
+        if len(counts) <= 10 * _MOST_CATEGORIES:
+            few = dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True))
+        found = find(texts)
+        whole = found.kind == "number" and pc.all(pc.match_substring_regex(texts, r"^\s*-?[0-9]+\s*$")).as_py()
+        dense = False
+        if whole:
+            ends = pc.min_max(pc.cast(pc.utf8_trim_whitespace(texts), pa.float64())).as_py()
+            dense = 2 * len(counts) >= ends["max"] - ends["min"] + 1
+        columns.append(_Column(field.name, found, few, len(counts), whole, dense))
+    return columns
+
+
+def _hospital(columns: Sequence[_Column]) -> Choice:
+    """The column of the hospitals: one that is called so; else the only one that may be a place."""
+    able = [column for column in columns if _may_be_hospitals(column)]
+    called = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
+    if called:
+        return _first(called, "it is called so")
+    places = [column for column in able if _PLACE.fullmatch(column.squashed)]
+    if len(places) == 1:
+        return _first(places, "no column is called hospital, site, centre or the like, and this one may name them")
+    texts = [column.name for column in able if column.found.kind == "category" and not _OUTCOME.search(column.squashed)]
+    return Choice(None, "", tuple(column.name for column in places) or tuple(texts))
+
+
+def _may_be_hospitals(column: _Column) -> bool:
+    return 2 <= column.distinct <= column.found.rows / 2 and bool(column.counts)
+
+
+def _patient(columns: Sequence[_Column]) -> Choice:
+    many = [column for column in columns if column.distinct > column.found.rows / 20 and column.found.kind != "date"]
+    called = [column for column in many if _PATIENT.fullmatch(column.squashed)]
+    if not called:
+        return Choice(None, "no column is called so")
+    first = min(called, key=lambda column: column.distinct)  # a person has several stays
+    rest = tuple(column.name for column in called if column is not first)
+    several = first.found.rows - first.distinct
+    why = "it is called so" + ("; each has one row" if not several else "; some have several rows")
+    return Choice(first.name, why, rest)
+
+
+def _attributes(columns: Sequence[_Column]) -> dict[str, str]:
+    found = {}
+    for key, pattern in _ATTRIBUTES.items():
+        named = [column for column in columns if pattern.fullmatch(column.squashed) and column.distinct > 1]
+        named = [column for column in named if key != "age" or column.found.kind == "number"]
+        if named:
+            found[key] = named[0].name
+    return found
+
+
+def _label(columns: Sequence[_Column]) -> tuple[Choice, tuple[str, ...]]:
+    """The column to predict, and the others that tell the outcome."""
+    few = [column for column in columns if 2 <= column.distinct <= _MOST_CLASSES and column.found.kind != "date"]
+    named = [column for column in few if _OUTCOME.search(column.squashed)]
+    others = tuple(column.name for column in columns if _OUTCOME.search(column.squashed) and column.distinct > 1)
+    ranked = sorted(named, key=lambda column: (not column.complete, column.distinct != 2))
+    if not ranked:
+        ranked = [column for column in few if _RESULT.fullmatch(column.squashed)]
+        ranked.sort(key=lambda column: (not column.complete, column.distinct != 2))
+    if ranked:
+        return _first(ranked, "it is called like an outcome"), others
+    amounts = [column for column in columns if _AMOUNT.fullmatch(column.squashed) and column.found.kind == "number"]
+    if amounts:
+        return _first(amounts, "it is called like an amount to predict"), others
+    two = tuple(column.name for column in few if column.distinct == 2)
+    return Choice(None, "", two), others
+
+
+def _first(columns: Sequence[_Column], why: str) -> Choice:
+    first, *others = columns
+    gaps = f"; {counted(first.found.rows - first.found.recorded, 'row')} have no value" if not first.complete else ""
+    return Choice(first.name, why + gaps, tuple(column.name for column in others))
+
+
+def _no_feature(column: _Column, outcomes: Sequence[str]) -> str:
+    """Why a column is to be no feature; empty where it may be one."""
+    if column.name in outcomes:
+        return "it is called like an outcome, too"
+    if column.found.kind == "date":
+        return "dates or times"
+    if not column.distinct:
+        return "no value"
+    if column.distinct == 1:
+        return "one value everywhere"
+    if UNNAMED.fullmatch(column.name.strip()):
+        return "no name of its own"
+    if column.every_row and (
+        column.found.kind == "category" or (column.whole and (column.dense or _is_key(column.name)))
+    ):
+        return "another value in every row"
+    if column.whole and _is_key(column.name) and column.distinct > _MOST_CATEGORIES:
+        return f"{column.distinct:,} different numbers, called like a key"
+    if column.found.kind == "category" and column.distinct > _MOST_CATEGORIES:
+        return f"{column.distinct:,} different texts"
+    return ""
+
+
+def _is_key(name: str) -> bool:
+    return re.search(r"(^|[\W_])(id|no|nr|key|index|row|number)$|id$", name, re.IGNORECASE) is not None
+
+
+def _event(classes: Sequence[str]) -> str | None:
+    """Of two classes the event, where it is not the last one."""
+    if len(classes) != 2:
+        return None
+    first, last = (_EVENT.fullmatch(name.strip()) is not None for name in classes)
+    return classes[0] if first and not last else None

@@ -1,0 +1,301 @@
+"""What is odd in a table from one hospital to the next, before anything is trained.
+
+Hospitals measure in other units, write 0 for what was not measured, lack a column, number their patients as others do,
+or are the same rows under two names. The check reads each column as the source gives it, over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.words import counted, listed
+from raysim.data.inspected import columns_at, in_order
+from raysim.data.raw_columns import RawColumns
+from raysim.data.suspects import LEVELS, Suspect
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+FACTORS = {
+    1000.0: "about a thousand times",
+    100.0: "about a hundred times",
+    88.4: "about 88.4 times, as creatinine in mg/dl and µmol/l",
+    38.67: "about 38.7 times, as cholesterol in mmol/l and mg/dl",
+    18.02: "about 18 times, as glucose in mmol/l and mg/dl",
+    17.1: "about 17.1 times, as bilirubin in mg/dl and µmol/l",
+    10.0: "about ten times",
+    1.8: "about 1.8 times",
+}
+"""Between the usual units of a measurement, and what to call them."""
+
+_ENOUGH = 20  # recorded values of a hospital whose quartiles are compared
+_ROWS = 10  # rows that have one value, or lack one, at a hospital; rows that two hospitals share
+_NEAR = 1.2  # how far a ratio of medians lies from a factor at most
+_LARGE = 8.0  # a factor from which it is warned of
+_FAHRENHEIT = 1.8, 32.0, 0.01  # factor, offset, and how far medians lie apart at most
+_MEASURED = 20  # different values that a measurement has at least
+_MARKED, _USUAL = 0.1, 0.01  # share of rows with a value where it is odd, and where it is not
+_CHANCE = 0.001  # of a hospital without a value, over all columns and hospitals
+_SHARED = 0.5  # share of a hospital's rows or patients that others have
+_COMMON = 5  # hospitals from which on the same row is a common one
+_COPIED = 2_000_000  # rows up to which they are compared with each other
+_COMMONER = 0.6  # share of rows from which the event is the commoner class
+_CLASSES = 20  # classes above which numbers may be a quantity
+_NAMED = 3  # hospitals that a text names
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """The recorded values of a column of numbers, in order of hospitals."""
+
+    name: str
+    value: NDArray[Any]
+    home: Ints
+    """The hospital of each, ``[n]``."""
+    sizes: Ints
+    """How many each hospital has, ``[H]``."""
+
+    def quartiles(self) -> Floats:
+        """The lower quartile, median and upper quartile of each hospital ``[3, H]``; NaN for few values."""
+        order = np.argsort(self.value)
+        order = order[np.argsort(self.home[order].astype(np.min_scalar_type(len(self.sizes))), kind="stable")]
+        starts, shown = np.cumsum(self.sizes) - self.sizes, self.sizes >= _ENOUGH
+        found = np.full((3, len(self.sizes)), np.nan)
+        for row, share in zip(found, (0.25, 0.5, 0.75), strict=True):
+            row[shown] = self.value[order[starts[shown] + (share * (self.sizes[shown] - 1)).astype(np.int64)]]
+        return found
+
+
+def check(
+    table: RawColumns,
+    rows: Ints,
+    home: Ints,
+    hospitals: Sequence[str],
+    y: NDArray[Any],
+    classes: Sequence[str],
+    patients: NDArray[Any] | None,
+    unlike: Collection[str] = (),
+) -> tuple[Suspect, ...]:
+    """What is odd in ``table`` at its rows ``rows [n]``, the gravest first.
+
+    ``home [n]`` is the hospital of each of these, ``y [n]`` its label (a class, or a number where ``classes`` is
+    empty), ``patients [n]`` its patient where that is known. ``unlike``: columns with another value in every row, which
+    copies of rows may differ in.
+    """
+    order = in_order(home)
+    asked = _Asked(tuple(hospitals), home[order], len(table.order))
+    found, absent = [*_of_label(y, classes)], dict[tuple[int, ...], list[str]]()
+    if patients is not None:
+        found += _of_patients(patients, home, hospitals)
+    for name, values in columns_at(table, rows[order]):
+        missing = np.isnan(values) if values.dtype.kind == "f" else values < 0
+        if (where := asked.absent(missing)).any():
+            absent.setdefault(tuple(np.flatnonzero(where).tolist()), []).append(name)
+        if values.dtype.kind == "f":
+            found += asked.numbers(name, values[~missing], asked.home[~missing])
+    found += (asked.without(where, names) for where, names in absent.items())
+    if len(rows) <= _COPIED:
+        found += _copies(table, rows, home, hospitals, unlike)
+    return tuple(sorted(found, key=lambda suspect: LEVELS.index(suspect.level)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Judges single columns at rows that are in order of their hospitals."""
+
+    hospitals: tuple[str, ...]
+    home: Ints
+    columns: int
+
+    def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """At which hospitals ``[H]`` a column has no value in any row, which chance does not explain."""
+        H = len(self.hospitals)
+        if not missing.any():
+            return np.zeros(H, np.bool_)
+        sizes, lacking = (np.bincount(h, minlength=H) for h in (self.home, self.home[missing]))
+        whole = sizes == lacking
+        usual = lacking[~whole].sum() / max(int(sizes[~whole].sum()), 1)
+        chance = usual**sizes * H * self.columns
+        absent: NDArray[np.bool_] = whole & (sizes >= _ROWS) & (chance < _CHANCE) & ~whole.all()
+        return absent
+
+    def without(self, where: tuple[int, ...], names: Sequence[str]) -> Suspect:
+        """Columns that have no value at the same hospitals."""
+        quoted = [f"'{name}'" for name in names]
+        what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
+        at = _named([self.hospitals[h] for h in where])
+        return Suspect(names[0], "ask", f"{what} no value at {at}: a model there goes without")
+
+    def numbers(self, name: str, value: NDArray[Any], home: Ints) -> Iterator[Suspect]:
+        """At most one thing that is odd in the recorded values of a column of numbers."""
+        if not len(value):
+            return
+        column = _Column(name, value, home, np.bincount(home, minlength=len(self.hospitals)))
+        suspects = (find(column) for find in (self._marked, self._filled, self._units))
+        yield from filter(None, [next(filter(None, suspects), None)])
+
+    def _marked(self, column: _Column) -> Suspect | None:
+        """A measurement with an impossible value in many rows of some hospitals, and in hardly any at most.
+
+        The value lies beyond all others, by more than their standard deviation, and these are of many values.
+        """
+        value = column.value
+        for odd in {float(value.min()), float(value.max())}:
+            at = value == odd
+            if at.sum() < _ROWS or at.all():
+                continue
+            others = value[~at].astype(np.float64)
+            if np.abs(others - odd).min() <= others.std() or len(np.unique(others)) < _MEASURED:
+                continue
+            rows = np.bincount(column.home[at], minlength=len(column.sizes))
+            share, enough = rows / np.maximum(column.sizes, 1), column.sizes >= _ROWS
+            marked = (rows >= _ROWS) & (share >= _MARKED)
+            if not marked.any() or 2 * (enough & (share <= _USUAL)).sum() < enough.sum():
+                continue
+            of = f"{rows[marked].sum():,} of {column.sizes[marked].sum():,} rows"
+            of = f"all {rows[marked].sum():,} rows" if (share[marked] == 1).all() else of
+            text = f"feature '{column.name}' is {odd:g} in {of} of {self._named(marked)} and far from it elsewhere"
+            return Suspect(column.name, "ask", f"{text}: does {odd:g} stand for a missing value?")
+        return None
+
+    def _filled(self, column: _Column) -> Suspect | None:
+        """A measurement with one value at a hospital, a rare one elsewhere: it may have been filled in."""
+        value, sizes = column.value, column.sizes
+        filled = np.flatnonzero(sizes)
+        starts = (np.cumsum(sizes) - sizes)[filled]
+        low, high = np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
+        enough = sizes[filled] >= _ROWS
+        same = enough & (low == high)
+        if not same.any() or 2 * same.sum() > enough.sum() or len(np.unique(value)) < _MEASURED:
+            return None
+        varied = value[~np.isin(column.home, filled[same])]
+        rare = same & np.array([one and (varied == v).mean() <= _MARKED for one, v in zip(same, low, strict=True)])
+        if not rare.any():
+            return None
+        at = np.isin(np.arange(len(sizes)), filled[rare])
+        text = f"feature '{column.name}' has one value in all {sizes[at].sum():,} rows of {self._named(at)}"
+        return Suspect(column.name, "ask", f"{text} and varies elsewhere: was it filled in?")
+
+    def _units(self, column: _Column) -> Suspect | None:
+        """A measurement in another unit at some hospitals.
+
+        Its quartiles are those of others times a known factor, or these in degrees Fahrenheit.
+        """
+        sides = _two_sides(column.quartiles())
+        if sides is None:
+            return None
+        low, high, less = sides
+        factor, offset, near = _FAHRENHEIT
+        fits: Iterator[tuple[float, str]] = (
+            (k, said) for k, said in FACTORS.items() if np.abs(np.log(high / low / k)).max() <= np.log(_NEAR)
+        )
+        if np.abs((high - offset) / factor / low - 1).max() <= near:
+            fits = iter([(np.inf, "as degrees Celsius and Fahrenheit are")])
+        for found, called in fits:
+            medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {called}"
+            text = f"feature '{column.name}' has {medians}; the fewer are {self._named(less)}: bring them to one unit"
+            return Suspect(column.name, "warn" if found > _LARGE else "ask", text)
+        return None
+
+    def _named(self, at: NDArray[np.bool_]) -> str:
+        return _named([self.hospitals[h] for h in np.flatnonzero(at)])
+
+
+def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
+    """The typical quartiles ``[3]`` of two sides into which hospitals fall, and which are on the side of fewer ``[H]``.
+
+    None where they do not fall into two: where an upper quartile of one side is not below all lower ones of the other,
+    or hospitals of a side differ by more than the root of what lies between the sides.
+    """
+    known = np.flatnonzero(quartiles[0] > 0)
+    if len(known) < 2:
+        return None
+    known = known[np.argsort(quartiles[1, known], kind="stable")]
+    medians = np.log(quartiles[1, known])
+    at = int(np.diff(medians).argmax()) + 1
+    below, above = known[:at], known[at:]
+    low, high = (np.median(quartiles[:, side], axis=1) for side in (below, above))
+    within = max(medians[at - 1] - medians[0], medians[-1] - medians[at])
+    if quartiles[2, below].max() >= quartiles[0, above].min() or within > np.log(high[1] / low[1]) / 2:
+        return None
+    return low, high, np.isin(np.arange(quartiles.shape[1]), below if len(below) < len(above) else above)
+
+
+def _of_label(y: NDArray[Any], classes: Sequence[str]) -> Iterator[Suspect]:
+    if len(classes) == 2 and (share := float(np.mean(y == 1))) > _COMMONER:
+        text = f"the event '{classes[1]}' is the commoner class ({share:.1%} of rows)"
+        yield Suspect("", "warn", f"{text}: if '{classes[0]}' is what is predicted, name it (data.positive)")
+    if len(classes) > _CLASSES and all(_is_number(name) for name in classes):
+        text = f"the label has {len(classes):,} classes, which all are numbers"
+        yield Suspect("", "warn", f"{text}: if it is a quantity, set data.task: regression")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -> Iterator[Suspect]:
+    """Numbers of patients that several hospitals have."""
+    import pandas as pd
+
+    person, _ = pd.factorize(patients)
+    seen = np.unique(np.column_stack([home, person]), axis=0)
+    at = np.bincount(seen[:, 1])
+    several = int((at > 1).sum())
+    if not several:
+        return
+    own = np.bincount(seen[:, 0], minlength=len(hospitals))
+    shared = np.bincount(seen[at[seen[:, 1]] > 1, 0], minlength=len(hospitals))
+    judged = own >= _ROWS
+    text = f"{several:,} of {counted(len(at), 'patient')} have rows at several hospitals"
+    if judged.any() and np.median(shared[judged] / own[judged]) >= _SHARED:
+        text += ": if each hospital numbers its own, these are other people; write the hospital into the number"
+        yield Suspect("", "warn", text)
+    else:
+        yield Suspect("", "list", f"{text}; all rows of a patient are in one part")
+
+
+def _copies(
+    table: RawColumns, rows: Ints, home: Ints, hospitals: Sequence[str], unlike: Collection[str]
+) -> Iterator[Suspect]:
+    """Pairs of hospitals of which one has many of the other's rows, the label aside."""
+    hashed = _hashed(table, rows, unlike)
+    order = np.lexsort((home, hashed))
+    hashed, at = hashed[order], home[order]
+    first = np.append(True, (hashed[1:] != hashed[:-1]) | (at[1:] != at[:-1]))  # a row of a hospital, once
+    hashed, at = hashed[first], at[first]
+    _, row, count = np.unique(hashed, return_inverse=True, return_counts=True)
+    distinct = np.bincount(at, minlength=len(hospitals))
+    again = (hashed[1:] == hashed[:-1]) & (count[row[1:]] < _COMMON)
+    pairs, shared = np.unique(np.column_stack([at[:-1], at[1:]])[again], axis=0, return_counts=True)
+    for (a, b), n in zip(pairs.tolist(), shared.tolist(), strict=True):
+        smaller = min(distinct[a], distinct[b])
+        if n >= _ROWS and n >= _SHARED * smaller:
+            text = f"{n:,} of {smaller:,} different rows of {_named([hospitals[a], hospitals[b]])} are the same"
+            yield Suspect("", "warn", f"{text}: is one a copy of the other? name the hospitals to keep")
+
+
+def _hashed(table: RawColumns, rows: Ints, unlike: Collection[str]) -> NDArray[np.uint64]:
+    """A number for each row ``[n]``, the same for rows with the same values."""
+    import pandas as pd
+
+    hashed = np.zeros(len(rows), np.uint64)
+    numeric = ((name, table.values[:, j]) for j, name in enumerate(table.numeric))
+    for name, values in [*numeric, *zip(table.categorical, table.codes, strict=True)]:
+        if name not in unlike:
+            hashed = hashed * np.uint64(1_000_003) ^ pd.util.hash_array(np.ascontiguousarray(values[rows]))
+    return hashed
+
+
+def _named(names: Sequence[str]) -> str:
+    """Names as a phrase, of many the first."""
+    return listed(names) if len(names) <= _NAMED else f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more"

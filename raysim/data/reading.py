@@ -1,0 +1,202 @@
+"""How the texts of a table are read: which stand for a missing value, and what a value beyond a limit is.
+
+Training, ``raysim predict`` and an exported ``prepare.py`` read a table alike, since they read it by the same rules.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from raysim.data.kinds import MISSING, NUMBER, TRUE, Finding, find
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RULES = ("half", "limit", "missing")
+"""What a value beyond a limit may be taken as: half of the limit, the limit, or a missing value."""
+
+_EXACT = 2.0**53
+"""Up to here every whole number is a float."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The rules by which a table's feature columns are read.
+
+    - ``na_values``: texts that stand for a missing value beside :data:`raysim.data.kinds.MISSING`, in all columns or by
+      column.
+    - ``censored``: what a value beyond a limit is, one of :data:`RULES`, for ``<`` and for ``>``.
+    - ``decimal``: the decimal mark, where it is a comma or was named; None: it is recognised.
+    - ``separator``, ``encoding``: how the file was written, for who reads another one without raysim.
+    """
+
+    na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
+    censored: Mapping[str, str] = field(default_factory=dict)
+    decimal: Literal[".", ","] | None = None
+    separator: str = ","
+    encoding: str = "utf-8"
+
+    def marks(self, column: str) -> tuple[str, ...]:
+        """The texts that stand for a missing value in a column."""
+        return self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
+
+    def tree(self) -> dict[str, Any]:
+        """JSON values, which hold all that reads another table alike."""
+        na = self.na_values
+        by_column = {name: list(marks) for name, marks in na.items()} if isinstance(na, Mapping) else list(na)
+        form = {"decimal": self.decimal, "separator": self.separator, "encoding": self.encoding}
+        return {"missing": list(MISSING), "na_values": by_column, "censored": dict(self.censored), **form}
+
+    @staticmethod
+    def of(tree: Mapping[str, Any]) -> Reading:
+        """The inverse of :meth:`tree`; a tree that was written before there were limits has none."""
+        na = tree["na_values"]
+        marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, Mapping) else tuple(na)
+        censored = dict(tree.get("censored", {}))
+        if unknown := [rule for rule in censored.values() if rule not in RULES]:
+            raise ValueError(f"'{unknown[0]}' says nothing on a value beyond a limit")
+        decimal = tree.get("decimal")
+        if decimal not in (None, ".", ","):
+            raise ValueError(f"'{decimal}' is no decimal mark")
+        return Reading(marks, censored, decimal, str(tree.get("separator", ",")), str(tree.get("encoding", "utf-8")))
+
+
+def filled_table(table: pa.Table) -> pa.Table:
+    """A table whose columns of texts have nulls where a text stands for a missing value."""
+    import pyarrow as pa
+
+    return pa.table({name: filled(table.column(name)) for name in table.column_names})
+
+
+def filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column with nulls for texts of :data:`raysim.data.kinds.MISSING` and for blanks alone; others stay."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_string_view(column.type):
+        column = pc.cast(column, pa.string())
+    if pa.types.is_dictionary(column.type) and is_texts(column.type.value_type):
+        return pc.dictionary_encode(filled(pc.cast(column, column.type.value_type)))
+    if not is_texts(column.type):
+        return column
+    blank = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array([""], column.type))
+    return _nulled(column, pc.or_(pc.is_in(column, value_set=pa.array(MISSING, column.type)), blank))
+
+
+def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.ChunkedArray, set[str]]:
+    """A column of texts or numbers with nulls for ``marks``, and which of these stand in it.
+
+    Texts are compared as they are written. A mark that is a number stands for its value too (``-999`` for ``-999.0``),
+    unless zeros are written before it: ``00`` is not 0.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type) and marks:
+        inner, found = unmarked(pc.cast(column, column.type.value_type), marks)
+        return (pc.dictionary_encode(inner) if found else column), found
+    if not marks or not (is_texts(column.type) or _is_counted(column.type)):
+        return column, set()
+    numbered = {mark: float(mark) for mark in marks if _by_value(mark)}
+    values, alike = pa.array(list(numbered.values()), pa.float64()), None
+    if is_texts(column.type):
+        alike = pc.is_in(column, value_set=pa.array(marks, column.type))
+        trimmed = pc.utf8_trim_whitespace(column)
+        plain = pc.match_substring_regex(trimmed, f"^(?:{NUMBER})$") if numbered else False
+        numbers = pc.cast(pc.if_else(plain, trimmed, pa.scalar(None, trimmed.type)), pa.float64())
+    else:
+        numbers = pc.cast(column, pa.float64(), safe=False)
+    valued = pc.is_in(numbers, value_set=values)
+    wrong = valued if alike is None else pc.or_(alike, valued)
+    if not pc.any(wrong).as_py():
+        return column, set()
+    written = set(pc.unique(column.filter(wrong)).to_pylist()) if is_texts(column.type) else set()
+    by_value = set(pc.unique(numbers.filter(wrong)).to_pylist())
+    return _nulled(column, wrong), {mark for mark in marks if mark in written or numbered.get(mark) in by_value}
+
+
+def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.ChunkedArray, dict[str, int]]:
+    """A column of texts with numbers, or nulls, for values beyond a limit, and how many there are of each sign."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    counts = {}
+    for sign, rule in rules.items():
+        signs = "<=?|≤" if sign == "<" else ">=?|≥"
+        limit = pc.struct_field(pc.extract_regex(column, rf"^\s*(?:{signs})\s*(?P<limit>{NUMBER})\s*$"), 0)
+        if not (count := len(column) - limit.null_count):
+            continue
+        counts[sign] = count
+        number = pc.cast(limit, pa.float64())
+        taken = {"half": pc.multiply(number, 0.5), "limit": number, "missing": pa.scalar(None, pa.float64())}[rule]
+        column = pc.if_else(pc.is_valid(limit), pc.cast(taken, column.type), column)
+    return column, counts
+
+
+def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
+    """The column ``name`` alone, with numbers for values beyond a limit."""
+    import pyarrow as pa
+
+    column = table.column(name)
+    return pa.table({name: uncensored(column, reading.censored)[0] if is_texts(column.type) else column})
+
+
+def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
+    """A column of texts as numbers or truth values where all its values are, and what it holds where they are not."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    trimmed = pc.utf8_trim_whitespace(column)
+    try:
+        numbers = pc.cast(trimmed, pa.float64())
+    except pa.ArrowInvalid:
+        pass
+    else:
+        largest = pc.max(pc.abs(numbers)).as_py()
+        if largest is not None and _EXACT <= largest < math.inf:
+            try:
+                return pc.cast(trimmed, pa.int64()), None
+            except pa.ArrowInvalid:
+                pass
+        return numbers, None
+    found = find(column)
+    if found.kind != "truth":
+        return column, found
+    true = pc.is_in(trimmed, value_set=pa.array(TRUE, trimmed.type))
+    return _nulled(true, pc.is_null(trimmed)), None
+
+
+def with_zeros(column: pa.ChunkedArray) -> bool:
+    """Whether a column of texts has numbers with zeros written before them, as codes have."""
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.match_substring_regex(column, r"^\s*[+-]?0[0-9]")).as_py())
+
+
+def is_texts(type: pa.DataType) -> bool:
+    """Whether a column holds texts and is no dictionary of them."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
+
+
+def _is_counted(type: pa.DataType) -> bool:
+    """Whether a column holds numbers other than truth values."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type))
+
+
+def _by_value(mark: str) -> bool:
+    return re.fullmatch(NUMBER, mark) is not None and re.match("[+-]?0[0-9]", mark) is None and "n" not in mark.lower()
+
+
+def _nulled(column: pa.ChunkedArray, wrong: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.fill_null(wrong, False), pa.scalar(None, column.type), column)

@@ -1,0 +1,210 @@
+"""The feature columns of a user's table by kind: numbers as float32, texts as categories, and what is to be said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError
+from raysim.core.words import counted
+from raysim.data.kinds import Finding, described
+from raysim.data.reading import Reading, is_texts, typed, uncensored, with_zeros
+from raysim.data.records import natural
+from raysim.data.sources.columns import is_number, numbers, plain_text
+from raysim.data.spelling import twins, written
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+MOST_CATEGORIES = 100
+"""A column with more categories must be listed in ``data.categorical``."""
+
+MANY_CATEGORIES = 50
+"""A column with more categories that is not listed there is said."""
+
+MANY_NUMBERS = 12
+"""So many different numbers among the texts of a categorical column that is not listed are said."""
+
+FURTHER = "..."
+"""Stands in a list of columns for every further column of that kind."""
+
+_NAMED = 12
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which columns are features of which kind: a list that is None, or holds ``...``, takes all further ones."""
+
+    numeric: Sequence[str] | None
+    categorical: Sequence[str] | None
+
+    def of(self, name: str) -> Literal["numeric", "categorical"] | None:
+        """The kind that a column is listed as; None where it is not listed."""
+        if name in (self.numeric or ()):
+            return "numeric"
+        return "categorical" if name in (self.categorical or ()) else None
+
+    def further(self, kind: Literal["numeric", "categorical"]) -> bool:
+        """Whether columns of a kind are features without being listed."""
+        listed = self.numeric if kind == "numeric" else self.categorical
+        return listed is None or FURTHER in listed
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureColumns:
+    """The features of a table's rows, and what is to be said of them."""
+
+    frame: pd.DataFrame
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def feature_columns(
+    table: pa.Table, names: Sequence[str], wanted: Wanted, reading: Reading, rows: NDArray[np.int64] | None
+) -> FeatureColumns:
+    """The features among the columns ``names`` of a table, in its order.
+
+    ``rows [N]``: the position of each row in the file; None: they are all of it. Raises ``DataError`` for the first
+    column that holds neither numbers nor categories, and names the others.
+    """
+    import pandas as pd
+
+    kept: dict[str, pd.Series[Any]] = {}
+    notes: list[str] = []
+    warnings: list[str] = []
+    left: list[str] = []
+    refused: dict[str, str] = {}
+    for name in names:
+        asked = wanted.of(name)
+        column, found, limits = _typed(table, name, asked, reading)
+        kind = asked or ("numeric" if is_number(column.type) else _kind_of_texts(column, found))
+        mixed = found is not None and found.kind == "mixed"
+        if not (asked or mixed or wanted.further("categorical" if kind == "categorical" else "numeric")):
+            left.append(name)
+        elif kind == "numeric" and (found is None or found.kind not in ("mixed", "date")):
+            kept[name] = pd.Series(numbers(_alone(name, column), name, "data.numeric", rows=rows).astype(np.float32))
+            notes += limits
+            if asked is None and is_texts(table.column(name).type) and with_zeros(table.column(name)):
+                warnings.append(
+                    f"column '{name}' is read as numbers, some written with zeros before them (007); list it in "
+                    f"data.categorical ([{name}, ...]) if they are codes"
+                )
+        elif kind == "categorical":
+            kept[name] = _category(column, name, asked is not None)
+            warnings += _alike(name, kept[name])
+            if asked is None:
+                warnings += _doubts(name, found)
+        elif found is not None:
+            first = found.first if rows is None or found.first is None else int(rows[found.first - 1]) + 1
+            refused[name] = described(name, found, first)
+        else:
+            refused[name] = (
+                f"column '{name}' holds {column.type}, neither numbers nor text; drop it (data.drop) or convert it"
+            )
+    if refused:
+        first_name, *others = refused
+        more = f"; the same of {counted(len(others), 'more column')}: {some(others)}" if others else ""
+        raise DataError(f"data.path: {refused[first_name]}{more}")
+    if left:
+        notes.append(f"no features, as data.numeric or data.categorical list others: {some(left)}")
+    return FeatureColumns(pd.DataFrame(kept), tuple(notes), tuple(warnings))
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(f"'{name}'" for name in names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _typed(
+    table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
+) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
+    """A column as numbers, truth values or texts; what its texts hold; and a note on its values beyond a limit.
+
+    A dictionary is an explicit category: its texts stay texts.
+    """
+    import pyarrow as pa
+
+    column = table.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = plain_text(table, name, "data.categorical")
+        if asked != "numeric":
+            return column, None, []
+    if not is_texts(column.type):
+        return column, None, []
+    if asked == "categorical":
+        return (column if with_zeros(column) else typed(column)[0]), None, []
+    made, found = typed(column)
+    if found is None or not (asked == "numeric" or found.kind == "mixed"):
+        return made, found, []
+    column, counts = uncensored(column, reading.censored)
+    if not counts:
+        return made, found, []
+    beyond = {"<": "below", ">": "above"}
+    taken = {"half": "half of it", "limit": "the limit", "missing": "missing"}
+    limits = [
+        f"column '{name}': {counted(n, 'value')} {beyond[sign]} a limit taken as {taken[reading.censored[sign]]}"
+        for sign, n in counts.items()
+    ]
+    return *typed(column), limits
+
+
+def _kind_of_texts(column: pa.ChunkedArray, found: Finding | None) -> Literal["numeric", "categorical"] | None:
+    import pyarrow as pa
+
+    if pa.types.is_null(column.type):
+        return "numeric"
+    return "categorical" if is_texts(column.type) and (found is None or found.kind == "category") else None
+
+
+def _category(column: pa.ChunkedArray, name: str, listed: bool) -> pd.Series[Any]:
+    import pandas as pd
+
+    values = plain_text(_alone(name, column), name, "data.categorical").to_pandas()
+    categories = values.dropna().unique().tolist()
+    if len(categories) > MOST_CATEGORIES and not listed:
+        raise DataError(
+            f"data.categorical: text column '{name}' holds {len(categories):,} different values, more than "
+            f"{MOST_CATEGORIES}: drop it (data.drop), list it in data.numeric if it is meant as numbers, or in "
+            f"data.categorical ([{name}, ...]) to keep it all the same"
+        )
+    return pd.Series(pd.Categorical(values, categories=natural(categories)))
+
+
+def _alike(name: str, values: pd.Series[Any]) -> list[str]:
+    """What is to be said of categories that are probably one, written in several ways."""
+    groups = twins(values.cat.categories)
+    if not groups:
+        return []
+    rows = {str(category): int(n) for category, n in values.value_counts().items()}
+    more = f", and {counted(len(groups) - 1, 'more group')} of such" if len(groups) > 1 else ""
+    return [
+        f"categories {written(groups[0], rows)} of column '{name}' differ in blanks or "
+        f"capitals alone{more}: each is a feature of its own; write them alike"
+    ]
+
+
+def _doubts(name: str, found: Finding | None) -> list[str]:
+    """What is to be said of a column that is taken as categories without being listed."""
+    if found is None:
+        return []
+    doubts = []
+    if found.different > MANY_NUMBERS:
+        doubts.append(
+            f"column '{name}' holds numbers in {counted(found.numbers, 'row')} and texts in "
+            f"{found.recorded - found.numbers:,}, each a category"
+        )
+    if found.categories > MANY_CATEGORIES:
+        doubts.append(f"column '{name}' has {found.categories:,} categories, each a feature of its own")
+    return [f"{doubt}; list it in data.categorical ([{name}, ...]) if that is meant" for doubt in doubts]
+
+
+def _alone(name: str, column: pa.ChunkedArray) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({name: column})

@@ -1,0 +1,119 @@
+"""The label of a user's table: classes, or real numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError, nearest
+from raysim.core.words import counted
+from raysim.data.reading import is_texts, typed
+from raysim.data.records import natural
+from raysim.data.sources.columns import numbers, placed, plain_text
+from raysim.data.spelling import check_twins
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_CLASSES = 1000
+
+_SINGLE = 3  # classes of one row that are named
+_ENOUGH = 20  # rows: in a smaller table a class of one row is no surprise
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The label of ``N`` rows.
+
+    - ``y [N]``: indices into ``classes``, or numbers where there are none.
+    - ``described``: the classes, or the range of the numbers; ``warnings``: what is to be said of them.
+    """
+
+    y: NDArray[Any]
+    classes: tuple[str, ...]
+    described: str
+    warnings: tuple[str, ...] = ()
+
+
+def number_labels(table: pa.Table, name: str, rows: NDArray[np.int64] | None) -> Labels:
+    """Real labels from the column ``name``; ``rows [N]``: the position of each row in the file, None: all of it."""
+    _check_filled(table, name, rows)
+    values = numbers(table, name, "data.label", remedy="correct it or remove the row", rows=rows)
+    if (empty := np.isnan(values)).any():
+        raise DataError(
+            f"data.label: column '{name}' holds nan in row {placed(int(empty.argmax()), rows)}; "
+            "correct it or remove the row"
+        )
+    return Labels(values, (), f"a number, {values.min():.6g} to {values.max():.6g}, mean {values.mean():.6g}")
+
+
+def _check_filled(table: pa.Table, name: str, rows: NDArray[np.int64] | None) -> None:
+    import pyarrow.compute as pc
+
+    column = table.column(name)
+    if column.null_count:
+        row = placed(pc.index(pc.is_null(column, nan_is_null=True), True).as_py(), rows)
+        raise DataError(
+            f"data.label: column '{name}' has no value in {counted(column.null_count, 'row')} (first: row "
+            f"{row}); fill them or remove the rows"
+        )
+
+
+def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray[np.int64] | None) -> Labels:
+    """Classes from the column ``name``, of which ``positive`` is the event; ``rows`` as in :func:`number_labels`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    _check_filled(table, name, rows)
+    column = table.column(name)
+    if is_texts(column.type):
+        column, found = typed(column)
+        if found is not None and found.kind == "mixed" and found.first is not None:
+            raise DataError(
+                f"data.label: column '{name}' holds numbers in {counted(found.numbers, 'row')} and other "
+                f"marks in {found.recorded - found.numbers:,} (first: row {placed(found.first - 1, rows)}): "
+                f"{found.shown}; correct them, or remove these rows"
+            )
+        table = pa.table({name: column})
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy()
+        for wrong, is_wrong in (("nan", np.isnan(values)), ("an infinite value", np.isinf(values))):
+            if is_wrong.any():
+                row = placed(int(is_wrong.argmax()), rows)
+                raise DataError(f"data.label: column '{name}' holds {wrong} in row {row}; correct it or remove the row")
+        if (values != np.round(values)).any():
+            at = int((values != np.round(values)).argmax())
+            raise DataError(
+                f"data.label: column '{name}' holds {values[at]:g} in row {placed(at, rows)}; "
+                "classes are text, whole numbers or true/false: name another column, bin its values, or set "
+                "data.task: regression"
+            )
+    encoded = pc.dictionary_encode(plain_text(table, name, "data.label"))
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    labels = encoded.dictionary.to_pylist()
+    if len(labels) > MOST_CLASSES:
+        raise DataError(
+            f"data.label: column '{name}' holds {len(labels):,} different values, more than {MOST_CLASSES:,} "
+            "classes; name another column or group its values"
+        )
+    indices = encoded.indices.to_numpy()
+    check_twins("data.label", "classes", dict(zip(labels, np.bincount(indices).tolist(), strict=True)))
+    classes = natural(labels)
+    if positive is not None:
+        if positive not in classes:
+            raise DataError(f"data.positive: '{positive}' is no class; {nearest(positive, classes)}")
+        if len(classes) != 2:
+            raise DataError(f"data.positive: '{positive}', but there are {len(classes)} classes; remove it")
+        classes.sort(key=lambda each: each == positive)
+    position = np.array([classes.index(each) for each in labels], np.int64)
+    named = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+    y = position[indices]
+    single = tuple(
+        f"class '{classes[c]}' of the label has one row (row {placed(int((y == c).argmax()), rows)}): no model can "
+        "learn it and be tested on it"
+        for c in np.flatnonzero((np.bincount(y) == 1) & (len(y) >= _ENOUGH)).tolist()[:_SINGLE]
+    )
+    return Labels(y, tuple(classes), named, single)

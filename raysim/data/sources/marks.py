@@ -1,0 +1,53 @@
+"""The marks that stand for a missing value in a user's table, taken out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from raysim.core.errors import DataError
+from raysim.core.words import as_yaml, counted
+from raysim.data.reading import Reading, unmarked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def without_marks(
+    table: pa.Table, reading: Reading, kept: Mapping[str, str], skipped: Collection[str]
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """The table with nulls for marks of missing values, and a warning for each mark that stands in no row.
+
+    Marks of all columns are not taken out of the columns ``skipped``. Raises ``DataError`` where they stand in one of
+    the columns ``kept``, which says what each of these is.
+    """
+    import pyarrow as pa
+
+    by_column = isinstance(reading.na_values, Mapping)
+    columns, met = {}, set[tuple[str, str]]()
+    for name in table.column_names:
+        column = table.column(name)
+        if by_column or name not in skipped:
+            column, found = unmarked(column, reading.marks(name))
+            if found and name in kept and not by_column:
+                n = counted(column.null_count - table.column(name).null_count, "row")
+                raise DataError(
+                    f"data.na_values: '{min(found)}' stands in the {kept[name]} '{name}' too, in {n}; name the columns "
+                    f"that it is for (na_values: {{column: [{as_yaml(min(found))}]}})"
+                )
+            met |= {(name, mark) for mark in found}
+        columns[name] = column
+    return pa.table(columns), tuple(_idle(reading.na_values, met))
+
+
+def _idle(na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]], met: Collection[tuple[str, str]]) -> list[str]:
+    """A warning for each mark that was not met; ``met`` are columns with the marks that stand in them."""
+    if isinstance(na_values, Mapping):
+        return [
+            f"data.na_values: '{mark}' stands in no row of column '{name}'"
+            for name, marks in na_values.items()
+            for mark in marks
+            if (name, mark) not in met
+        ]
+    marks = {mark for _, mark in met}
+    return [f"data.na_values: '{mark}' stands in no row" for mark in na_values if mark not in marks]

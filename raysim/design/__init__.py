@@ -1,0 +1,1 @@
+"""Says what a planned comparison could demonstrate."""

@@ -1,0 +1,210 @@
+"""``raysim design``: from its file to its folder, its page and its sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from raysim.core.plain_yaml import dumped
+from raysim.core.words import counted
+from raysim.design.settings import Design, read_design
+from raysim.report import svg
+from raysim.report.pages.contents import Cell, Row
+from raysim.report.pages.rendering import render
+from raysim.report.svg import Chart, Figure, Style
+from raysim.report.svg.styles import SHAPES
+from raysim.report.terminal.block import Block
+from raysim.statistics.design.power import Draws, Sites, differences, slope_power, spread_power
+from raysim.statistics.levels import POWER
+from raysim.storage.manifest import Manifest
+from raysim.storage.results import choose_folder
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A planned comparison, or one with more of something, and what it could demonstrate."""
+
+    name: str
+    sites: Sites
+    seeds: int
+    draws: Draws
+    spread: float
+    """The power for the spread between hospitals that would matter."""
+    slope: float
+    """The power for the slope of gains on size; NaN where none is computed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A design with what it, and more of it, could demonstrate; the design itself comes first."""
+
+    design: Design
+    variants: Sequence[Variant]
+
+    @property
+    def headline(self) -> str:
+        """What the design could demonstrate, in one or two sentences."""
+        design, draws = self.design, self.variants[0].draws
+        hospitals = counted(len(self.variants[0].sites.rows), "hospital")
+        visible = draws.visible(POWER)
+        first = f"With {hospitals} and {design.seeds} seeds a difference of {visible:.3f} is shown in 8 of 10 studies"
+        if design.difference >= visible:
+            return f"{first}: enough for the {design.difference:g} that would matter."
+        return (
+            f"{first}. The {design.difference:g} that would matter is shown in {draws.power(design.difference):.0%} of "
+            "them: this comparison could not tell."
+        )
+
+    def table(self) -> pd.DataFrame:
+        """The rows of ``design.csv``: one a variant."""
+        return pd.DataFrame(
+            {
+                "variant": each.name,
+                "hospitals": len(each.sites.rows),
+                "rows": int(each.sites.rows.sum()),
+                "events": int(each.sites.events.sum()),
+                "seeds": each.seeds,
+                "half_width": each.draws.half_width,
+                "visible": each.draws.visible(POWER),
+                "power_difference": each.draws.power(self.design.difference),
+                "power_spread": each.spread,
+                "power_slope": each.slope,
+            }
+            for each in self.variants
+        )
+
+
+def planned(design: Design) -> Planned:
+    """What ``design`` could demonstrate, and twice the hospitals, twice the rows or twice the seeds."""
+    sites = design.judged()
+    twice = replace(sites, events=np.tile(sites.events, 2), non_events=np.tile(sites.non_events, 2))
+    larger = replace(sites, events=2 * sites.events, non_events=2 * sites.non_events)
+    asked = [
+        ("as planned", sites, design.seeds),
+        ("twice the hospitals", twice, design.seeds),
+        ("twice the test rows", larger, design.seeds),
+        ("twice the seeds", sites, 2 * design.seeds),
+    ]
+    of_sites = {
+        id(each): (spread_power(each, design.spread), slope_power(each, design.halving)) for _, each, _ in asked
+    }
+    return Planned(
+        design,
+        [Variant(name, each, seeds, differences(each, seeds), *of_sites[id(each)]) for name, each, seeds in asked],
+    )
+
+
+def begin(path: Path, overrides: Sequence[str], out: Path | None) -> tuple[Path, Planned]:
+    """Read, simulate, and write ``design.csv``, ``power.csv`` and the page. Returns the folder and what was found."""
+    design = read_design(path, overrides)
+    found = planned(design)
+    folder = choose_folder(out, design.name)
+    written = Manifest.begin(folder, "design")
+    text = dumped(design.model_dump(mode="json"))
+    written.text("config.yaml", text)
+    written.csv("design.csv", found.table())
+    curve = power_by_difference(found)
+    written.csv("power.csv", curve)
+    written.text("report.html", page(found, curve, text))
+    return folder, found
+
+
+def power_by_difference(found: Planned) -> pd.DataFrame:
+    """The rows of ``power.csv``: of each variant the power for differences up to what all of them show."""
+    most = max(each.draws.visible(0.95) for each in found.variants)
+    grid = np.linspace(0.0, float(f"{1.2 * most:.1g}"), 31)
+    return pd.DataFrame(
+        {"variant": each.name, "difference": float(difference), "power": each.draws.power(float(difference))}
+        for each in found.variants
+        for difference in grid
+    )
+
+
+def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
+    """The page, as HTML text."""
+    table = found.table()
+    shown = ("hospitals", "seeds", "visible", "power_difference", "power_spread", "power_slope")
+    rows = [
+        Row(str(row["variant"]), [Cell(_cell(name, row[name]), "") for name in shown])
+        for row in table.to_dict("records")
+    ]
+    design = found.design
+    headings = (
+        "Hospitals",
+        "Seeds",
+        "Difference shown in 8 of 10",
+        f"Shows {design.difference:g}",
+        f"Shows a spread of {design.spread:g}",
+        f"Shows that half the size gains {design.halving:g}",
+    )
+    return render(
+        "design.html.j2",
+        title=design.name,
+        lead=[found.headline, *notes(found)],
+        headings=headings,
+        rows=rows,
+        pictures=[picture(curve)],
+        provenance={"command": "raysim design config.yaml", "config": config, "notes": []},
+    )
+
+
+def notes(found: Planned) -> list[str]:
+    """What a reader has to know beside the headline, a sentence each."""
+    said = []
+    if left_out := found.design.undefined():
+        said.append(f"{counted(left_out, 'hospital')} will have rows of one class alone, and no AUROC.")
+    best = max(found.variants[1:], key=lambda each: each.draws.power(found.design.difference))
+    said.append(
+        f"Of twice the hospitals, rows or seeds, {best.name} would help most: then {best.draws.visible(POWER):.3f} is "
+        "shown in 8 of 10 studies."
+    )
+    return said
+
+
+def picture(curve: pd.DataFrame) -> Figure:
+    """The power of every variant by the true difference."""
+    groups = list(curve.groupby("variant", sort=False))
+    x = svg.linear("true difference of AUROC", curve["difference"], include=(0.0,))
+    y = svg.share("share of studies that show it")
+    chart = Chart(x, y, name="power", description="Power against the true difference, a line for each variant.")
+    styles = [Style(k, SHAPES[k]) for k in range(len(groups))]
+    for (_, each), style in zip(groups, styles, strict=True):
+        chart.line(each["difference"].to_numpy(), each["power"].to_numpy(), style)
+    legend = svg.legend([(str(name), style) for (name, _), style in zip(groups, styles, strict=True)], lines=True)
+    return svg.figure(
+        "power", "What could be shown", [chart], "Each line is one plan, over 4,000 simulated studies.", legend
+    )
+
+
+def block(found: Planned, seconds: str, report: str) -> Block:
+    """What the command prints."""
+    design, hospitals = found.design, len(found.variants[0].sites.rows)
+    rows = [["", "shown in 8 of 10", f"{design.difference:g} shown", f"spread {design.spread:g} shown"]]
+    rows += [
+        [
+            each.name,
+            f"{each.draws.visible(POWER):.3f}",
+            f"{each.draws.power(design.difference):.0%}",
+            f"{each.spread:.0%}",
+        ]
+        for each in found.variants
+    ]
+    return Block(
+        what=f"{design.name}: {counted(hospitals, 'hospital')}, {design.seeds} seeds, {seconds}",
+        headline=found.headline,
+        rows=rows,
+        notes=notes(found),
+        report=report,
+    )
+
+
+def _cell(name: str, value: float) -> str:
+    if np.isnan(value):
+        return "undefined"
+    if name == "visible":
+        return f"{value:.3f}"
+    return f"{100 * value:.0f} %" if name.startswith("power") else f"{value:.0f}"

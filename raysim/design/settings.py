@@ -1,0 +1,121 @@
+"""The file of ``raysim design``: who is to take part, and what is assumed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, field_validator
+from scipy.special import ndtri
+
+from raysim.config.checking import validated
+from raysim.config.reading import Source, read_tree
+from raysim.core.errors import ConfigError
+from raysim.core.section import Section
+from raysim.core.words import counted
+from raysim.statistics.design.power import Floats, Sites
+
+Spread = Annotated[float, Field(ge=0, le=0.5)]
+
+
+class Site(Section):
+    """One hospital.
+
+    - ``name``: what it is called.
+    - ``rows``: patients on whom models will be tested, some fifth of all that it has.
+    - ``events``: how many of them will have the event.
+    """
+
+    name: str
+    rows: int = Field(ge=1, le=10**9)
+    events: int = Field(ge=0)
+
+
+class Many(Section):
+    """Hospitals of which only the number is known: their test rows are log-normal.
+
+    - ``hospitals``: how many. ``median_rows``: test rows of the one in the middle.
+    - ``sigma``: the standard deviation of the logarithm of their rows. ``prevalence``: the share of events.
+    """
+
+    hospitals: int = Field(ge=2, le=10_000)
+    median_rows: float = Field(ge=1, le=10**9)
+    sigma: float = Field(default=0.8, ge=0, le=3)
+    prevalence: float = Field(gt=0, lt=1)
+
+
+class Design(Section):
+    """A planned comparison.
+
+    - ``sites``: a list of hospitals, or what is known of many.
+    - ``difference``: of AUROC, between two methods, that would matter. ``spread``: the standard deviation of hospitals'
+      AUROCs that would matter. ``halving``: by how much half the size is to raise the gain.
+    - ``seeds``: how often each method is to be trained. ``auroc``: how well it will rank.
+    - ``correlation``: of the chance errors of two methods on the same patients.
+    - ``hospital_sd``, ``seed_sd``: how much a true difference varies between hospitals, and between seeds.
+    """
+
+    name: str = "design"
+    sites: tuple[Site, ...] | Many
+    difference: float = Field(default=0.02, gt=0, lt=0.5)
+    spread: float = Field(default=0.05, gt=0, lt=0.5)
+    halving: float = Field(default=0.01, gt=0, lt=0.5)
+    seeds: int = Field(default=5, ge=2, le=100)
+    auroc: float = Field(default=0.8, gt=0.5, lt=1)
+    correlation: float = Field(default=0.9, ge=0, lt=1)
+    hospital_sd: Spread = 0.01
+    seed_sd: Spread = 0.005
+
+    @field_validator("sites", mode="before")
+    @classmethod
+    def _one_form(cls, sites: Any) -> Any:
+        # Checked by their form here, since of a union the wrong member would be named.
+        if isinstance(sites, Mapping):
+            return validated(Many, sites, "sites")
+        return sites
+
+    @field_validator("sites")
+    @classmethod
+    def _can_be_judged(cls, sites: tuple[Site, ...] | Many) -> tuple[Site, ...] | Many:
+        if isinstance(sites, Many):
+            return sites
+        for site in sites:
+            if site.events > site.rows:
+                raise ValueError(f"{site.name} has {site.events} events in {site.rows} rows; events are among the rows")
+        names = [site.name for site in sites]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two hospitals are called '{name}'; give each a name")
+        return sites
+
+    def judged(self) -> Sites:
+        """The hospitals whose AUROC will be defined; raises ``ConfigError`` for fewer than two."""
+        events, rows = self._counts()
+        defined = (events > 0) & (events < rows)
+        if defined.sum() < 2:
+            raise ConfigError(
+                f"sites: {counted(int(defined.sum()), 'hospital')} will have test rows with and without the event; "
+                "a comparison needs two, so name more hospitals or more rows"
+            )
+        events, others = events[defined], (rows - events)[defined]
+        return Sites(events, others, self.auroc, self.correlation, self.hospital_sd, self.seed_sd)
+
+    def undefined(self) -> int:
+        """How many hospitals will have no AUROC, since all their rows are of one class."""
+        events, rows = self._counts()
+        return int(((events == 0) | (events >= rows)).sum())
+
+    def _counts(self) -> tuple[Floats, Floats]:
+        if not isinstance(self.sites, Many):
+            events = [site.events for site in self.sites]
+            return np.array(events, dtype=np.float64), np.array([site.rows for site in self.sites], dtype=np.float64)
+        many = self.sites
+        middle = (np.arange(many.hospitals) + 0.5) / many.hospitals
+        rows = np.maximum(1.0, np.round(many.median_rows * np.exp(many.sigma * ndtri(middle))))
+        return np.round(rows * many.prevalence), rows
+
+
+def read_design(source: Source, overrides: Sequence[str] = ()) -> Design:
+    """The checked design of a file; every error is one line."""
+    return validated(Design, read_tree(source, overrides), "")

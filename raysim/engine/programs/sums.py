@@ -1,0 +1,71 @@
+"""The sums of a client program, one behind the other in one vector of integers.
+
+One vector is what is added over hospitals and processes, what one secure sum hides, and what has a size in bytes.
+Behind the sums it counts the hospitals of each group.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import Program, Reply, Send
+
+SUM_BYTES = 8
+"""Bytes of an entry of a sum, and of a number that is sent each."""
+
+ROWS_BYTES = 2**24
+"""Bytes of the rows of an array that are rounded at once."""
+
+
+class SumLayout:
+    """Where the sums of ``program`` are."""
+
+    def __init__(self, program: Program) -> None:
+        self.summed = {name: send for name, send in program.sends.items() if send.how == "summed"}
+        self.each = {name: send for name, send in program.sends.items() if send.how == "each"}
+        self.groups = max(send.groups for send in program.sends.values())
+        self._places: dict[str, slice] = {}
+        end = 0
+        for name, send in self.summed.items():
+            begin, end = end, end + math.prod(send.shape) * send.groups
+            self._places[name] = slice(begin, end)
+        self.size = end + self.groups
+        """Entries of the vector."""
+
+    def units(self, reply: Reply) -> NDArray[np.int64]:
+        """The vector of one hospital's ``reply``, in steps of the grids."""
+        vector = np.zeros(self.size, np.int64)
+        for name, send in self.summed.items():
+            into = vector[self._places[name]].reshape(send.groups, *send.shape)
+            into[reply.group if send.groups > 1 else 0] = _rounded(np.asarray(reply.sent[name]), send)
+        vector[self.size - self.groups + reply.group] = 1
+        return vector
+
+    def values(self, vector: NDArray[np.int64]) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64]]:
+        """The sums by name, from the sum of all vectors, and how many hospitals there are in each group."""
+        sums = {}
+        for name, send in self.summed.items():
+            shape = send.shape if send.groups == 1 else (send.groups, *send.shape)
+            sums[name] = np.multiply(vector[self._places[name]].reshape(shape), 2.0**-send.bits, dtype=np.float64)
+        return sums, vector[self.size - self.groups :]
+
+    def kinds(self) -> dict[str, int]:
+        """By kind, how many bytes each hospital sends without masks."""
+        sent: dict[str, int] = {}
+        for send in [*self.summed.values(), *self.each.values()]:
+            sent[send.kind] = sent.get(send.kind, 0) + SUM_BYTES * send.groups * math.prod(send.shape)
+        return sent
+
+
+def _rounded(array: NDArray[Any], send: Send) -> NDArray[np.int64]:
+    if send.by == "hospital":
+        return np.rint(array * 2.0**send.bits).astype(np.int64)
+    total = np.zeros(send.shape, np.int64)
+    step = max(1, ROWS_BYTES // max(1, SUM_BYTES * math.prod(send.shape)))
+    for first in range(0, len(array), step):
+        total += np.rint(array[first : first + step] * 2.0**send.bits).astype(np.int64).sum(axis=0)
+    return total

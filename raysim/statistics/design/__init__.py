@@ -1,0 +1,1 @@
+"""What a federation could demonstrate, from the sizes of its hospitals alone."""

@@ -1,0 +1,121 @@
+"""Power before there is any data: of a difference between methods, of a spread between hospitals, of a slope on size.
+
+Federations are simulated under a normal model and judged as a comparison is: by the interval for hospitals like these,
+by Q, and by the slope of gains. The model and its limits: ``docs/design.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtri
+
+from raysim.core.streams import stream
+from raysim.statistics.differences.paired import paired
+from raysim.statistics.intervals import hanley_mcneil
+from raysim.statistics.levels import ALPHA
+from raysim.statistics.meta_analysis.gain_slope import gain_slope
+
+Floats = NDArray[np.float64]
+
+COMMON_CURVE = 0.75
+"""The variance of an AUROC of normal scores as a share of Hanley and McNeil's, which is that of exponential ones."""
+SHARE_OF_SEED = 0.5
+"""The deviation by which a seed moves single hospitals, as a share of that by which it moves all of them."""
+DRAWS = 4000
+SLOPES = 400
+"""Federations simulated for a slope, each of which is fitted by itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """Hospitals that are to take part, and what is assumed of them.
+
+    - ``events``, ``non_events`` ``[H]``: test rows of both classes, at least one each.
+    - ``auroc``: of the methods. ``correlation``: of the chance errors of two of them on the same rows.
+    - ``hospital_sd``: by how much the true difference varies between hospitals. ``seed_sd``: by how much a training
+      seed moves it.
+    """
+
+    events: Floats
+    non_events: Floats
+    auroc: float
+    correlation: float
+    hospital_sd: float
+    seed_sd: float
+
+    @property
+    def rows(self) -> Floats:
+        """Test rows of each hospital, ``[H]``."""
+        return self.events + self.non_events
+
+    @property
+    def variance(self) -> Floats:
+        """Of each hospital's difference of two AUROCs, over its patients, ``[H]``."""
+        one: Floats = hanley_mcneil(self.auroc, self.events, self.non_events)
+        return 2.0 * (1.0 - self.correlation) * one
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Differences of two methods in simulated federations whose true difference is 0, with their intervals.
+
+    - ``differences [R]``: the mean over hospitals, weighted by rows. ``reaches [R]``: half the width of each interval.
+    """
+
+    differences: Floats
+    reaches: Floats
+
+    def power(self, difference: float) -> float:
+        """In which share of federations a true ``difference`` is demonstrated, in its direction or the other."""
+        return float((np.abs(self.differences + difference) > self.reaches).mean())
+
+    def visible(self, share: float) -> float:
+        """The smallest true difference that is demonstrated in a ``share`` of federations."""
+        # Beyond this bound of each draw its interval lies above 0.
+        return float(np.quantile(self.reaches - self.differences, share))
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of an interval, in the mean."""
+        return float(self.reaches.mean())
+
+
+def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:
+    """Federations in which two methods are equally good on average, compared with so many training ``seeds``."""
+    rng, hospitals = stream(0, "design of differences"), len(sites.rows)
+    rows = np.broadcast_to(sites.rows, (seeds, hospitals))
+    patients = sites.rows**2 * seeds**2 * sites.variance  # as sums over seeds, which test the same patients
+    mean, reach = np.empty(draws), np.empty(draws)
+    for k in range(draws):
+        of_hospitals = rng.standard_normal(hospitals) * np.sqrt(sites.variance + sites.hospital_sd**2)
+        of_seeds = rng.standard_normal((seeds, 1)) * sites.seed_sd
+        single = rng.standard_normal((seeds, hospitals)) * (SHARE_OF_SEED * sites.seed_sd)
+        found = paired(of_hospitals + of_seeds + single, np.zeros_like(single), rows, patients=patients)
+        interval = found.population()
+        mean[k], reach[k] = found.difference, (interval.high - interval.low) / 2
+    return Draws(mean, reach)
+
+
+def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
+    """In which share of federations a standard deviation ``spread`` of hospitals' true AUROCs is noticed."""
+    variance = COMMON_CURVE * np.asarray(hanley_mcneil(sites.auroc, sites.events, sites.non_events))
+    rng = stream(0, "design of spread")
+    y = rng.standard_normal((draws, len(variance))) * np.sqrt(variance + spread**2)
+    w = 1.0 / variance
+    q = ((y - (y @ w / w.sum())[:, None]) ** 2) @ w
+    return float((q > chdtri(len(variance) - 1, ALPHA)).mean())
+
+
+def slope_power(sites: Sites, halving: float, draws: int = SLOPES) -> float:
+    """In which share of federations it is found that half the size goes with a gain larger by ``halving``.
+
+    NaN for fewer than ten hospitals, or hospitals of one size, of which no slope is computed.
+    """
+    rng, x = stream(0, "design of slope"), np.log(sites.rows)
+    true = -halving / np.log(2.0) * (x - x.mean())
+    noise = rng.standard_normal((draws, len(x))) * np.sqrt(sites.variance + sites.hospital_sd**2)
+    found = [gain_slope(true + each, sites.variance, sites.rows) for each in noise]
+    return float("nan") if np.isnan(found[0].slope) else float(np.mean([one.demonstrated for one in found]))

@@ -1,0 +1,131 @@
+"""Whether a call of a client program can be sent, and whether what a program makes can be used.
+
+Each check raises :class:`Invalid`; its message begins with the name of what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from raysim.strategies.checks.answers import check_cohort
+from raysim.strategies.checks.values import check_choice, check_count, check_kind, shown
+from raysim.strategies.fields import Invalid
+from raysim.strategies.programs import Array, Call, Keep, Program, Reply, Send, TrainLocally
+
+MOST_RECEIVED = 2**31
+"""Bytes that a call may bring to a hospital."""
+
+ROOM = 62
+"""Bits of a sum's integers; one more is left for rounding, and one is the sign."""
+
+
+def check_call(call: Any, sizes: Array) -> None:
+    """Raise :class:`Invalid` for anything but a call that hospitals with ``sizes [N]`` training rows can answer."""
+    if isinstance(call, TrainLocally):
+        return
+    if not isinstance(call, Call):
+        raise Invalid(f"round: yields {shown(call)}; yield a Call")
+    program = call.program
+    if not isinstance(program, Program):
+        raise Invalid(f"program: {shown(program)} is no Program; derive its class from raysim.Program")
+    if not isinstance(program.name, str) or not program.name:
+        raise Invalid(f"program: {type(program).__name__} has no name; give its class a name")
+    where = f"program '{program.name}'"
+    check_cohort(call.ids, len(sizes))
+    if not program.sends:
+        raise Invalid(f"{where}: it sends nothing, so the server would learn nothing; declare what it sends")
+    rows = int(sizes[call.ids].sum() if (call.ids >= 0).all() else sizes.sum())
+    for name, send in program.sends.items():
+        _check_send(f"{where}: {name}", send, rows if getattr(send, "by", "") == "row" else len(call.ids))
+    for name, keep in program.keeps.items():
+        check_kind(f"{where}: {name}", keep, Keep)
+        _check_shape(f"{where}: {name}", keep.shape)
+    size = 0
+    for name, value in [*call.received.items(), *call.each_of.items()]:
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise Invalid(f"{where}: received '{name}' is {shown(value)}; send numbers")
+        if name in call.each_of and array.shape[:1] != (len(call.ids),):
+            raise Invalid(f"{where}: each_of '{name}' has shape {list(array.shape)} for {len(call.ids)} hospitals")
+        size += array.nbytes // (len(call.ids) or 1) if name in call.each_of else array.nbytes
+    if size > MOST_RECEIVED:
+        raise Invalid(f"{where}: each hospital receives {size} bytes, and {MOST_RECEIVED} are the most; send less")
+
+
+def _check_send(field: str, send: Any, terms: int) -> None:
+    check_kind(field, send, Send)
+    _check_shape(field, send.shape)
+    check_choice(f"{field}.how", send.how, ("summed", "each"))
+    check_choice(f"{field}.by", send.by, ("hospital", "row"))
+    check_count(f"{field}.groups", send.groups, least=1)
+    check_count(f"{field}.bits", send.bits)
+    if send.how == "each" and (send.by == "row" or send.groups > 1):
+        raise Invalid(f"{field}: what is sent each has no sums; leave by and groups out")
+    if send.how == "summed" and send.largest is not None and not 0 < send.largest <= largest(send, terms):
+        raise Invalid(
+            f"{field}.largest: {send.largest:g} for {terms} terms on a grid of 2^-{send.bits} is more than a sum of 64 "
+            f"bits can hold; give at most {largest(send, terms):g}, or fewer bits"
+        )
+
+
+def _check_shape(field: str, shape: Any) -> None:
+    if not isinstance(shape, tuple) or not all(isinstance(length, int) and length >= 0 for length in shape):
+        raise Invalid(f"{field}.shape: {shown(shape)} is no tuple of lengths")
+
+
+def largest(send: Send, terms: int) -> float:
+    """The magnitude below which each of ``terms`` entries must stay so that their sum fits its integers."""
+    return 2.0 ** (ROOM - send.bits) / max(terms, 1)
+
+
+def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int]) -> None:
+    """Raise :class:`Invalid` for a reply of a hospital with so many ``rows`` that differs from what is declared.
+
+    ``terms``: by name, how many terms the sum will have.
+    """
+    if not isinstance(reply, Reply):
+        raise Invalid(f"run: returns {shown(reply)}; return a Reply")
+    _check_names("sends", reply.sent, program.sends, complete=True)
+    _check_names("keeps", reply.memory, program.keeps, complete=False)
+    groups = max(send.groups for send in program.sends.values())
+    if not 0 <= reply.group < groups:
+        raise Invalid(f"group: {shown(reply.group)} is no sum; there are 0 to {groups - 1}")
+    for name, send in program.sends.items():
+        array = np.asarray(reply.sent[name])
+        due = (rows, *send.shape) if send.by == "row" else send.shape
+        _check_array(name, array, due)
+        bound = np.inf if send.how == "each" else largest(send, terms[name]) if send.largest is None else send.largest
+        if array.size and not (most := float(np.abs(array).max())) < bound:
+            if not np.isfinite(array).all():
+                raise Invalid(f"{name}: it is not finite")
+            raise Invalid(f"{name}: an entry of {most:g} is not below {bound:g}, the largest declared or summed")
+    for name, value in reply.memory.items():
+        _check_array(name, np.asarray(value), program.keeps[name].shape)
+        if not np.isfinite(value).all():
+            raise Invalid(f"{name}: what is kept is not finite")
+
+
+def check_memory(memory: Mapping[str, Array], program: Program) -> None:
+    """Raise :class:`Invalid` for something remembered that has not the shape that ``program`` declares."""
+    for name, keep in program.keeps.items():
+        if name in memory:
+            _check_array(name, memory[name], keep.shape)
+
+
+def _check_names(what: str, names: Iterable[str], declared: Mapping[str, Any], *, complete: bool) -> None:
+    for name in names:
+        if name not in declared:
+            raise Invalid(f"{name}: not declared; {what} names {', '.join(declared) or 'nothing'}")
+    for name in declared if complete else ():
+        if name not in names:
+            raise Invalid(f"{name}: declared, and not sent")
+
+
+def _check_array(name: str, array: Array, shape: tuple[int, ...]) -> None:
+    if array.dtype.kind not in "biuf":
+        raise Invalid(f"{name}: holds {array.dtype}; give numbers")
+    if array.shape != shape:
+        raise Invalid(f"{name}: has shape {list(array.shape)} and {list(shape)} is declared")

@@ -1,0 +1,371 @@
+"""``raysim new``, and what a table is answered with that was given as a configuration."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import raysim
+from raysim.cli import main as cli
+from raysim.config.proposed import configuration, four_lines, look, tried
+from raysim.core.errors import TableGiven
+from raysim.data.proposal import propose
+from raysim.data.sources.frame import arrow_table
+from tests.commands import refusal
+
+N = 120
+
+
+def frame(**columns: Any) -> pd.DataFrame:
+    """Rows of two hospitals with an age, a lactate and a death; ``columns`` take their place or come to them."""
+    draw = np.random.default_rng(0)
+    plain = {
+        "hospital": np.repeat(["north", "south"], N // 2),
+        "age": draw.integers(30, 90, N),
+        "lactate": draw.normal(2, 1, N).round(2),
+        "died": draw.random(N) < 0.3,
+    }
+    return pd.DataFrame({name: values for name, values in (plain | columns).items() if values is not None})
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+
+
+def proposed(**columns: Any) -> Any:
+    return propose(arrow_table(frame(**columns), "data"))
+
+
+def new(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``raysim new`` with ``arguments``. Raises ``SystemExit`` where it refuses."""
+    monkeypatch.setattr(sys, "argv", ["raysim", "new", *arguments])
+    try:
+        cli.main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+
+
+EACH = [f"p{i}" for i in range(N)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "column"),
+    [
+        ({}, "hospital", "hospital"),
+        ({"hospital": None, "site_id": np.repeat([3, 5, 7], N // 3)}, "hospital", "site_id"),
+        ({"ward": ["a", "b"] * (N // 2)}, "hospital", "hospital"),
+        ({"hospital": None, "region": ["a", "b"] * (N // 2)}, "hospital", "region"),
+        ({"hospital": None, "region": ["a", "b"] * (N // 2), "ward": ["c", "d"] * (N // 2)}, "hospital", None),
+        ({"hospital": None, "group": ["a", "b"] * (N // 2)}, "hospital", None),
+        ({"hospital": EACH}, "hospital", None),  # no hospital has two rows
+        ({"hospitaldischargeyear": [2014, 2015] * (N // 2)}, "hospital", "hospital"),
+        ({}, "label", "died"),
+        ({"died": None, "mortality_30d": [0, 1] * (N // 2)}, "label", "mortality_30d"),
+        ({"died": None, "y": [0, 1, 2] * (N // 3)}, "label", "y"),
+        ({"died": None, "predicted_mortality": np.linspace(0, 1, N)}, "label", None),
+        ({"died": None, "shock": [0, 1] * (N // 2)}, "label", None),
+        ({"died": [None, *[0, 1] * (N // 2 - 1), 1], "readmitted": ["no", "yes"] * (N // 2)}, "label", "readmitted"),
+        ({"died": None, "los": np.linspace(1, 9, N)}, "label", "los"),
+        ({}, "patient", None),
+        ({"patient_id": [f"p{i // 2}" for i in range(N)], "subject": EACH}, "patient", "patient_id"),
+        ({"pid": EACH}, "patient", "pid"),
+    ],
+)
+def test_what_a_column_is(columns: dict[str, Any], key: str, column: str | None) -> None:
+    assert getattr(proposed(**columns), key).column == column
+
+
+def test_what_else_could_have_been_meant_is_said() -> None:
+    one = proposed(deceased=[0, 1] * (N // 2), centre=["a", "b", "c"] * (N // 3))
+    assert (one.label.column, one.label.others) == ("died", ("deceased",))
+    assert (one.hospital.column, one.hospital.others) == ("hospital", ("centre",))
+    assert one.drop == {"deceased": "it is called like an outcome, too"}
+    none = proposed(hospital=None, died=None, shock=[0, 1] * (N // 2), unit=["a", "b"] * (N // 2), ward=["a", "b"] * 60)
+    assert none.label.others == ("shock", "unit", "ward")
+    assert none.hospital.others == ("unit", "ward")
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (EACH, "another value in every row"),
+        (np.arange(N), "another value in every row"),
+        (pd.date_range("2020-01-01", periods=N), "dates or times"),
+        (["2020-01-02"] * N, "dates or times"),
+        ([1] * N, "one value everywhere"),
+        ([None] * N, "no value"),
+        ([[1]] * N, "dates or times"),
+        ([f"note {i // 1.1}" for i in range(N)], "109 different texts"),
+        (np.linspace(0, 1, N), None),
+        (np.arange(N) * 1000, None),
+        (["a", "b"] * (N // 2), None),
+    ],
+)
+def test_what_is_no_feature(values: Any, reason: str | None) -> None:
+    assert proposed(x=values).drop.get("x") == reason
+
+
+@pytest.mark.parametrize(
+    ("label", "event"),
+    [
+        (["alive", "dead"], None),  # the last one is the event
+        (["dead", "survived"], "dead"),
+        (["died", "home"], "died"),
+        ([0, 1], None),
+        (["no", "yes"], None),
+        (["mild", "severe"], None),
+    ],
+)
+def test_the_event(label: list[Any], event: str | None) -> None:
+    assert proposed(died=label * (N // 2)).event == event
+
+
+def test_attributes() -> None:
+    found = proposed(Gender=["F", "M"] * (N // 2), race=["a", "b"] * (N // 2))
+    assert found.attributes == {"sex": "Gender", "age": "age", "ethnicity": "race"}
+    assert proposed(age=["> 89", *["50"] * (N - 1)]).attributes == {}
+
+
+def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
+    rows = frame(
+        stay_id=range(N),
+        patient=[f"p{i // 2}" for i in range(N)],
+        sex=["F", "M"] * (N // 2),
+        died=["dead", "survived", "survived"] * (N // 3),
+        discharged_to=["morgue", "home", "rehab"] * (N // 3),
+    )
+    (tmp_path / "in").mkdir()
+    rows.to_csv(tmp_path / "in" / "my stays.csv", sep=";", decimal=",", index=False, encoding="cp1252")
+    new("in/my stays.csv", "--out", "stays.yaml", monkeypatch=monkeypatch)
+    assert yaml.safe_load(Path("stays.yaml").read_text()) == {
+        "name": "my_stays",
+        "data": {
+            "source": "table",
+            "path": "in/my stays.csv",
+            "separator": ";",
+            "decimal": ",",
+            "silo": "hospital",
+            "label": "died",
+            "positive": "dead",
+            "group": "patient",
+            "sex": "sex",
+            "age": "age",
+            "drop": ["stay_id", "discharged_to"],
+        },
+        "strategy": "fedavg",
+        "strategies": ["local", "centralized", "fedavg", "fedprox"],
+    }
+    said = capsys.readouterr().out.splitlines()
+    assert said[:4] == [
+        "in/my stays.csv: 120 rows, 8 columns",
+        "'in/my stays.csv' is read with semicolons between columns and a decimal comma; data.separator and "
+        "data.decimal name another",
+        "data.silo: 'hospital', as it is called so",
+        "data.label: 'died', as it is called like an outcome",
+    ]
+    assert "the event: 'dead', in 33.3% of rows; data.positive names another" in said
+    assert "data.drop: 'stay_id' (another value in every row)" in said
+    assert "data.drop: 'discharged_to', as it alone tells the label" in said
+    assert said[-2:] == ["files: stays.yaml", "Next   raysim describe stays.yaml"]
+    made = raysim.run("stays.yaml", overrides={"training.rounds": 1}, in_process=True, out="out")
+    assert made.config.data.frozen()["separator"] == ";"
+
+
+def test_new_leaves_to_a_person_what_nothing_speaks_for(tmp_path: Path, monkeypatch, capsys) -> None:
+    frame(hospital=None, died=None, shock=[0, 1] * (N // 2), unit=["a", "b"] * 60).drop(columns="age").to_csv(
+        "t.csv", index=False
+    )
+    new("t.csv", monkeypatch=monkeypatch)
+    said = capsys.readouterr()
+    assert yaml.safe_load(said.out)["data"] == {"source": "table", "path": "t.csv", "silo": "unit", "label": "?"}
+    assert '  label: "?"  # fill in a column; it may be shock\n' in said.out
+    assert said.err.splitlines()[-1] == (
+        "to fill in: data.label is '?', as no column says that it is to be predicted; fill in a column; it may be shock"
+    )
+    Path("t.yaml").write_text(said.out)
+    with pytest.raises(raysim.RaysimError, match=r"data.label: no column '\?' in '.*'; known: lactate, shock, unit"):
+        raysim.run("t.yaml", in_process=True)
+
+
+def test_new_says_what_keeps_the_table_from_being_read(monkeypatch, capsys) -> None:
+    frame(died=[None, *[0, 1] * (N // 2 - 1), 1]).to_csv("t.csv", index=False)
+    new("t.csv", "--out", "t.yaml", monkeypatch=monkeypatch)
+    *_, settle, files = capsys.readouterr().out.splitlines()
+    assert settle.startswith("to settle: data.label: column 'died' has no value in 1 row (first: row 1); fill them")
+    assert files == "files: t.yaml"
+
+
+def test_new_of_a_file_for_each_hospital(tmp_path: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "sites").mkdir()
+    for name, rows in frame().groupby("hospital"):
+        rows.drop(columns="hospital").to_csv(tmp_path / "sites" / f"{name}.csv", index=False)
+    new("sites/*.csv", "--out", "s.yaml", monkeypatch=monkeypatch)
+    assert yaml.safe_load(Path("s.yaml").read_text())["data"] == {
+        "source": "table",
+        "path": "sites/*.csv",
+        "label": "died",
+        "age": "age",
+    }
+    assert "hospitals: the names of the files" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.csv"], "table: 'none.csv' does not exist"),
+        (["t.csv", "--out", "there.yaml"], "--out: there.yaml exists; name a new file"),
+        (["t.csv", "--out", "no/t.yaml"], "--out: no/t.yaml is in a folder that does not exist"),
+        (["empty.csv"], "table: 'empty.csv' is empty"),
+        (["names.csv"], "table: 'names.csv' has no rows"),
+    ],
+)
+def test_new_refuses(arguments: list[str], said: str, monkeypatch, capsys) -> None:
+    frame().to_csv("t.csv", index=False)
+    for name, text in (("there.yaml", "name: mine\n"), ("empty.csv", ""), ("names.csv", "a,b\n")):
+        Path(name).write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        new(*arguments, monkeypatch=monkeypatch)
+    assert ended.value.code == 2
+    assert refusal(capsys.readouterr().err).startswith(said)
+    assert Path("there.yaml").read_text() == "name: mine\n"
+
+
+def test_a_table_given_as_a_configuration_is_answered_with_its_lines(monkeypatch, capsys) -> None:
+    frame().to_csv("heart.csv", index=False)
+    monkeypatch.setattr(sys, "argv", ["raysim", "run", "heart.csv"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert refusal(said.err) == (
+        "heart.csv: is a table, and a configuration says what its columns are, such as these lines; "
+        "'raysim new heart.csv --out heart.yaml' writes all of one"
+    )
+    assert said.out == "data:\n  source: table\n  path: heart.csv\n  silo: hospital\n  label: died\n"
+    Path("heart.yaml").write_text(said.out)
+    assert raysim.describe("heart.yaml").summary.hospitals == ("north", "south")
+    with pytest.raises(TableGiven, match="is a table"):
+        raysim.compare("heart.csv")
+
+
+@pytest.mark.parametrize("name", ["a: b", "yes", "007", "1e5", "a #b", "'", '"', "é", "- x", "x ", "null", "*", "{a}"])
+def test_names_stay_what_they_are_in_yaml(name: str, tmp_path: Path) -> None:
+    frame().rename(columns={"died": f"{name} died", "hospital": f"{name}"}).rename(columns={name: "site"}).assign(
+        **{f"{name}": "one value"}
+    ).to_parquet(tmp_path / "t.parquet")
+    looked = look(tmp_path / "t.parquet")
+    data = yaml.safe_load(configuration(looked, tmp_path, {}))["data"]
+    assert data["label"] == f"{name} died"
+    assert data["drop"] == [name]
+    assert yaml.safe_load(four_lines(looked))["data"]["label"] == f"{name} died"
+
+
+HEART = "age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num\n"
+ADULT = (
+    "age,workclass,fnlwgt,education,education_num,marital,occupation,relationship,race,sex,gain,loss,hours,country,"
+    "income\n"
+)
+
+
+def patients(folder: Path) -> pd.DataFrame:
+    """The stays of the eICU demo whose end is known."""
+    stays = pd.read_csv(folder / "eicu_demo" / "patient.csv.gz")
+    return stays[stays["hospitaldischargestatus"].notna()]
+
+
+def beside_hospitals(folder: Path, table: str) -> pd.DataFrame:
+    """A table of the eICU demo with the hospital of each stay."""
+    stays = pd.read_csv(folder / "eicu_demo" / "patient.csv.gz", usecols=["patientunitstayid", "hospitalid"])
+    return pd.read_csv(folder / "eicu_demo" / f"{table}.csv.gz").merge(stays, on="patientunitstayid")
+
+
+def regions(folder: Path) -> pd.DataFrame:
+    rows = pd.read_csv(folder / "flamby" / "tcga_brca" / "brca.csv")
+    centres = pd.read_csv(folder / "flamby" / "tcga_brca" / "centers.csv", keep_default_na=False)
+    region = dict(zip(centres["TSS Code"], centres["Region"], strict=True))
+    return rows.assign(region=[region[pid.split("-")[1]] for pid in rows["pid"]])
+
+
+def adult(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(ADULT + (folder / "adult" / "adult.data").read_text()), skipinitialspace=True)
+
+
+def hearts(folder: Path) -> pd.DataFrame:
+    rows = []
+    for centre in ("cleveland", "hungarian", "switzerland", "va"):
+        text = HEART + (folder / "flamby" / "heart_disease" / f"processed.{centre}.data").read_text()
+        rows.append(pd.read_csv(io.StringIO(text), na_values="?").assign(centre=centre))
+    return pd.concat(rows)
+
+
+def cohort(folder: Path) -> pd.DataFrame:
+    stays = [pd.read_parquet(folder / "eicu_demo_hourly" / "mortality24" / f"{n}.parquet") for n in ("sta", "outc")]
+    homes = pd.read_csv(folder / "eicu_demo" / "patient.csv.gz", usecols=["patientunitstayid", "hospitalid"])
+    return stays[0].merge(stays[1]).merge(homes, left_on="stay_id", right_on="patientunitstayid")
+
+
+OPEN: dict[str, tuple[Callable[[Path], pd.DataFrame], dict[str, Any], list[str]]] = {
+    "impact": (
+        lambda folder: pd.read_csv(folder / "impact" / "impact.csv.gz"),
+        {"silo": "name", "label": "mort", "age": "age"},
+        [],
+    ),
+    "eicu patient": (
+        patients,
+        {"silo": "hospitalid", "label": "hospitaldischargestatus", "group": "uniquepid", "sex": "gender"},
+        ["patientunitstayid", "wardid", "apacheadmissiondx", "hospitaldischargetime24", "unitdischargestatus"],
+    ),
+    "eicu apachepredvar": (
+        lambda folder: beside_hospitals(folder, "apachepredvar"),
+        {"silo": "hospitalid", "label": "diedinhospital", "sex": "gender", "age": "age"},
+        ["apachepredvarid", "patientunitstayid", "admitdiagnosis", "aids"],
+    ),
+    "eicu apachepatientresult": (
+        lambda folder: beside_hospitals(folder, "apachepatientresult"),
+        {"silo": "hospitalid", "label": "actualicumortality"},
+        ["apachepatientresultsid", "predictedicumortality", "actualhospitalmortality"],
+    ),
+    "tcga brca": (regions, {"silo": "region", "label": "E", "group": "pid", "age": "age_at_index"}, []),
+    "adult": (adult, {"silo": "country", "label": "income", "sex": "sex", "age": "age", "ethnicity": "race"}, []),
+    "heart disease": (hearts, {"silo": "centre", "label": "num", "sex": "sex", "age": "age"}, []),
+    "yaib mortality24": (
+        cohort,
+        {"silo": "hospitalid", "label": "label", "sex": "sex", "age": "age"},
+        ["stay_id", "patientunitstayid"],
+    ),
+}
+"""Open tables, the keys that are proposed for them, and some of the columns that are dropped."""
+
+RUN = ("heart disease", "tcga brca", "yaib mortality24")
+"""Those that are small."""
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_the_open_tables(name: str, data_folder: Path, tmp_path: Path) -> None:
+    made, keys, dropped = OPEN[name]
+    made(data_folder).to_csv(tmp_path / "t.csv", index=False)
+    looked = look(tmp_path / "t.csv")
+    text = configuration(looked, tmp_path, {})
+    data = yaml.safe_load(text)["data"]
+    assert {key: value for key, value in data.items() if key in keys} == keys
+    assert set(dropped) <= set(data.get("drop", []))
+    found = tried(looked, text, tmp_path)
+    assert found.refused == ""
+    if name not in RUN:
+        return
+    (tmp_path / "t.yaml").write_text(configuration(looked, tmp_path, found.leaks))
+    result = raysim.run(
+        tmp_path / "t.yaml", overrides={"training.rounds": 1, "training.local_epochs": 1}, in_process=True, out="out"
+    )
+    assert result.folder.is_dir()

@@ -1,0 +1,271 @@
+"""Columns with the awkwardness of real tables: what is said of each, and the keys that settle it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raysim.core.errors import DataError
+from raysim.data.records import Records
+from raysim.data.sources.table import Table
+
+N = 60
+NUMBERS = [f"{0.5 + i / 10:.1f}" for i in range(N)]
+
+
+def with_marks(*marks: str, values: list[str] | None = None) -> list[str]:
+    """Numbers, of which the last have become ``marks``."""
+    return [*(values or NUMBERS)[: N - len(marks)], *marks]
+
+
+def columns(**changed: list[str]) -> pd.DataFrame:
+    """A table of texts: a plain one, with changed or further columns."""
+    plain = {
+        "hospital": ["north", "south", "west"] * (N // 3),
+        "died": ["no", "yes", "yes", "no"] * (N // 4),
+        "age": [str(40 + i % 37) for i in range(N)],
+    }
+    return pd.DataFrame(plain | changed)
+
+
+def read(folder: Path, frame: pd.DataFrame, **keys: Any) -> Records:
+    frame.to_csv(folder / "rows.csv", index=False)
+    return Table(path=folder / "rows.csv", **({"silo": "hospital", "label": "died"} | keys)).read()
+
+
+REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
+    (
+        "a value below a limit",
+        {"lactate": with_marks("<0.3")},
+        {},
+        "data.path: column 'lactate' holds numbers in 59 rows and other marks in 1 row (first: row 60): '<0.3' (1); "
+        'say what they are in data (censored: {"<": half} or categorical: [lactate, ...]), or correct the file',
+    ),
+    (
+        "a value above a limit",
+        {"inr": with_marks("> 8", ">8")},
+        {},
+        "data.path: column 'inr' holds numbers in 58 rows and other marks in 2 rows (first: row 59): '> 8' (1), '>8' (1"
+        '); say what they are in data (censored: {">": limit} or categorical: [inr, ...]), or correct the file',
+    ),
+    (
+        "a question mark",
+        {"ca": ["?", *NUMBERS[1:]]},
+        {},
+        "data.path: column 'ca' holds numbers in 59 rows and other marks in 1 row (first: row 1): '?' (1); say what "
+        'they are in data (na_values: {ca: ["?"]} or categorical: [ca, ...]), or correct the file',
+    ),
+    ("mostly question marks", {"ca": with_marks(*["?"] * 45)}, {}, "in 15 rows and other marks in 45 rows"),
+    ("not done", {"crp": with_marks("n.d.", "not done")}, {}, 'na_values: {crp: ["n.d.", "not done"]}'),
+    ("the word None", {"crp": with_marks("None")}, {}, "'None' (1); say"),
+    ("an error of a spreadsheet", {"crp": with_marks("#DIV/0!")}, {}, "'#DIV/0!' (1); say"),
+    ("a unit", {"dose": with_marks("5 mg")}, {}, "'5 mg' (1); say what they are in data (categorical: [dose, ...])"),
+    ("units everywhere", {"dose": [f"{i} mg" for i in range(N)]}, {}, "numbers in 0 rows and other marks in 60 rows"),
+    ("a thousand with commas", {"wbc": with_marks("1,234,567")}, {}, "'1,234,567' (1)"),
+    ("a date among numbers", {"bun": with_marks("2020-01-05")}, {}, "'2020-01-05' (1)"),
+    ("a month that a spreadsheet made", {"bun": with_marks("Mar-05")}, {}, "'Mar-05' (1)"),
+    ("a remark", {"bun": with_marks("haemolysed")}, {}, 'na_values: {bun: ["haemolysed"]}'),
+    ("a level that is no number", {"grade": ["1", "2", "3", "3", "x"] * 12}, {}, "'x' (12)"),
+    ("truth and numbers", {"flag": with_marks("true")}, {}, "'true' (1)"),
+    (
+        "dates",
+        {"admitted": ["2020-01-05", "2020-02-17"] * 30},
+        {},
+        "data.path: column 'admitted' holds dates or times in 60 rows (first: row 1), neither numbers nor text; drop "
+        "it (data.drop) or convert it into a number, such as days since admission",
+    ),
+    ("times of day", {"at": ["12:30", "9:05"] * 30}, {}, "column 'at' holds dates or times in 60 rows"),
+    ("dates with points", {"born": ["01.02.1950", "3.4.1961"] * 30}, {}, "column 'born' holds dates or times"),
+    (
+        "several columns",
+        {"a": with_marks("?"), "b": with_marks("<1"), "c": with_marks("x")},
+        {},
+        "; the same of 2 more columns: 'b', 'c'",
+    ),
+    (
+        "a row of a chosen hospital",
+        {"a": with_marks("?")},
+        {"hospitals": ["west"]},
+        "numbers in 19 rows and other marks in 1 row (first: row 60): '?' (1)",
+    ),
+    ("listed as numbers", {"a": with_marks("?")}, {"numeric": ["a"]}, "other marks in 1 row (first: row 60)"),
+    (
+        "text listed as numbers",
+        {"a": ["x", "y"] * 30},
+        {"numeric": ["a"]},
+        "data.numeric: column 'a' holds 'x' in row 1, not a number; correct it, leave it empty, or make the column "
+        "categorical",
+    ),
+    (
+        "hospitals with blanks",
+        {"hospital": ["north", "south", "north "] * 20},
+        {},
+        "data.silo: 'north' (20), 'north ' (20) differ in blanks or capitals alone and would be 2 hospitals; write "
+        "them alike",
+    ),
+    ("hospitals with capitals", {"hospital": ["north", "south", "North"] * 20}, {}, "'north' (20), 'North' (20)"),
+    (
+        "classes with blanks and capitals",
+        {"died": ["dead", "alive", "Dead", "alive", "dead ", "alive"] * 10},
+        {},
+        "data.label: 'dead' (10), 'Dead' (10), 'dead ' (10) differ in blanks or capitals alone and would be 3 classes; "
+        "write them alike",
+    ),
+    (
+        "a line of totals",
+        {"hospital": [*["north", "south"] * 29, "south", "Total"]},
+        {},
+        "data.silo: 'Total' has one row (row 60), which looks like a line of totals; remove that row",
+    ),
+    (
+        "a mark in the label",
+        {"died": ["0", "1"] * 29 + ["1", "?"]},
+        {},
+        "data.label: column 'died' holds numbers in 59 rows and other marks in 1 (first: row 60): '?' (1); correct "
+        "them, or remove these rows",
+    ),
+    (
+        "a mark of all columns that is a class",
+        {"died": ["0", "1"] * 30},
+        {"na_values": [0]},
+        "data.na_values: '0' stands in the label 'died' too, in 30 rows; name the columns that it is for (na_values: "
+        "{column: ['0']})",
+    ),
+    ("a mark in the hospital", {}, {"na_values": ["west"]}, "stands in the hospital column 'hospital' too, in 20 rows"),
+    ("marks of no column", {}, {"na_values": {"agee": ["?"]}}, "data.na_values: no column 'agee'"),
+]
+
+SAID: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
+    (
+        "a mark that matches nothing",
+        {},
+        {"na_values": [-999]},
+        "data.na_values: '-999' stands in no row",
+    ),
+    (
+        "a mark that matches nothing in its column",
+        {"x": with_marks("?")},
+        {"na_values": {"x": ["?"], "age": ["?"]}},
+        "data.na_values: '?' stands in no row of column 'age'",
+    ),
+    (
+        "categories that are nearly alike",
+        {"unit": ["MICU", "SICU", "micu"] * 20},
+        {},
+        "categories 'MICU' (20), 'micu' (20) of column 'unit' differ in blanks or capitals alone: each is a feature of "
+        "its own; write them alike",
+    ),
+    (
+        "a class of one row",
+        {"died": [*["no", "yes"] * 29, "yes", "maybe"]},
+        {},
+        "class 'maybe' of the label has one row (row 60): no model can learn it and be tested on it",
+    ),
+    (
+        "many categories",
+        {"ward": [f"ward {i % 52}" for i in range(N)]},
+        {},
+        "column 'ward' has 52 categories, each a feature of its own; list it in data.categorical ([ward, ...]) if that "
+        "is meant",
+    ),
+    (
+        "numbers among texts",
+        {"titre": [*NUMBERS[:25], *["negative"] * 35]},
+        {},
+        "column 'titre' holds numbers in 25 rows and texts in 35, each a category; list it in data.categorical "
+        "([titre, ...]) if that is meant",
+    ),
+    (
+        "codes of digits",
+        {"code": [f"{i % 7:03d}" for i in range(N)]},
+        {},
+        "column 'code' is read as numbers, some written with zeros before them (007); list it in data.categorical "
+        "([code, ...]) if they are codes",
+    ),
+]
+
+INNOCENT: list[tuple[str, list[str], str]] = [
+    ("numbers with blanks around", [f" {value} " for value in NUMBERS], "number"),
+    ("numbers with a sign or a power", with_marks("+4", "1e-3", ".5", "5."), "number"),
+    ("numbers with gaps", with_marks("", "NA", " ", "n/a", "null"), "number"),
+    ("truth values", ["true", "FALSE", ""] * 20, "number"),
+    ("diseases, ICD-10", ["I21.0", "E11.9", "J18", ""] * 15, "category"),
+    ("diseases, ICD-9", ["250.00", "401.9", "V45.81", "E878.8", "428.0"] * 12, "category"),
+    ("bands of age", ["<18", "18-65", ">65"] * 20, "category"),
+    ("levels of a dose", ["5 mg", "10 mg", "20 mg"] * 20, "category"),
+    ("levels as in IMPACT", ["5/6", "4", "3", "1/2", "3"] * 12, "category"),
+    ("the category None", ["None", "One", "Both"] * 20, "category"),
+    ("texts with a number", ["yes", "no", "1"] * 20, "category"),
+]
+
+
+@pytest.mark.parametrize(("changed", "keys", "said"), [each[1:] for each in REFUSED])
+def test_refused(changed: dict[str, list[str]], keys: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, columns(**changed), **keys)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("changed", "keys", "said"), [each[1:] for each in SAID])
+def test_said(changed: dict[str, list[str]], keys: dict[str, Any], said: str, tmp_path: Path) -> None:
+    assert read(tmp_path, columns(**changed), **keys).warnings == (said,)
+
+
+@pytest.mark.parametrize(("values", "kind"), [each[1:] for each in INNOCENT])
+def test_innocent(values: list[str], kind: str, tmp_path: Path) -> None:
+    records = read(tmp_path, columns(x=values))
+    assert records.warnings == ()
+    made = records.features["x"]
+    assert isinstance(made.dtype, pd.CategoricalDtype) == (kind == "category")
+    assert made.dtype == np.float32 or kind == "category"
+
+
+def test_keys_settle_the_marks(tmp_path: Path) -> None:
+    frame = columns(x=with_marks("<0.3", "≤ 0.2", ">9", "?", "-999.0", "00", "0"))
+    keys = {"na_values": {"x": ["?", "-999", "00"]}, "censored": {"<": "half", ">": "limit"}}
+    records = read(tmp_path, frame, **keys)
+    nan = np.nan
+    expected = np.array([0.3 / 2, 0.1, 9, nan, nan, nan, 0], np.float32)
+    np.testing.assert_array_equal(records.features["x"].to_numpy()[-7:], expected)
+    assert records.notes[1:] == (
+        "column 'x': 2 values below a limit taken as half of it",
+        "column 'x': 1 value above a limit taken as the limit",
+    )
+    missing = read(tmp_path, frame, **keys | {"censored": {"<": "missing", ">": "missing"}}).features["x"]
+    assert missing.isna().sum() == 6
+    kept = read(tmp_path, frame, categorical=["x", "..."]).features
+    assert list(kept) == ["age", "x"]
+    assert {"<0.3", "?", "00", "0"} < set(kept["x"].cat.categories)
+
+
+def test_limits_of_ages_are_settled_too(tmp_path: Path) -> None:
+    ages = with_marks("> 89", "?", values=[str(30 + i) for i in range(N)])
+    records = read(tmp_path, columns(age=ages), age="age", censored={">": "limit"}, na_values=["?"])
+    assert records.patients["age"][-2] == 89
+    assert np.isnan(records.patients["age"][-1])
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"censored": {">": "half"}}, "half of a limit lies below it; use limit or missing"),
+        ({"censored": {"<": "double"}}, "Input should be 'half', 'limit' or 'missing'"),
+        ({"na_values": [None]}, "null is not the text that stands in the table; quote that"),
+        ({"na_values": [True]}, "true is not the text that stands in the table; quote that"),
+        ({"na_values": {"x": -1}}, r"-1 is not a list; write \[-1\]"),
+    ],
+)
+def test_keys_that_cannot_be(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Table(path=Path("rows.csv"), silo="hospital", label="died", **keys)
+
+
+def test_listed_codes_keep_their_zeros(tmp_path: Path) -> None:
+    records = read(tmp_path, columns(code=["001", "010", "100"] * 20), categorical=["code", "..."])
+    assert records.features["code"].cat.categories.tolist() == ["001", "010", "100"]
+    assert records.warnings == ()

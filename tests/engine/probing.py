@@ -1,0 +1,236 @@
+"""A strategy whose programs use all of the protocol, and programs that are written wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from raysim.strategies.base import (
+    OWN,
+    POOLED,
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Ids,
+    Keep,
+    Program,
+    Reply,
+    Send,
+    State,
+    Strategy,
+)
+
+
+@dataclass(frozen=True)
+class Training(Program):
+    """Local training, remembered, with noise of the hospital's own."""
+
+    size: int
+    name: str = "probe"
+    each: bool = True
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        sends = {
+            "delta": Send((self.size,), bits=30, groups=2),
+            "rows": Send(kind="size", bits=0),
+            "moments": Send((2,), kind="moments", by="row", largest=100.0),
+        }
+        return sends | ({"loss": Send(kind="loss", how="each")} if self.each else {})
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"model": Keep((self.size,)), "calls": Keep((), "i8")}
+
+    def run(self, at: Context) -> Reply:
+        theta, n = at.received["theta"], len(at.rows.y)
+        own = at.memory.get("model", theta)
+        trained = at.model.train(0.5 * (theta + own), pulls=[(0.1, theta)]).theta
+        trained = trained + 1e-3 * at.rng("noise", 1).normal(size=self.size)
+        label = at.rows.y.astype(float)
+        sent = {"delta": n * (trained - theta), "rows": n, "moments": np.column_stack([label, label**2])}
+        sent |= {"loss": at.model.loss(theta)} if self.each else {}
+        return Reply(sent, {"model": trained, "calls": at.memory.get("calls", 0) + 1}, group=at.hospital % 2)
+
+
+@dataclass(frozen=True)
+class Fused(Training):
+    """The same, put together by the engine."""
+
+    together: int = 0
+
+    def run_many(self, contexts: Sequence[Context]) -> Sequence[Reply]:
+        step = self.together or len(contexts)
+        groups = [contexts[first : first + step] for first in range(0, len(contexts), step)]
+        return [self.run(at) for group in groups for at in group]
+
+
+@dataclass(frozen=True)
+class Squares(Program):
+    """A second program of the same round: it reads what the first has kept."""
+
+    size: int
+    name: str = "squares"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"squares": Send((self.size,), kind="squares")}
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"model": Keep((self.size,))}
+
+    def run(self, at: Context) -> Reply:
+        return Reply({"squares": at.received["scale"] * at.memory["model"].astype(float) ** 2})
+
+
+@dataclass(frozen=True)
+class Probe(Strategy):
+    """Trains twice in a round and squares once; ``only`` replaces its first program."""
+
+    each: bool = True
+    fused: int = -1
+    only: Program | None = None
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        return super().select(view, state, round)
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        size, ids = len(view.initial), self.select(view, state, view.round)
+        program: Program = Training(size, each=self.each)
+        if self.fused >= 0:
+            program = Fused(size, each=self.each, together=self.fused)
+        if self.only is not None:
+            program = self.only
+        theta = state.bank[0]
+        for _ in range(2):
+            heard = yield Call(program, {"theta": theta}, ids)
+            rows = max(float(heard.sums["rows"]), 1.0)
+            theta = theta + heard.sums["delta"].sum(axis=0) / rows
+        squares = yield Call(Squares(size), {}, ids, {"scale": np.linspace(0.0, 1.0, len(ids))})
+        return replace(state, bank=(theta + 1e-3 * squares.sums["squares"])[None])
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"global": np.zeros(len(view.sizes), np.int64), "personal": np.where(view.sizes > 0, OWN, 0)}
+
+
+@dataclass(frozen=True)
+class Wrong(Program):
+    """A program with one mistake: ``what`` it does wrong."""
+
+    what: str
+    name: str = "wrong"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        if self.what == "nothing":
+            return {}
+        if self.what == "overflow":
+            return {"total": Send(largest=2.0**20), "rows": Send()}
+        return {"total": Send((2,), largest=1e3), "rows": Send()}
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"state": Keep((2,))}
+
+    def run(self, at: Context) -> Reply:
+        total: Any = np.ones(2)
+        sent: dict[str, Any] = {"total": total, "rows": 1.0}
+        memory: dict[str, Any] = {}
+        match self.what:
+            case "undeclared":
+                sent["secret"] = 1.0
+            case "missing":
+                del sent["total"]
+            case "shape":
+                sent["total"] = np.ones(3)
+            case "nan":
+                sent["total"] = np.array([1.0, np.nan])
+            case "large":
+                sent["total"] = np.array([1.0, 1e3])
+            case "memory":
+                memory["other"] = np.ones(2)
+            case "memory shape":
+                memory["state"] = np.ones(3)
+            case "group":
+                return Reply(sent, memory, group=1)
+            case "text":
+                sent["total"] = np.array(["a", "b"])
+            case "raises":
+                at.model.gradient(np.ones(1))
+            case "writes":
+                at.rows.X[:] = 0
+            case "returns":
+                return sent  # type: ignore[return-value]
+        return Reply(sent, memory)
+
+
+@dataclass(frozen=True)
+class CallsWrong(Strategy):
+    """Calls a wrong program, or calls wrongly."""
+
+    what: str
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        ids = view.trainable
+        program = Wrong(self.what)
+        match self.what:
+            case "strangers":
+                ids = np.array([len(view.sizes)])
+            case "received":
+                yield Call(program, {"theta": np.array(["a"])}, ids)
+            case "each_of":
+                yield Call(program, {}, ids, {"theta": np.ones(1)})
+            case "answer":
+                yield program  # type: ignore[misc]
+            case "state":
+                yield Call(program, {}, ids)
+                return None
+            case "forever":
+                while True:
+                    yield Call(program, {}, ids[:1])
+        yield Call(program, {}, ids)
+        return state
+
+
+@dataclass(frozen=True)
+class AtOnce(Strategy):
+    """A round that is no generator."""
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        return state  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Mean(Program):
+    """The features' sums, by row."""
+
+    features: int
+    name: str = "mean"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"sum": Send((self.features,), by="row"), "each": Send(how="each"), "rows": Send(bits=0)}
+
+    def run(self, at: Context) -> Reply:
+        return Reply({"sum": at.rows.X, "each": float(at.hospital), "rows": len(at.rows.y)})
+
+
+@dataclass(frozen=True)
+class Means(Strategy):
+    """Adds the features of all rows, of hospitals or of pooled rows; the bank holds the sums."""
+
+    pooled: bool = False
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        ids = np.array([int(POOLED)]) if self.pooled else view.trainable
+        features = len(view.initial) - 1
+        heard = yield Call(Mean(features), {}, ids)
+        if not self.pooled:
+            assert heard.each["each"].tolist() == ids.tolist() == heard.ids.tolist()
+        assert heard.counts.tolist() == [len(ids)]
+        return replace(state, bank=np.append(heard.sums["sum"], heard.sums["rows"])[None])

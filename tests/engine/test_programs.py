@@ -1,0 +1,215 @@
+"""Client programs: sums to the last bit, memory as a transaction, and one line for each thing that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.system import SystemSection
+from raysim.core.errors import ConfigError, HospitalFailed, StrategyError
+from raysim.data.federation import Federation
+from raysim.engine.checks.job_checks import check_job
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import Job, Outcome, RunState
+from raysim.engine.programs.sums import SumLayout
+from raysim.storage.encoding import decode, encode
+from raysim.strategies.base import Reply, Send
+from raysim.strategies.selections.sampling import Uniform
+from tests.conftest import MakeFederation, job_of, play, run
+from tests.engine.probing import AtOnce, CallsWrong, Means, Probe, Training
+from tests.equality import same_models
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate([9, 4, 13, 0, 1, 6, 8], features=4)
+
+
+def played(federation: Federation, job: Job, since: RunState | None = None) -> tuple[Outcome, list[RunState]]:
+    pool = LocalPool(Placement(balance(federation.totals, 3), 1, 0), "cpu")
+    *events, outcome = Coordinator(pool).run(job, since=since, every=1)
+    assert isinstance(outcome, Outcome)
+    return outcome, [event for event in events if isinstance(event, RunState)]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_neither_placement_nor_grouping_changes_a_bit(federation: Federation, precision: str):
+    how = {"precision": precision, "selection": Uniform(0.7, 2)}
+    alone = play(federation, Probe(), **how)
+    for actors in (2, 7):
+        same_models(alone, play(federation, Probe(), actors=actors, **how))
+    for together in (0, 1, 2, 7):
+        same_models(alone, play(federation, Probe(fused=together), actors=2, **how))
+    assert np.abs(alone.bank).max() > 0.01
+    assert set(alone.kept) <= {0, 1, 2, 4, 5, 6}
+
+
+def test_a_run_goes_on_from_any_of_its_checkpoints(federation: Federation):
+    job = job_of(federation, Probe(), selection=Uniform(0.7, 2), rounds=4)
+    whole, checkpoints = played(federation, job)
+    for state in checkpoints[:3]:
+        since, _ = decode(encode(state, "run", job.strategy), job.strategy)
+        again = run_from(federation, job, since)
+        same_models(whole, again)
+        assert [entry[:2] for entry in again.ledger.entries] == [entry[:2] for entry in whole.ledger.entries]
+
+
+def run_from(federation: Federation, job: Job, since: RunState) -> Outcome:
+    """The rest of a run, with other actors."""
+    pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
+    *_, outcome = Coordinator(pool).run(job, since=since)
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def test_masked_sums_have_the_same_bits(federation: Federation):
+    plain = play(federation, Probe(each=False))
+    for mode, actors in (("model", 1), ("execute", 1), ("execute", 3)):
+        job = replace(job_of(federation, Probe(each=False)), secure=SecureSection(mode=mode))
+        check_job(job, federation)
+        outcome = run(federation, job, actors)
+        same_models(plain, outcome)
+        assert outcome.facts["secure_sums"] == 9
+    assert sum(row.bytes_up for row in outcome.rounds) > sum(row.bytes_up for row in plain.rounds)
+
+
+def test_a_hospital_that_is_lost_remembers_nothing_of_the_round(federation: Federation):
+    secure = SecureSection(mode="execute", minimum=3, drop={"mask": 0.3})
+    job = replace(job_of(federation, Probe(each=False), rounds=4), secure=secure)
+    outcome, checkpoints = played(federation, job)
+    calls = np.array([[int((c.kept or {}).get(h, {}).get("kept calls", 0)) for h in range(7)] for c in checkpoints])
+    made = np.diff(calls, axis=0, prepend=0)
+    assert set(made[:, [0, 1, 2, 4, 5, 6]].ravel().tolist()) == {0, 2}, "both calls of a round, or none"
+    model = replace(job, secure=SecureSection(mode="model", minimum=3, drop={"mask": 0.3}))
+    same_models(outcome, run(federation, model, 2))
+
+
+def test_each_is_refused_where_sums_are_hidden(federation: Federation):
+    job = replace(job_of(federation, Probe()), secure=SecureSection())
+    with pytest.raises(StrategyError, match=r"strategy 'Probe', round 1, program 'probe': 'loss' is sent by each"):
+        run(federation, job, 1)
+
+
+def test_rows_add_up_to_the_same_bits_pooled_and_federated(federation: Federation):
+    apart, together = play(federation, Means(), rounds=1), play(federation, Means(pooled=True), rounds=1)
+    np.testing.assert_array_equal(apart.bank, together.bank)
+    rows = np.concatenate([federation.X[federation.rows(h, "train")] for h in range(7)]).astype(np.float64)
+    np.testing.assert_allclose(apart.bank[0], [*rows.sum(axis=0), 41], atol=1e-11)
+    assert {kind for _, kind, _, _ in together.ledger.entries} == {"size", "rows", "metrics"}
+
+
+def test_what_leaves_is_counted_by_kind(federation: Federation):
+    outcome = play(federation, Probe(), rounds=1)
+    sent = {kind: bytes for t, kind, _, bytes in outcome.ledger.entries if t == 1 and kind != "metrics"}
+    assert {kind: set(each.tolist()) for kind, each in sent.items()} == {
+        "update": {8 * 2 * 5},
+        "size": {8},
+        "moments": {16},
+        "loss": {8},
+        "squares": {40},
+    }
+    (row,) = outcome.rounds
+    assert row.bytes_up == 6 * (2 * (80 + 8 + 16 + 8) + 40)
+    assert row.bytes_down == 6 * (2 * 40 + 8)
+    assert row.cohort_size == 6
+
+
+LINES = {
+    "undeclared": "secret: not declared; sends names total, rows",
+    "missing": "total: declared, and not sent",
+    "shape": r"total: has shape \[3\] and \[2\] is declared",
+    "nan": "total: it is not finite",
+    "large": "total: an entry of 1000 is not below 1000, the largest declared or summed",
+    "memory": "other: not declared; keeps names state",
+    "memory shape": r"state: has shape \[3\] and \[2\] is declared",
+    "group": "group: 1 is no sum; there are 0 to 0",
+    "text": "total: holds <U1; give numbers",
+    "returns": "run: returns a? ?.*; return a Reply",
+}
+
+
+@pytest.mark.parametrize("what", LINES)
+def test_a_wrong_reply_ends_the_run_with_one_line(federation: Federation, what: str):
+    line = rf"^strategy 'CallsWrong', round 1, program 'wrong', hospital 'h0': {LINES[what]}$"
+    with pytest.raises(StrategyError, match=line):
+        play(federation, CallsWrong(what))
+
+
+CALLS = {
+    "nothing": "program 'wrong': it sends nothing, so the server would learn nothing; declare what it sends",
+    "overflow": r"program 'wrong': total.largest: 1.04858e\+06 for 6 terms on a grid of 2\^-44 is more than a sum of "
+    "64 bits can hold; give at most 43690.7, or fewer bits",
+    "strangers": "select: 7 is no hospital's id; there are 0 to 6",
+    "received": r"program 'wrong': received 'theta' is an array \[1\] of <U1; send numbers",
+    "each_of": r"program 'wrong': each_of 'theta' has shape \[1\] for 6 hospitals",
+    "answer": r"round: yields Wrong\(what='answer', name='wrong'\); yield a Call",
+    "state": "state: None is no State; return one",
+    "forever": "round: it has made 1000 calls without returning a state; let it end",
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_a_wrong_call_ends_the_run_with_one_line(federation: Federation, what: str):
+    with pytest.raises(StrategyError, match=rf"^strategy 'CallsWrong', round 1: {CALLS[what]}$"):
+        play(federation, CallsWrong(what))
+
+
+def test_a_round_that_is_no_generator_is_refused(federation: Federation):
+    with pytest.raises(StrategyError, match="round: returns State at once; yield a Call, and return the state"):
+        play(federation, AtOnce())
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [("raises", "ValueError: parameters of shape .1. for a model of 5"), ("writes", "ValueError: assignment destin")],
+)
+def test_an_error_of_a_program_names_where_it_ran(federation: Federation, what: str, line: str):
+    where = "hospital 'h0' failed while running strategy 'CallsWrong', round 1, program 'wrong': "
+    with pytest.raises(HospitalFailed, match=where + line):
+        play(federation, CallsWrong(what))
+
+
+def test_sections_about_updates_are_refused(federation: Federation):
+    job = job_of(federation, Probe())
+    for section, changed in {
+        "adversary": replace(job, adversary=AdversarySection(attack="sign_flip", share=0.2)),
+        "system": replace(job, system=SystemSection()),
+    }.items():
+        with pytest.raises(ConfigError, match=rf"^{section}: .* strategy 'Probe' has client programs instead; leave"):
+            check_job(changed, federation)
+
+
+@settings(max_examples=30)
+@given(
+    shapes=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=4),
+    hospitals=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+def test_sums_of_any_shapes_come_back_by_name_and_group(shapes, hospitals: int, seed: int):
+    rng = np.random.default_rng(seed)
+
+    class Any(Training):
+        sends = {f"s{i}": Send((length,), groups=groups) for i, (length, groups) in enumerate(shapes)}  # noqa: RUF012
+
+    layout = SumLayout(Any(1))
+    total, due = np.zeros(layout.size, np.int64), dict.fromkeys(Any.sends, 0.0)
+    least = min(send.groups for send in Any.sends.values())
+    for _ in range(hospitals):
+        sent = {name: rng.integers(-9, 9, send.shape) / 8 for name, send in Any.sends.items()}
+        group = int(rng.integers(0, least))
+        total += layout.units(Reply(sent, group=group))
+        for name, send in Any.sends.items():
+            one_hot = np.eye(send.groups)[group if send.groups > 1 else 0]
+            due[name] = due[name] + one_hot[:, None] * sent[name]
+    sums, counts = layout.values(total)
+    assert counts.sum() == hospitals
+    for name, send in Any.sends.items():
+        np.testing.assert_array_equal(sums[name].reshape(send.groups, *send.shape), due[name])

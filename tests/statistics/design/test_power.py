@@ -1,0 +1,63 @@
+"""Power before there is data, against figures computed elsewhere under the same model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from raysim.statistics.design.power import Sites, differences, slope_power, spread_power
+
+
+def sites(hospitals: int, median: float, sigma: float = 0.8, **others: float) -> Sites:
+    """Log-normal sizes at evenly spaced quantiles, with 12 % of events."""
+    rows = np.round(median * np.exp(sigma * ndtri((np.arange(hospitals) + 0.5) / hospitals)))
+    events = np.round(0.12 * rows)
+    kept = events > 0
+    assumed = {"auroc": 0.8, "correlation": 0.9, "hospital_sd": 0.01, "seed_sd": 0.005} | others
+    return Sites(events[kept], (rows - events)[kept], **assumed)
+
+
+GOLDEN = [
+    (20, 60, 3, (0.08, 0.34, 0.99), 0.024),
+    (20, 200, 5, (0.27, 0.82, 1.0), 0.014),
+    (50, 60, 3, (0.19, 0.66, 1.0), 0.016),
+    (50, 200, 5, (0.54, 0.99, 1.0), 0.009),
+    (208, 17, 3, (0.22, 0.75, 1.0), 0.015),
+]
+
+
+@pytest.mark.parametrize(("hospitals", "median", "seeds", "powers", "half_width"), GOLDEN)
+def test_power_for_a_difference(
+    hospitals: int, median: float, seeds: int, powers: tuple[float, ...], half_width: float
+) -> None:
+    drawn = differences(sites(hospitals, median), seeds, 1500)
+    assert [drawn.power(d) for d in (0.01, 0.02, 0.05)] == pytest.approx(powers, abs=0.05)
+    assert drawn.half_width == pytest.approx(half_width, abs=0.002)
+    assert drawn.power(0.0) <= 0.05
+    assert drawn.power(drawn.visible(0.8)) == pytest.approx(0.8, abs=0.005)
+
+
+def test_twenty_equal_hospitals_and_patients_alone() -> None:
+    equal = Sites(np.full(20, 24.0), np.full(20, 176.0), 0.8, 0.9, 0.0, 0.0)
+    assert equal.variance == pytest.approx(0.00062584, abs=1e-8)
+    # (t + t) standard errors; the larger of two variances widens it a little.
+    assert differences(equal, 2, 1500).visible(0.8) == pytest.approx(0.016524, abs=0.0015)
+
+
+@pytest.mark.parametrize(
+    ("hospitals", "median", "powers"),
+    [(20, 60, (0.08, 0.29, 0.88)), (50, 200, (0.27, 0.99, 1.0)), (208, 17, (0.07, 0.37, 1.0))],
+)
+def test_power_for_a_spread(hospitals: int, median: float, powers: tuple[float, ...]) -> None:
+    found = [spread_power(sites(hospitals, median), tau) for tau in (0.02, 0.05, 0.10)]
+    assert found == pytest.approx(powers, abs=0.055)
+    assert spread_power(sites(hospitals, median), 0.0) == pytest.approx(0.05, abs=0.012)
+
+
+def test_power_for_a_slope() -> None:
+    few = slope_power(sites(50, 200), 0.001, 200)
+    assert few < 0.15
+    assert slope_power(sites(50, 200), 0.02, 200) > 0.95
+    assert np.isnan(slope_power(sites(9, 200), 0.02, 10))
+    assert np.isnan(slope_power(sites(20, 200, sigma=0.0), 0.02, 10))
