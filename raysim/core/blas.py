@@ -16,8 +16,6 @@ from pathlib import Path
 VARIABLE = "OPENBLAS_CORETYPE"
 AVX512 = "SkylakeX"
 """OpenBLAS's name of its code for AVX-512."""
-OF_AVX512 = frozenset((AVX512, "Cooperlake", "SapphireRapids"))
-"""The names of all its codes for AVX-512."""
 _NEEDED = frozenset(("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"))
 
 
@@ -28,13 +26,6 @@ def prefer() -> None:
     """
     if VARIABLE not in os.environ and "numpy" not in sys.modules and _amd_with_avx512(Path("/proc/cpuinfo")):
         os.environ[VARIABLE] = AVX512
-
-
-def code() -> str | None:
-    """The name of the code that this process computes with; None where there is no OpenBLAS that says so."""
-    from threadpoolctl import threadpool_info
-
-    return min((each["architecture"] for each in threadpool_info() if each["internal_api"] == "openblas"), default=None)
 
 
 def _amd_with_avx512(described: Path) -> bool:

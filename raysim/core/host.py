@@ -164,11 +164,11 @@ class _Muted:
 def muted(thread: str) -> Iterator[None]:
     """What the thread called ``thread``, a library's own, prints on standard output is left out for a while."""
     before = sys.stdout
-    sys.stdout = muted = _Muted(before, thread)  # type: ignore[assignment]
+    sys.stdout = muted = _Muted(before, thread)
     try:
         yield
     finally:
-        if sys.stdout is muted:  # type: ignore[comparison-overlap]
+        if sys.stdout is muted:
             sys.stdout = before
 
 

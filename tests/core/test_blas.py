@@ -55,7 +55,8 @@ PREFERRING = """
 from raysim.core import blas
 blas.prefer()
 import numpy, scipy.linalg.blas
-print(blas.code())
+from threadpoolctl import threadpool_info
+print(*{each["architecture"] for each in threadpool_info() if each["internal_api"] == "openblas"})
 """
 
 
