@@ -56,6 +56,7 @@ T = TypeVar("T")
 MakeFederation = Callable[..., Federation]
 
 MLP = ModelSpec("mlp", None, {"hidden": [6]}, "default")
+NORMED = ModelSpec(None, "tests.training.families.Normed", {}, "default")
 
 
 RAY = contextlib.ExitStack()
@@ -282,16 +283,18 @@ def with_patients(federation: Federation) -> Federation:
 
 
 def fitting(job: Job, federation: Federation) -> Job:
-    """The job, with a model that has layers below the last where its own does not fit its strategy.
+    """The job, with a model that has layers below the last, or batch norm, where its own does not fit its strategy.
 
-    Raises ``ConfigError`` where that fits neither.
+    Raises ``ConfigError`` where none fits.
     """
-    try:
-        check_job(job, federation)
-    except ConfigError:
-        job = replace(job, work=replace(job.work, model=MLP))
-        check_job(job, federation)
-    return job
+    for model in (job.work.model, MLP):
+        fitted = replace(job, work=replace(job.work, model=model))
+        with contextlib.suppress(ConfigError):
+            check_job(fitted, federation)
+            return fitted
+    fitted = replace(job, work=replace(job.work, model=NORMED))
+    check_job(fitted, federation)
+    return fitted
 
 
 def job_of(

@@ -53,7 +53,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     """
     numeric = [column for column in fitted.columns if isinstance(column, Numeric)]
     categorical = [column for column in fitted.columns if isinstance(column, Categorical)]
-    read = _read(table, fitted)
+    read, remarks = _read(table, fitted)
     values = np.empty((read.num_rows, len(numeric)), np.float32)
     for j, column in enumerate(numeric):
         values[:, j] = numbers(read, column.name, FIELD, remedy="correct it, or leave it empty")
@@ -72,27 +72,33 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     elif fitted.hospital in read.column_names:
         homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")
     notes = (_unseen(column, *each) for column, each in zip(categorical, coded, strict=True))
-    return NewRows(columns, homes, tuple(filter(None, notes)))
+    return NewRows(columns, homes, (*remarks, *filter(None, notes)))
 
 
-def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> pa.Table:
-    """The columns that are needed, read as in training. Raises ``DataError`` for one that is missing."""
+def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, tuple[str, ...]]:
+    """The columns that are needed, read as in training, and remarks on the file.
+
+    Raises ``DataError`` for a column that is missing.
+    """
     import pyarrow as pa
 
     from raysim.data.sources.decimals import with_points
     from raysim.data.sources.table_file import check_table, read_table
     from raysim.data.sources.text_form import Keys
 
-    needed, decimal = [column.name for column in fitted.columns], fitted.reading.decimal
-    as_text = [fitted.hospital, *(column.name for column in fitted.columns if isinstance(column, Categorical))]
+    needed, written = [column.name for column in fitted.columns], fitted.reading
+    numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]
+    as_text, remarks = [fitted.hospital, *(name for name in needed if name not in numeric)], ()
     if isinstance(table, Path):
         check_table(table, FIELD)
-        read = read_table(table, as_text, FIELD, Keys(decimal=decimal)).table
-        names, where = read.column_names, f"'{table}'"
+        usual = Keys(written.separator, written.decimal or ".", written.encoding)
+        made = read_table(table, as_text, FIELD, usual=usual, numeric=numeric)
+        names, where = made.table.column_names, f"'{table}'"
+        read, remarks = made.table, tuple(f"{FIELD}: {where} {remark}" for remark in made.remarks)
     else:
         read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
         names, where = [str(name) for name in table.columns], "the data frame"
-        read, _ = with_points(read, decimal, False, as_text, FIELD, where)
+        read, _ = with_points(read, written.decimal, False, as_text, FIELD, where, numeric=numeric)
     missing = [name for name in needed if name not in names]
     if missing:
         remedy = nearest(missing[0], names) if 0 < len(names) <= 20 else "the run was trained with it"
@@ -105,7 +111,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> pa.Table:
             columns[each.name] = uncensored(columns[each.name], fitted.reading.censored)[0]
     if fitted.hospital in read.column_names:
         columns[fitted.hospital] = read.column(fitted.hospital)
-    return pa.table(columns)
+    return pa.table(columns), remarks
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
