@@ -14,6 +14,7 @@ if not os.path.isdir(os.path.join(os.path.dirname(__file__), "strategies")):
 
 if TYPE_CHECKING:
     from raysim.api.describing import describe
+    from raysim.api.judging import judge
     from raysim.api.loading import load
     from raysim.api.running import compare, curve, resume, run, sweep
     from raysim.config.schema import Config
@@ -105,6 +106,7 @@ __all__ = [
     "compare",
     "curve",
     "describe",
+    "judge",
     "load",
     "patient_encoder",
     "resume",
@@ -120,6 +122,7 @@ _HOMES = {
     "compare": "raysim.api.running",
     "curve": "raysim.api.running",
     "describe": "raysim.api.describing",
+    "judge": "raysim.api.judging",
     "load": "raysim.api.loading",
     "patient_encoder": "raysim.strategies.shared.encoders",
     "resume": "raysim.api.running",
@@ -137,4 +140,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

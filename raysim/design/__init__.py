@@ -1,1 +1,1 @@
-"""``raysim design``: what a federation could demonstrate, before it has any data."""
+"""Says what a planned comparison could demonstrate."""

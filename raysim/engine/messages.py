@@ -232,6 +232,16 @@ class RoundPlan:
     """Whether the models' outputs for all rows of all parts are asked for too."""
 
     @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self.work.seed
+
+    @property
+    def headline(self) -> str:
+        """The headline model of those to evaluate, the last one."""
+        return list(self.serve)[-1]
+
+    @property
     def remembers(self) -> bool:
         """Whether hospitals remember anything after this round."""
         if self.call is not None:

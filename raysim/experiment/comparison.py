@@ -19,6 +19,7 @@ from raysim.experiment.run_page import PAGE, files_in, page_provenance, tracked_
 from raysim.experiment.stacked_tables import (
     comparison_table,
     for_plots,
+    judged,
     per_hospital,
     per_round,
     per_seed,
@@ -36,7 +37,7 @@ from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
 from raysim.storage.manifest import Manifest
-from raysim.storage.results import SPLIT, write_config
+from raysim.storage.results import PREDICTIONS, SPLIT, write_config
 
 
 def write_comparison(
@@ -53,6 +54,8 @@ def write_comparison(
     frame, rounds = _with_virtual_time(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
     out.csv("hospitals.csv", hospitals)
+    if len(results[0].federation.classes) == 2 and all(result.outcome.predictions for result in results):
+        out.rows(PREDICTIONS, judged(results, config.evaluation.part))
     hospitals = for_plots(hospitals, config.evaluation.part)
     sketched = sent(results)
     differences = tables.differences(frame, config.reference, hospitals, sent=sketched)

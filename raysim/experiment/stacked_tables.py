@@ -10,7 +10,7 @@ from raysim.engine.job import Result
 from raysim.report import tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import traffic
-from raysim.storage.run_tables import hospitals_table, split_table
+from raysim.storage.run_tables import hospitals_table, judged_rows, split_table
 
 DIFFERENCES = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
 """How ``comparison.csv`` calls a column of :func:`tables.differences`, behind the name of its figure."""
@@ -51,6 +51,17 @@ def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
         table.insert(0, "strategy", result.label)
         table.insert(1, "seed", result.seed)
         stacked.append(table)
+    return pd.concat(stacked, ignore_index=True)
+
+
+def judged(results: Sequence[Result], part: str) -> pd.DataFrame:
+    """``predictions.csv`` of a comparison: what every model of two classes says of every row of ``part``."""
+    stacked = []
+    for result in results:
+        role = "alone" if result.alone else "reference" if result.yardstick else ""
+        moved = sum(traffic(result.outcome).values())
+        table = judged_rows(result.federation, result.outcome, part)
+        stacked.append(table.assign(strategy=result.label, seed=result.seed, role=role, bytes=moved))
     return pd.concat(stacked, ignore_index=True)
 
 

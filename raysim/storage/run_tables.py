@@ -15,6 +15,7 @@ from raysim.data.raw_columns import slices
 from raysim.engine.job import Outcome, Round
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.metrics.predictions import predictions
+from raysim.metrics.segments import ranges
 from raysim.statistics.discrimination.auroc import delong_of_sums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
@@ -139,6 +140,32 @@ def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
     for model, outputs in outcome.predictions.items():
         columns = predictions(outputs[order], federation.classes)
         blocks.append(split.assign(model=model, **columns))
+    return pd.concat(blocks, ignore_index=True)
+
+
+def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
+    """A row a model served and row of ``part``, as ``raysim judge`` takes it; only for labels of two classes.
+
+    Columns: ``hospital, row, patient, label, model, margin, probability, train_rows`` and ``group_<attribute>``.
+    """
+    import pandas as pd
+
+    sizes, k = federation.sizes(part), PARTS.index(part)
+    index = ranges(federation.bounds[:, k], sizes)
+    home = np.repeat(np.arange(len(sizes)), sizes)
+    rows = {
+        "hospital": np.array(federation.hospitals, dtype=object)[home],
+        "row": federation.source_rows[index],
+        "patient": federation.identities[index],
+        "label": federation.y[index],
+    }
+    groups = {f"group_{name}": values[index] for name, values in federation.patients.items()}
+    trained = {"train_rows": federation.sizes("train")[home]}
+    blocks = []
+    for model, outputs in outcome.predictions.items():
+        margins = outputs[index]
+        said = {"model": model, "margin": margins, **predictions(margins, federation.classes)}
+        blocks.append(pd.DataFrame(rows | said | trained | groups))
     return pd.concat(blocks, ignore_index=True)
 
 

@@ -146,10 +146,11 @@ class Table(BaseModel):
         from raysim.data.records import Records
 
         files = list(self.files())
-        named = (self.silo, self.group, self.part, self.sex, self.ethnicity, *(self.categorical or ()))
+        named = (self.silo, self.group, self.part, self.sex, self.ethnicity, *(self.categorical or ()), *self.drop)
         as_text = [name for name in named if name is not None]
         keys = Keys(self.separator, self.decimal, self.encoding)
-        read = read_files(files, as_text, keys=keys, dropped=self.drop, named_after=self.silo is None)
+        numeric, named_after = self.numeric or (), self.silo is None
+        read = read_files(files, as_text, keys=keys, numeric=numeric, dropped=self.drop, named_after=named_after)
         self._check_columns(read.table)
         if not read.table.num_rows:
             raise DataError(f"data.path: '{self.path}' has no rows; a table needs at least one below its column names")

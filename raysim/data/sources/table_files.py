@@ -15,8 +15,8 @@ from raysim.core.words import counted, listed
 from raysim.data.records import natural
 from raysim.data.sources.columns import is_number, is_text, plain_text
 from raysim.data.sources.decimals import Mark
-from raysim.data.sources.table_file import NO_KEYS, Read, check_table, read_table
-from raysim.data.sources.text_form import Form, Keys
+from raysim.data.sources.table_file import Read, check_table, read_table
+from raysim.data.sources.text_form import NO_KEYS, Form, Keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +72,7 @@ def read_files(
     field: str = "data.path",
     keys: Keys = NO_KEYS,
     *,
+    numeric: Sequence[str] = (),
     dropped: Collection[str] = (),
     named_after: bool = False,
 ) -> Table:
@@ -83,7 +84,7 @@ def read_files(
     """
     import pyarrow as pa
 
-    read = [read_table(file, as_text, field, keys) for file in files]
+    read = [read_table(file, as_text, field, keys, numeric=numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
     tables = [_as_texts(each.table, apart) for each in read]
     if named_after:

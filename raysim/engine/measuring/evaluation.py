@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,16 @@ from raysim.statistics.discrimination.sketches import SUMS
 from raysim.statistics.patient_groups.within import WithinGap
 from raysim.statistics.patient_groups.within import merged as merged_sums
 from raysim.strategies.base import OWN, Floats, Ids
-from raysim.traffic.exchange import Traffic
-from raysim.traffic.ledger import LOSS_SCALARS, MEASURED
+from raysim.traffic.ledger import LOSS_SCALARS, MEASURED, Ledger
 
 if TYPE_CHECKING:
     from raysim.statistics.clinical.recalibration import Prior
+
+
+class Recorded(Protocol):
+    """What has a ledger, which it may replace."""
+
+    ledger: Ledger
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +94,7 @@ class Evaluation:
         section: EvaluationSection,
         order: Ids,
         rounds: int,
-        traffic: Traffic,
+        traffic: Recorded,
         noise: FigureNoise | None = None,
         sizes: Ids | None = None,
         tests_groups: bool = False,

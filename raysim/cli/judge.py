@@ -1,0 +1,82 @@
+"""The command ``raysim judge``, which the entry-point group ``raysim.commands`` names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raysim.cli.blocks import show_block
+from raysim.cli.options import (
+    REPORT,
+    Details,
+    Json,
+    Open,
+    Out,
+    console_of,
+    greet,
+    place,
+    places_of,
+    print_json,
+    show_end,
+)
+
+PredictionsPath = Annotated[
+    Path, typer.Argument(metavar="PREDICTIONS", help="CSV or Parquet: hospital, row, label, model, seed, probability.")
+]
+Reference = Annotated[str, typer.Option(help="The model that the others are compared with.")]
+Tried = Annotated[int | None, typer.Option(min=1, help="How many models were tried beside it, shown or not.")]
+Predicts = Annotated[str, typer.Option(help="What the event is, in words.")]
+Event = Annotated[str | None, typer.Option(help="The value of the label that is the event, where it is not 1.")]
+Logits = Annotated[bool, typer.Option("--logits", help="Probabilities are log-odds.")]
+Percent = Annotated[bool, typer.Option("--percent", help="Probabilities are per cent.")]
+Common = Annotated[bool, typer.Option("--common", help="Judge the rows that all models have.")]
+
+
+def judge(
+    predictions: PredictionsPath,
+    reference: Reference,
+    tried: Tried = None,
+    predicts: Predicts = "the label",
+    event: Event = None,
+    logits: Logits = False,
+    percent: Percent = False,
+    common: Common = False,
+    out: Out = None,
+    details: Details = False,
+    json: Json = False,
+    open_: Open = False,
+) -> None:
+    """Judge predictions of any framework as a comparison judges its own."""
+    greet()
+    import shlex
+    import time
+    from functools import partial
+
+    from raysim.judging.reading import read
+    from raysim.judging.run import judge as judged
+    from raysim.judging.table import Reading
+    from raysim.report.terminal.answers import block
+    from raysim.report.terminal.tables import comparison_table
+
+    began, console = time.perf_counter(), console_of(json)
+    found = judged(
+        read(predictions),
+        reference,
+        tried=tried,
+        reading=Reading(logits, percent, event, common),
+        predicts=predicts,
+        name=predictions.stem,
+        out=out,
+    )
+    if json:
+        rows = found.comparison.to_dict("records")
+        print_json(places_of(found.folder) | {"answer": found.content, "reference": reference, "rows": rows})
+        show_end(found.folder, console, out, open_)
+        return
+    report = str(place(found.folder, out) / REPORT)
+    command = f"raysim judge {shlex.quote(str(predictions))} --reference {shlex.quote(reference)} --details"
+    shown = block(found.answer.card, found.name, time.perf_counter() - began, report, command)
+    more = partial(console.print, comparison_table(found.comparison, reference, console.width)) if details else None
+    show_block(shown, console, found.folder / REPORT, more, open_=open_)

@@ -1,0 +1,1 @@
+"""Judges predictions of any framework."""

@@ -1,0 +1,166 @@
+"""Predictions as the results of a comparison, measured by what measures a run's own models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.data.build import fingerprint
+from raysim.data.federation import Federation, write
+from raysim.engine.job import Outcome, Result, Round
+from raysim.engine.measuring.evaluation import Evaluation
+from raysim.engine.measuring.group_gaps import Rearranging
+from raysim.engine.measuring.scoring import PartRows
+from raysim.engine.measuring.served_model import ServedModel
+from raysim.engine.measuring.subgroups import Grouping
+from raysim.engine.messages import PartialResult
+from raysim.judging.table import GROUP, Predictions
+from raysim.traffic.ledger import Ledger
+from raysim.training.base import Layout
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """All that a comparison asks for of its models."""
+
+    groups: Grouping | None
+    rearranging: Rearranging | None
+    thresholds: tuple[float, ...] | None
+    headline: str
+    seed: int
+    part: str = "test"
+    histograms: bool = True
+
+
+@dataclass(eq=False)
+class _Nothing:
+    """What was exchanged: nothing is known of it."""
+
+    ledger: Ledger
+
+
+def results_of(
+    predictions: Predictions, section: EvaluationSection, rows_in: Path, folder_of: Callable[[str, int], Path]
+) -> list[Result]:
+    """A result for each model and seed, whose files are to lie in ``folder_of(model, seed)``.
+
+    ``rows_in`` gets the judged rows, and must last as long as the results.
+    """
+    results = []
+    hospitals = tuple(predictions.frame["hospital"].unique())
+    first = int(predictions.frame["seed"].min())
+    for seed, rows in predictions.frame.groupby("seed", sort=True):
+        federation = _federation(rows, predictions, hospitals, rows_in / f"seed-{seed}")
+        order = {identity: k for k, identity in enumerate(federation.source_rows.tolist())}
+        for model in predictions.models:
+            theirs = rows[rows["model"] == model]
+            if theirs.empty:
+                continue
+            served = dict(_margins(theirs, order))
+            outcome = _outcome(federation, served, section, int(str(seed)), tests_groups=seed == first)
+            role = predictions.roles.get(model, "")
+            folder = folder_of(model, int(str(seed)))
+            results.append(
+                Result(model, bool(role), int(str(seed)), federation, outcome, folder, alone=role == "alone")
+            )
+    return sorted(results, key=lambda each: predictions.models.index(each.label))
+
+
+def _margins(rows: pd.DataFrame, order: Mapping[int, int]) -> Iterator[tuple[str, NDArray[np.floating[Any]]]]:
+    """By model served, the margins of one strategy and seed in the order of the federation's rows."""
+    for served, theirs in rows.groupby("served", sort=False):
+        said = theirs["margin"].to_numpy()
+        margins = np.full_like(said, np.nan, shape=len(order))
+        margins[[order[identity] for identity in theirs["identity"].tolist()]] = said
+        yield str(served), margins
+
+
+def _federation(rows: pd.DataFrame, predictions: Predictions, hospitals: tuple[str, ...], folder: Path) -> Federation:
+    """The judged rows of a seed, all of them test rows, without features."""
+    each = rows.drop_duplicates("identity")
+    home = pd.Categorical(each["hospital"], categories=list(hospitals)).codes
+    each = each.iloc[np.argsort(home, kind="stable")]
+    counts = np.bincount(home, minlength=len(hospitals))
+    ends = np.cumsum(counts)
+    bounds = np.stack([ends - counts] * 3 + [ends], axis=1).astype(np.int64)
+    identities, people = each["identity"].to_numpy(np.int64), each["person"].to_numpy(np.int64)
+    nothing = np.empty((len(each), 0), dtype=np.float32)
+    built: dict[str, Any] = {
+        "X": nothing,
+        "y": each["event"].to_numpy(np.int64),
+        "observed": nothing.astype(np.bool_),
+        "bounds": bounds,
+        "patients": {name: _attribute(each[GROUP + name]) for name in predictions.groups},
+        "meta": {
+            "hospitals": list(hospitals),
+            "features": [],
+            "classes": [f"not {predictions.event}", predictions.event],
+            "attributes": {},
+            "notes": [],
+            "preprocessing_scalars": 0,
+        },
+    }
+    built["meta"]["fingerprint"] = fingerprint(built)
+    folder.mkdir(parents=True)
+    write(folder, **built, source_rows=identities, people=people)
+    return Federation.open(folder)
+
+
+def _attribute(values: pd.Series) -> NDArray[Any]:
+    """An attribute of patients: numbers, such as ages, or texts; an empty one is unknown."""
+    if pd.api.types.is_numeric_dtype(values):
+        return values.to_numpy(np.float64)
+    return values.fillna("").astype(str).to_numpy(str)
+
+
+def _outcome(
+    federation: Federation,
+    served: Mapping[str, NDArray[np.floating[Any]]],
+    section: EvaluationSection,
+    seed: int,
+    *,
+    tests_groups: bool,
+) -> Outcome:
+    """What a run leaves whose models say this of the rows."""
+    everyone, ledger = np.arange(len(federation.hospitals)), Ledger()
+    evaluation = Evaluation(federation, section, everyone, 0, _Nothing(ledger), tests_groups=tests_groups)
+    rows, result = PartRows.of(federation, everyone.tolist(), "test"), PartialResult()
+    asked = _Asked(
+        evaluation.grouping,
+        evaluation.rearranging,
+        None if section.clinical is None else section.clinical.counted_at,
+        list(served)[-1],
+        seed,
+    )
+    for name, margins in served.items():
+        lost = np.array([np.isnan(part).any() for part in np.split(margins, rows.offsets[1:-1])])
+        model = ServedModel(name, everyone, rows, margins, margins, lost)
+        model.enter(asked, result)
+    row = Round(0, float("nan"), 0, 0, 0)
+    figures = evaluation.enter(row, [result])
+    return Outcome(
+        rounds=[row],
+        figures=figures,
+        metrics=row.metrics,
+        serve={name: np.zeros_like(everyone) for name in served},
+        bank=np.zeros((1, 0)),
+        cluster=None,
+        kept={},
+        layout=Layout((), ()),
+        ledger=ledger,
+        seconds=float("nan"),
+        grouping=evaluation.grouping,
+        groups=evaluation.groups,
+        gaps=evaluation.gaps,
+        pairs=evaluation.pairs,
+        sketches=evaluation.sketches,
+        untrained=evaluation.untrained,
+        scores=evaluation.scores,
+    )

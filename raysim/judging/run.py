@@ -1,0 +1,286 @@
+"""``raysim judge``: from a table of predictions to the files, the card and the page of a comparison."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.core.errors import ConfigError
+from raysim.core.plain_yaml import dumped
+from raysim.core.words import counted
+from raysim.data.federation import Federation
+from raysim.engine.job import Result
+from raysim.experiment.answering import FILE
+from raysim.experiment.entries import folder_of
+from raysim.experiment.run_page import files_in, write_page
+from raysim.experiment.stacked_tables import comparison_table, for_plots, per_hospital, per_round, per_seed
+from raysim.judging.results import results_of
+from raysim.judging.table import Predictions, Reading, checked
+from raysim.report import tables
+from raysim.report.hospital import clinical, clinical_rows
+from raysim.report.judgement import noise
+from raysim.report.judgement.answer import Answer, answer_from
+from raysim.report.judgement.compose import Remarks, comparison_card
+from raysim.report.judgement.evidence import Evidence, evidence
+from raysim.report.judgement.gathered import Asked
+from raysim.report.naming import names, signed, with_interval
+from raysim.report.pages.beside import Beside
+from raysim.report.pages.page import comparison_page
+from raysim.report.pages.rendering import Provenance
+from raysim.report.panel import Panel, sent
+from raysim.statistics.differences.search import Searched, searched
+from raysim.storage import clinical_tables
+from raysim.storage.manifest import Manifest
+from raysim.storage.results import choose_folder, provenance
+
+PART = "test"
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What was found of predictions."""
+
+    folder: Path
+    """With ``answer.json``, ``hospitals.csv``, ``comparison.csv`` and the page."""
+    name: str
+    answer: Answer
+    comparison: pd.DataFrame
+    """As ``comparison.csv``: a row a model."""
+    hospitals: pd.DataFrame
+    """As ``hospitals.csv``: a row a model, seed and hospital."""
+    search: Search | None
+    """What is left of the best model; None where that cannot be said."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The content of ``answer.json``: that of a comparison, and ``search``."""
+        return self.answer.as_json() | ({} if self.search is None else {"search": self.search.as_json()})
+
+    def __repr__(self) -> str:
+        """The answer, and no rows."""
+        return f"<judged: {self.answer.card.headline}>"
+
+
+def judge(
+    table: pd.DataFrame,
+    reference: str,
+    *,
+    tried: int | None = None,
+    reading: Reading = Reading(),  # noqa: B008  # it is immutable
+    predicts: str = "the label",
+    name: str = "predictions",
+    out: Path | None = None,
+) -> Judged:
+    """Judge ``table``, a row a model, seed and test row, as a comparison judges its strategies.
+
+    - ``reference``: the model that others are compared with. ``tried``: how many models were tried beside it, shown or
+      not (None: those of the table).
+    - ``predicts``: what the event is, in words. ``name``: of the page, and of the folder below ``runs/`` without
+      ``out``.
+
+    Raises ``DataError`` and ``ConfigError``, one line each.
+    """
+    predictions = checked(table, reading, reference)
+    candidates = [model for model in predictions.models if model != reference and not predictions.roles.get(model)]
+    if tried is not None and tried < len(candidates):
+        raise ConfigError(
+            f"--tried: {tried} is fewer than the {counted(len(candidates), 'model')} beside the reference; count all"
+        )
+    folder = choose_folder(out, name)
+    written = Manifest.begin(folder, "judge")
+    section = EvaluationSection()
+    with tempfile.TemporaryDirectory() as scratch:
+        results = results_of(
+            predictions,
+            section,
+            Path(scratch),
+            lambda model, seed: folder / "models" / folder_of(model) / f"seed-{seed}",
+        )
+        for result in results:
+            _write_clinical(written, result, section)
+        return _write(written, name, predictions, results, reference, tried or len(candidates), predicts)
+
+
+def _write_clinical(written: Manifest, result: Result, section: EvaluationSection) -> None:
+    at = result.folder.relative_to(written.folder).as_posix()
+    for file, table in clinical_tables.tables(result.federation, result.outcome, section.clinical).items():
+        written.csv(f"{at}/{file}", table)
+
+
+def _write(
+    written: Manifest,
+    name: str,
+    predictions: Predictions,
+    results: Sequence[Result],
+    reference: str,
+    tried: int,
+    predicts: str,
+) -> Judged:
+    section = EvaluationSection()
+    frame, hospitals = per_seed(results), per_hospital(results, PART)
+    frame, hospitals = _known(frame, hospitals, predictions.frame)
+    written.csv("hospitals.csv", hospitals)
+    hospitals = for_plots(hospitals, PART)
+    sketched = sent(results)
+    differences = tables.differences(frame, reference, hospitals, sent=sketched)
+    table = comparison_table(frame, differences)
+    by_chance = noise.noise(results, section.minimum_events)
+    alone = {result.label for result in results if result.alone}
+    shown = evidence(frame, hospitals, reference, sketched, alone)
+    cautions = _backwards(hospitals)
+    search = None if shown is None else _searched(shown, Panel.of(hospitals, sketched), tried)
+    if search is not None and shown is not None and shown.choice.why == "better" and not search.demonstrated:
+        cautions.insert(0, f"not demonstrated once {counted(tried, 'model')} were tried")
+    card = comparison_card(
+        shown,
+        results,
+        hospitals,
+        Asked(predicts, PART, section.clinical, True),
+        names=names(tables.comparison(frame), {}),
+        noise=by_chance,
+        remarks=Remarks(cautions=tuple(cautions)),
+    )
+    before = (*([] if search is None else [search.sentence]), *predictions.warnings)
+    answer = answer_from(card, shown, by_chance, before)
+    written.csv("comparison.csv", table)
+    if by_chance:
+        written.csv("noise.csv", noise.table(by_chance))
+    judged = Judged(written.folder, name, answer, table, hospitals, search)
+    written.json(FILE, judged.content)
+    served = clinical_rows.of_runs([(each.label, each.label, each.folder) for each in results])
+    taken = [] if shown is None else [shown.entries[shown.best].key[0], *alone]
+    page = comparison_page(
+        f"{name}: {predicts}",
+        frame,
+        _provenance(name, {result.seed: result.federation for result in results}, reference, tried),
+        hospitals=hospitals,
+        rounds=per_round(results),
+        baseline=reference,
+        differences=differences,
+        shown=shown,
+        card=card,
+        before=before,
+        results=results,
+        beside=Beside(
+            use=clinical.drawn(served, PART, taken),
+            use_shared=clinical.shared(served, PART, taken),
+            files=files_in(written),
+        ),
+        noise=by_chance,
+        part=PART,
+    )
+    write_page(written, page)
+    return judged
+
+
+def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The tables with what is not known left out, and training rows and bytes where the predictions name them."""
+    unknown = ("seconds", "bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up")
+    frame = frame.drop(columns=[column for column in unknown if column in frame])
+    if "bytes" in rows:
+        moved = rows.groupby(["model", "seed"])["bytes"].first()
+        keys = pd.MultiIndex.from_frame(frame[["strategy", "seed"]])
+        frame["bytes_up"] = moved.reindex(keys).to_numpy(float)
+    hospitals = hospitals.drop(columns=["n_train", "participated", "rounds", "cluster"], errors="ignore")
+    if "train_rows" in rows:
+        trained = rows.groupby("hospital")["train_rows"].first()
+        hospitals.insert(2, "n_train", trained.reindex(hospitals["hospital"]).to_numpy())
+    return frame, hospitals
+
+
+def _backwards(hospitals: pd.DataFrame) -> list[str]:
+    """A clause on each model that ranks worse than a coin at every hospital."""
+    said = []
+    for model, of in hospitals.groupby("strategy", sort=False):
+        defined = of[of["auroc"].notna()]
+        if len(defined) and (defined["auroc_high"] < 0.5).any() and (defined["auroc"] < 0.5).all():
+            said.append(f"{model} ranks worse than a coin at every hospital: the label may be the other way round")
+    return said
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What is left of the best of the models that were tried."""
+
+    reference: str
+    names: tuple[str, ...]
+    """The models that are compared with the reference."""
+    differences: tuple[float, ...]
+    found: Searched
+
+    @property
+    def demonstrated(self) -> bool:
+        """Whether the best model is better than the reference, all that were tried considered."""
+        return self.found.limits[self.found.best].low > 0
+
+    @property
+    def sentence(self) -> str:
+        """What the search leaves, in one or two sentences."""
+        found, limits = self.found, self.found.limits[self.found.best]
+        shown = with_interval(found.estimate, *limits, 3, sign=True)
+        said = (
+            f"Of {counted(found.tried, 'model')} tried, {self.names[found.best]} is the best: {shown} against "
+            f"{self.reference}, after correction for the number tried."
+        )
+        if found.estimate > 0 and len(self.names) > 1:
+            said += f" Its gain is at most {signed(max(found.corrected, 0.0), 3)}: the best of several is partly luck."
+        return said
+
+    def as_json(self) -> dict[str, object]:
+        """The content of ``search`` in ``answer.json``."""
+        found = self.found
+        return {
+            "tried": found.tried,
+            "best": self.names[found.best],
+            "estimate": found.estimate,
+            "corrected": found.corrected,
+            "demonstrated": self.demonstrated,
+            "models": [
+                {"model": name, "difference": difference, "low": limits.low, "high": limits.high}
+                for name, difference, limits in zip(self.names, self.differences, found.limits, strict=True)
+            ],
+        }
+
+
+def _searched(shown: Evidence, panel: Panel, tried: int) -> Search | None:
+    """None without a reference or a second model, and with one seed, which says nothing of ways of training."""
+    others = [entry for i, entry in enumerate(shown.entries) if i != shown.base]
+    if shown.base is None or not others or shown.one_seed:
+        return None
+    base = shown.entries[shown.base]
+    pairs = [panel.difference(entry.key, base.key) for entry in others]
+    place = [panel.place[entry.key] for entry in others]
+    rows = np.nansum(panel.rows[panel.place[base.key]], axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a hospital that defines no figure in any seed
+        figures = np.nanmean(panel.figure[place] - panel.figure[panel.place[base.key]], axis=1)
+    return Search(
+        base.name,
+        tuple(entry.name for entry in others),
+        tuple(pair.difference for pair in pairs),
+        searched(pairs, figures, rows, max(tried, len(pairs))),
+    )
+
+
+def _provenance(name: str, federations: dict[int, Federation], reference: str, tried: int) -> Provenance:
+    federation = next(iter(federations.values()))
+    return Provenance(
+        data=name,
+        fingerprint=federation.fingerprint,
+        hospitals=len(federation.hospitals),
+        rows={PART: int(federation.sizes(PART).sum())},
+        seeds=sorted(federations),
+        versions=provenance(federation)["versions"],
+        config=dumped({"reference": reference, "tried": tried}),
+        command=f"raysim judge PREDICTIONS --reference {reference} --tried {tried}",
+        date=time.strftime("%Y-%m-%d"),
+    )

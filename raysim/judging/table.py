@@ -1,0 +1,241 @@
+"""The table that is judged: what it must hold, and what is wrong with it.
+
+A row is what one model, trained with one seed, says of one test row. Needed are ``hospital``, ``label`` (two values),
+``model``, ``seed``, ``probability``, and ``row`` or ``patient``. Known besides: ``margin`` (log-odds, in place of
+probabilities), ``part``, ``train_rows`` of the hospital, ``bytes`` that the model moved, ``role`` (:data:`ROLES`), and
+``group_*``. A comparison's own table has ``strategy``, and ``model`` then is the model used.
+
+Every check answers in one line that names the first row, counted from 1 below the header, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import logit
+
+from raysim.core.errors import ConfigError, DataError, nearest
+from raysim.core.words import counted, listed
+
+REQUIRED = ("hospital", "label", "model", "seed", "probability")
+
+GROUP = "group_"
+"""Columns that begin with this are attributes of patients."""
+
+ROLES = ("", "reference", "alone")
+"""What ``role`` may say: a method, a reference that is none, or training alone."""
+
+FEW_VALUES = 5
+"""Fewer different probabilities of a model are decisions, and no risks."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How probabilities are written, and which rows count."""
+
+    logits: bool = False
+    """They are log-odds."""
+    percent: bool = False
+    """They are per cent."""
+    event: str | None = None
+    """The value of the label that is the event; None: 1, or true."""
+    common: bool = False
+    """Where a model lacks rows that another has, only rows that all have are judged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """A table whose rows can be judged."""
+
+    frame: pd.DataFrame
+    """A row a model, seed and judged row: ``hospital``, ``model``, ``served``, ``seed``, ``event`` (0 or 1), ``margin``
+    (log-odds), ``identity`` (the row, the same number in every seed), ``person`` (its patient)."""
+    groups: tuple[str, ...]
+    """Attributes of patients that it has."""
+    event: str
+    """The label that is the event."""
+    models: tuple[str, ...]
+    """In the order of the table."""
+    roles: Mapping[str, str]
+    """What each model is, of :data:`ROLES`."""
+    warnings: tuple[str, ...] = ()
+    """What a reader must know, a sentence each."""
+
+
+def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Predictions:
+    """``table`` as :class:`Predictions`. Raises ``DataError`` or ``ConfigError``, one line each."""
+    frame = _named(table)
+    warnings: list[str] = []
+    frame = _evaluated(frame)
+    frame["event"], event = _events(frame["label"], reading.event)
+    frame["margin"] = _margins(frame, reading)
+    frame["served"] = frame["served"].astype(str) if "served" in frame else "global"
+    _identify(frame, warnings)
+    models = tuple(dict.fromkeys(frame["model"]))
+    if reference not in models:
+        raise ConfigError(f"--reference: '{reference}' is not a model of the table; {nearest(reference, models)}")
+    frame, lost = _same_rows(frame, reading.common)
+    if lost:
+        warnings.append(f"{counted(lost, 'row')} that not every model has were left out.")
+    _same_labels(frame)
+    missing = frame[frame["margin"].isna()]
+    for model, n in missing.groupby("model")["hospital"].nunique().items():
+        warnings.append(
+            f"{model} has rows without a prediction at {counted(int(n), 'hospital')}: it is not judged there."
+        )
+    for model in models:
+        values = int(frame.loc[frame["model"] == model, "margin"].nunique())
+        if values < FEW_VALUES:
+            warnings.append(f"{model} has {counted(values, 'value')}: decisions, not probabilities.")
+    groups = tuple(name.removeprefix(GROUP) for name in frame.columns if name.startswith(GROUP))
+    roles = dict(frame.groupby("model")["role"].first()) if "role" in frame else {}
+    return Predictions(frame, groups, event, models, roles, tuple(warnings))
+
+
+def _named(table: pd.DataFrame) -> pd.DataFrame:
+    if "strategy" in table:  # as a comparison writes it
+        table = table.rename(columns={"model": "served", "strategy": "model"})
+    for name in REQUIRED:
+        if name not in table and not (name == "probability" and "margin" in table):
+            raise DataError(f"column '{name}' is missing; {nearest(name, [str(each) for each in table.columns])}")
+    if "row" not in table and "patient" not in table:
+        raise DataError("column 'row' is missing; number the rows of each hospital, the same in every model and seed")
+    if not len(table):
+        raise DataError("the table has no rows; write a row for each model, seed and test row")
+    frame = table.reset_index(drop=True)
+    for name in ("hospital", "label", "model", "seed"):
+        if frame[name].isna().any():
+            raise DataError(f"row {_first(frame[name].isna())}: '{name}' is empty; fill it in")
+    frame["model"], frame["hospital"] = frame["model"].astype(str), frame["hospital"].astype(str)
+    if "role" in frame:
+        frame["role"] = frame["role"].fillna("").astype(str)
+        if not (known := frame["role"].isin(ROLES)).all():
+            raise DataError(f"row {_first(~known)}: role '{frame['role'][~known].iloc[0]}' is none of {ROLES}")
+    if not pd.api.types.is_integer_dtype(frame["seed"]):
+        frame["seed"] = pd.factorize(frame["seed"].astype(str), sort=True)[0]
+    return frame
+
+
+def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the test part, where parts are named; a model must not be judged on rows that it was trained on."""
+    if "part" not in frame:
+        return frame
+    parts = set(frame["part"].astype(str))
+    if "test" in parts:
+        return frame[frame["part"].astype(str) == "test"].reset_index(drop=True)
+    raise DataError(f"part: {listed(sorted(parts))} and no test rows; judge rows that no model was trained on")
+
+
+def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str]:
+    """Which rows have the event, and what it is called."""
+    texts = label.astype(str)
+    values = sorted(texts.unique())
+    if len(values) != 2:
+        shown = counted(len(values), "value") + (f" ('{values[0]}')" if len(values) == 1 else "")
+        raise DataError(f"label: has {shown}; two are judged, event and no event")
+    known = next((each[1] for each in _ORDERED if set(values) == set(each)), None)
+    if event is None and known is None:
+        raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; say which of them is the event")
+    if event is not None and event not in values:
+        raise ConfigError(f"--event: '{event}' is not a value of the label; {nearest(event, values)}")
+    chosen = str(known if event is None else event)
+    return (texts == chosen).to_numpy().astype(np.int64), chosen
+
+
+_ORDERED = (("0", "1"), ("0.0", "1.0"), ("False", "True"), ("false", "true"))
+"""Values of a label of which the second is the event."""
+
+
+def _margins(frame: pd.DataFrame, reading: Reading) -> NDArray[np.floating[Any]]:
+    if "margin" in frame:
+        given = pd.to_numeric(frame["margin"], errors="coerce").to_numpy(np.float64)
+        # raysim's own models have single precision, whose shortest decimals the table holds.
+        single = given.astype(np.float32)
+        return single if np.array_equal(single.astype(str).astype(np.float64), given, equal_nan=True) else given
+    p = pd.to_numeric(frame["probability"], errors="coerce").to_numpy(np.float64, copy=True)
+    p[~np.isfinite(p)] = np.nan
+    if reading.logits:
+        return p
+    if reading.percent:
+        p /= 100.0
+    low, high = np.nanmin(p, initial=0.0), np.nanmax(p, initial=0.0)
+    if low < 0 or high > 100:
+        worst = _first((p < 0) | (p > 100))
+        raise DataError(
+            f"row {worst}: probability {p[worst - 1]:.4g} is no probability; give --logits if it is log-odds"
+        )
+    if high > 1:
+        worst = _first(p > 1)
+        remedy = "correct it" if reading.percent else "give --percent if it is per cent"
+        raise DataError(f"row {worst}: probability {p[worst - 1]:.4g} exceeds 1; {remedy}")
+    with np.errstate(divide="ignore"):
+        margins: NDArray[np.float64] = logit(p)
+    return margins
+
+
+def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:
+    """Number rows and patients, the same in every seed and model."""
+    of_model = ["model", "served", "seed"]
+    if "row" in frame:
+        frame["identity"] = _numbers(frame["row"], frame["hospital"])
+    else:
+        turn = frame.groupby([*of_model, "hospital", "patient"]).cumcount().astype(str)
+        frame["identity"] = _numbers(frame["patient"].astype(str) + "\0" + turn, frame["hospital"])
+    twice = frame.duplicated([*of_model, "identity"])
+    if twice.any():
+        row = frame[twice].iloc[0]
+        raise DataError(
+            f"row {_first(twice)}: {row['model']} seed {row['seed']} has row {row['row']} of {row['hospital']} twice; "
+            "write each once, and name patients in a column 'patient'"
+        )
+    if "patient" in frame:
+        frame["person"] = _numbers(frame["patient"])
+    else:
+        frame["person"] = frame["identity"]
+        warnings.append("No column 'patient': each row counts as a patient.")
+
+
+def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.int64]:
+    """A number for each value: itself where all are whole, and each belongs to one hospital of ``within``."""
+    whole = pd.api.types.is_integer_dtype(values) and values.ge(0).all()
+    if whole and (within is None or not (within.groupby(values).nunique() > 1).any()):
+        return values.to_numpy(np.int64)
+    texts = values.astype(str) if within is None else within + "\0" + values.astype(str)
+    return np.asarray(pd.factorize(texts, sort=True)[0], dtype=np.int64)
+
+
+def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
+    """The rows that every model has in a seed, and how many others there were; without ``common`` these are refused."""
+    models = frame.groupby("seed")[["model", "served"]].apply(lambda each: len(each.drop_duplicates()))
+    present = frame.groupby(["seed", "identity"]).size()
+    full = present == models.reindex(present.index.get_level_values("seed")).to_numpy()
+    if full.all():
+        return frame, 0
+    if not common:
+        seed, identity = present.index[~full.to_numpy()][0]
+        of_seed = frame[frame["seed"] == seed]
+        row = of_seed[of_seed["identity"] == identity]
+        lacking = [model for model in of_seed["model"].unique() if model not in set(row["model"])]
+        lacks = counted(int((~full)[seed].sum()), "row")
+        raise DataError(
+            f"{lacking[0]} seed {seed} lacks {lacks} that another model has, the first of {row['hospital'].iloc[0]}; "
+            "add them, or give --common to judge the rows that all have"
+        )
+    kept = frame.set_index(["seed", "identity"]).index.isin(full.index[full.to_numpy()])
+    return frame[kept].reset_index(drop=True), int((~full).sum())
+
+
+def _same_labels(frame: pd.DataFrame) -> None:
+    differs = frame.groupby("identity")["event"].transform("nunique") > 1
+    if differs.any():
+        row = frame[differs].iloc[0]
+        raise DataError(f"label: differs between models or seeds for a row of {row['hospital']}; a row has one label")
+
+
+def _first(which: pd.Series | NDArray[np.bool_]) -> int:
+    return int(np.flatnonzero(np.asarray(which))[0]) + 1

@@ -1,0 +1,140 @@
+"""``raysim judge`` on a comparison's own predictions, and on those of others."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import raysim
+from raysim.cli import main as cli
+
+CONFIG = {
+    "name": "own",
+    "data": {"source": "synthetic", "hospitals": 8, "rows": 1600},
+    "strategies": ["local", "fedavg", "clustered", "centralized"],
+    "seeds": [0, 1],
+    "training": {"rounds": 2},
+    "evaluation": {"predictions": True},
+    "tracking": {"uri": "none"},
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A comparison, and its own predictions judged."""
+    home = tmp_path_factory.mktemp("judging")
+    raysim.compare(CONFIG, out=home / "compared", in_process=True)
+    raysim.judge(home / "compared" / "predictions.csv", "fedavg", out=home / "judged")
+    return home / "compared", home / "judged"
+
+
+def test_figures_intervals_and_choice_are_the_comparisons(folders: tuple[Path, Path]) -> None:
+    compared, judged = (json.loads((folder / "answer.json").read_text()) for folder in folders)
+    for key in ("recommended", "difference_shown", "not_dominated", "use", "federate", "calibration"):
+        assert compared[key] == judged[key]
+    ways = [[{k: v for k, v in way.items() if k != "name"} for way in answer["ways"]] for answer in (compared, judged)]
+    assert ways[0] == ways[1]
+    harm = [{k: v for k, v in answer["harmed"].items() if k != "against"} for answer in (compared, judged)]
+    assert harm[0] == harm[1]
+    assert "search" in judged
+
+
+@pytest.mark.parametrize(
+    ("file", "keys"), [("hospitals.csv", ["strategy", "model", "seed", "hospital"]), ("noise.csv", [])]
+)
+def test_tables_are_the_comparisons(folders: tuple[Path, Path], file: str, keys: list[str]) -> None:
+    ours, theirs = (pd.read_csv(folder / file) for folder in folders)
+    if keys:
+        ours, theirs = (each.sort_values(keys, ignore_index=True) for each in (ours, theirs))
+    common = [name for name in ours if name in theirs and name != "n_total"]
+    assert len(common) > 10
+    pd.testing.assert_frame_equal(ours[common], theirs[common], check_exact=True, check_dtype=False)
+
+
+def others(seeds: int = 3) -> pd.DataFrame:
+    """Predictions of another framework: ``flower`` knows more than ``fedavg``."""
+    rows = []
+    for h in range(10):
+        rng = np.random.default_rng(h)
+        x, more = rng.normal(size=(2, 120))
+        y = (rng.random(120) < 1 / (1 + np.exp(1.5 - 1.5 * x - 1.2 * more))).astype(int)
+        for seed in range(seeds):
+            for model, weight in (("fedavg", 0.1), ("flower", 1.2)):
+                margin = -1.5 + 1.5 * x + weight * more + np.random.default_rng([h, seed]).normal(0, 0.05, 120)
+                rows.append(
+                    pd.DataFrame(
+                        {
+                            "hospital": f"h{h}",
+                            "row": np.arange(120),
+                            "label": y,
+                            "model": model,
+                            "seed": seed,
+                            "probability": 1 / (1 + np.exp(-margin)),
+                        }
+                    )
+                )
+    return pd.concat(rows, ignore_index=True)
+
+
+def test_a_better_model_is_taken_and_a_search_widens_its_interval(tmp_path: Path) -> None:
+    found = raysim.judge(others(), "fedavg", tried=1, out=tmp_path / "one")
+    assert found.answer.card.recommended == "flower"
+    many = raysim.judge(others(), "fedavg", tried=50, predicts="death", out=tmp_path / "many")
+    assert found.search is not None
+    assert many.search is not None
+    assert many.search.found.limits[0].low < found.search.found.limits[0].low
+    assert many.search.demonstrated
+    assert "Of 50 models tried, flower is the best" in many.search.sentence
+    page = (tmp_path / "many" / "report.html").read_text()
+    assert "death" in page
+    assert "Of 50 models tried" in page
+    assert repr(many) == f"<judged: {many.answer.card.headline}>"
+    saved = json.loads((tmp_path / "many" / "answer.json").read_text())
+    assert saved["search"]["tried"] == 50
+    assert saved["search"]["models"][0]["low"] == many.search.found.limits[0].low
+
+
+def test_what_is_worse_than_a_coin_everywhere_is_said(tmp_path: Path) -> None:
+    frame = others()
+    backwards = frame["model"] == "flower"
+    frame.loc[backwards, "probability"] = 1 - frame.loc[backwards, "probability"]
+    said = " ".join(raysim.judge(frame, "fedavg", out=tmp_path / "out").answer.sentences)
+    assert "flower ranks worse than a coin at every hospital" in said.replace("Flower", "flower")
+
+
+def test_one_seed_makes_no_claim(tmp_path: Path) -> None:
+    found = raysim.judge(others(seeds=1), "fedavg", out=tmp_path / "out")
+    assert found.search is None
+    assert not found.answer.difference_shown
+
+
+def test_fewer_tried_than_shown_is_refused(tmp_path: Path) -> None:
+    frame = others(seeds=1)
+    third = frame[frame["model"] == "flower"].assign(model="pfl")
+    with pytest.raises(raysim.RaysimError, match="--tried: 1 is fewer than the 2 models beside the reference"):
+        raysim.judge(pd.concat([frame, third]), "fedavg", tried=1, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_prints_the_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    others().to_csv("predictions.csv", index=False)
+    others().to_parquet("predictions.parquet")
+    for file in ("predictions.csv", "predictions.parquet"):
+        monkeypatch.setattr(sys, "argv", ["raysim", "judge", file, "--reference", "fedavg", "--out", "out"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        assert "Take flower" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["raysim", "judge", "none.csv", "--reference", "fedavg"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "none.csv: is not a file" in capsys.readouterr().err.replace("\n", " ")

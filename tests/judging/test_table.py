@@ -1,0 +1,131 @@
+"""What is wrong with a table of predictions, said in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raysim.core.errors import RaysimError
+from raysim.judging.table import Reading, checked
+
+
+def table(
+    hospitals: int = 3, rows: int = 6, seeds: int = 2, models: tuple[str, ...] = ("fedavg", "flower")
+) -> pd.DataFrame:
+    """A row a model, seed and test row; the same rows in all seeds."""
+    rng = np.random.default_rng(5)
+    return pd.DataFrame(
+        {
+            "hospital": f"h{h}",
+            "row": row,
+            "label": (h + row) % 2,
+            "model": model,
+            "seed": seed,
+            "probability": float(rng.uniform(0.05, 0.95)),
+        }
+        for model in models
+        for seed in range(seeds)
+        for h in range(hospitals)
+        for row in range(rows)
+    )
+
+
+def test_a_good_table_is_taken() -> None:
+    found = checked(table(), Reading(), "fedavg")
+    assert found.models == ("fedavg", "flower")
+    assert found.event == "1"
+    assert found.warnings == ("No column 'patient': each row counts as a patient.",)
+    p = found.frame["probability"]
+    assert found.frame["margin"].to_numpy() == pytest.approx(np.log(p / (1 - p)))
+    assert found.frame["identity"].nunique() == 18
+
+
+Change = Callable[[pd.DataFrame], pd.DataFrame]
+
+
+def changed(column: str, at: int, value: object) -> Change:
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        frame = frame.astype({column: object})
+        frame.loc[at, column] = value
+        return frame.infer_objects()
+
+    return change
+
+
+WRONG: dict[str, tuple[Change, str]] = {
+    "a row that another model has": (
+        lambda frame: frame.drop(index=71),
+        "flower seed 1 lacks 1 row that another model has, the first of h2; .*--common",
+    ),
+    "a row twice": (lambda frame: pd.concat([frame, frame.iloc[:1]]), "row 73: fedavg seed 0 has row 0 of h0 twice"),
+    "another label": (changed("label", 40, 1), "label: differs between models or seeds for a row of h0"),
+    "three labels": (changed("label", 0, 2), "label: has 3 values; two are judged"),
+    "one label": (lambda frame: frame.assign(label=1), r"label: has 1 value \('1'\)"),
+    "labels in words": (
+        lambda frame: frame.assign(label=np.where(frame["label"] == 1, "died", "alive")),
+        "--event: the label is 'alive' or 'died'; say which",
+    ),
+    "log-odds": (changed("probability", 3, -4.1), "row 4: probability -4.1 is no probability; give --logits"),
+    "per cent": (lambda frame: frame.assign(probability=100 * frame["probability"]), "exceeds 1; give --percent"),
+    "no test rows": (lambda frame: frame.assign(part="train"), "part: train and no test rows"),
+    "no seed": (lambda frame: frame.drop(columns="seed"), "column 'seed' is missing"),
+    "no row": (lambda frame: frame.drop(columns="row"), "column 'row' is missing"),
+    "an empty hospital": (changed("hospital", 5, None), "row 6: 'hospital' is empty"),
+    "an unknown role": (lambda frame: frame.assign(role="boss"), "row 1: role 'boss' is none of"),
+    "nothing": (lambda frame: frame.iloc[:0], "the table has no rows"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_broken_table_is_refused_in_a_line(fault: str) -> None:
+    change, said = WRONG[fault]
+    with pytest.raises(RaysimError, match=said) as refused:
+        checked(change(table()), Reading(), "fedavg")
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_reference_is_answered_with_the_nearest() -> None:
+    with pytest.raises(RaysimError, match="--reference: 'fedagv' is not a model of the table; did you mean 'fedavg'"):
+        checked(table(), Reading(), "fedagv")
+
+
+def test_common_rows_are_judged_and_the_others_counted() -> None:
+    found = checked(table().drop(index=[71, 70]), Reading(common=True), "fedavg")
+    assert "2 rows that not every model has were left out." in found.warnings
+    assert len(found.frame) == 2 * 18 + 2 * 16
+
+
+def test_log_odds_and_per_cent() -> None:
+    plain = checked(table(), Reading(), "fedavg").frame["margin"]
+    percent = checked(table().assign(probability=lambda f: 100 * f["probability"]), Reading(percent=True), "fedavg")
+    assert percent.frame["margin"].to_numpy() == pytest.approx(plain.to_numpy())
+    logits = checked(table().assign(probability=plain), Reading(logits=True), "fedavg")
+    assert logits.frame["margin"].to_numpy() == pytest.approx(plain.to_numpy())
+
+
+def test_the_event_is_the_one_that_was_named() -> None:
+    words = table().assign(label=lambda f: np.where(f["label"] == 1, "died", "alive"))
+    found = checked(words, Reading(event="died"), "fedavg")
+    assert found.frame["event"].tolist() == table()["label"].tolist()
+    assert found.event == "died"
+
+
+def test_missing_predictions_and_decisions_are_said() -> None:
+    frame = table()
+    frame.loc[36, "probability"] = np.nan
+    frame.loc[frame["model"] == "fedavg", "probability"] = frame["label"].astype(float)
+    said = checked(frame, Reading(), "fedavg").warnings
+    assert "flower has rows without a prediction at 1 hospital: it is not judged there." in said
+    assert "fedavg has 2 values: decisions, not probabilities." in said
+
+
+def test_patients_are_the_same_in_all_seeds() -> None:
+    frame = table().assign(patient=lambda f: f["hospital"] + (f["row"] // 2).astype(str))
+    found = checked(frame, Reading(), "fedavg")
+    assert found.frame["person"].nunique() == 9
+    assert not any("each row counts" in text for text in found.warnings)
+    only = checked(frame.drop(columns="row"), Reading(), "fedavg")
+    assert only.frame["identity"].nunique() == 18
