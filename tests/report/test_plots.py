@@ -53,6 +53,7 @@ def test_labels_do_not_overlap(draw: object) -> None:
             "worst_decile_std": 0.004,
             "size_bias": rng.normal(0.01, 0.0004, 10),
             "size_bias_std": 0.001,
+            "gini": rng.normal(0.05, 0.002, 10),
         }
     )
     if draw is None:

@@ -81,14 +81,15 @@ def worst_decile_vs_size_bias(comparison: pd.DataFrame) -> Figure:
 
 
 def frontier_3d(comparison: pd.DataFrame) -> Figure:
-    """The frontier of the CHiP paper: mean AUROC, worst decile and |size bias|; dominated points are grey.
+    """The frontier of the CHiP paper: mean AUROC, worst decile and Gini coefficient; dominated points are grey.
 
-    Columns as for :func:`worst_decile_vs_size_bias`, with ``auroc`` or ``mae``. The vertical axis is turned, so that up
-    is less size bias and the best corner is the upper one at the back; with errors the other two axes are turned too.
+    Columns as for :func:`worst_decile_vs_size_bias`, with ``gini`` and with ``auroc`` or ``mae``. The vertical axis is
+    turned, so that up is a smaller coefficient and the best corner is the upper one at the back; with errors the other
+    two axes are turned too.
     """
     table, kind = _with_bias(comparison), reporting(comparison)
     names = labels(table)
-    figures = [kind.headline, "worst_decile", "size_bias_abs"]
+    figures = [kind.headline, "worst_decile", "gini"]
     shown, note = _shown(table, names, figures)
     figure = Figure(figsize=(8.4, 6.2))
     ax: Any = figure.add_axes((0.0, 0.0, 1.0, 0.97), projection="3d")
@@ -97,7 +98,7 @@ def frontier_3d(comparison: pd.DataFrame) -> Figure:
     ax.set_box_aspect((1.15, 1.15, 0.85), zoom=1.0)
     ax.set_xlabel(f"mean {kind.title}", fontsize=10, labelpad=9, color=INK)
     ax.set_ylabel(f"{kind.title} of the worst decile", fontsize=10, labelpad=9, color=INK)
-    ax.set_zlabel(_size_bias(kind), fontsize=10, labelpad=9, color=INK)
+    ax.set_zlabel("Gini coefficient over hospitals", fontsize=10, labelpad=9, color=INK)
     ax.tick_params(labelsize=8.5, colors=MUTED)
     for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
         axis.set_pane_color((0.97, 0.97, 0.97, 1.0))
