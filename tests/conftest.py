@@ -21,11 +21,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from raysim.cluster import ray_private
-from raysim.cluster.forked import OF_RUNS, OF_TRIALS, fork_server
+from raysim.cluster.own_ray import LOCAL, QUIET, own_folder, private_token
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.cluster.token_file import private_token
-from raysim.cluster.variables import LOCAL, QUIET
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.system import SystemSection
 from raysim.core import host
@@ -64,10 +62,6 @@ NORMED = ModelSpec(None, "tests.training.families.Normed", {}, "default")
 RAY = contextlib.ExitStack()
 """What ends with the shared Ray."""
 
-WORKERS = tuple(name for name in dict.fromkeys([*OF_RUNS, *OF_TRIALS, "sklearn.cluster"]) if name != "--")
-"""What workers of the shared Ray need, which are forks of one process: with what strategies need that cluster, and
-what is needed later. There are so many workers that all of it is imported before the first of them."""
-
 
 def shared_ray(group: str) -> list[pytest.MarkDecorator]:
     """For ``pytestmark`` of modules whose tests need a Ray and leave it as it was.
@@ -86,14 +80,9 @@ def ray_here() -> None:
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "FATAL"}
         private_token()
         # Commands of other tests say themselves what they need.
-        with (
-            host.variables_kept("RAY_AUTH_MODE"),
-            host.environment(QUIET | LOCAL, keep=True),
-            ray_private.found_when_registered(),
-            ray_private.workers_started_by(RAY.enter_context(fork_server(WORKERS))),
-            ray_private.without_agents(logs=False),
-        ):
-            patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, **options))
+        with host.variables_kept("RAY_AUTH_MODE"), host.environment(QUIET | LOCAL, keep=True):
+            folder = RAY.enter_context(own_folder())
+            patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, _temp_dir=folder, **options))
 
 
 def patiently(start: Callable[[], T]) -> T:

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from raysim.cluster import node_sums
-from raysim.cluster.lines import packed
 from raysim.cluster.placement import Placement
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins
@@ -253,8 +252,6 @@ def _up(plan: RoundPlan, placement: Placement, pool: _DryRunPool) -> tuple[int, 
     """The bytes of what comes back to the coordinator, which is on the first node, and of sums between nodes."""
     nodes = placement.nodes
     apart = set(node_sums.with_sums(plan, placement.served)) if len(set(nodes)) > 1 else set()
-    if not plan.remembers and packed(plan) is not None:
-        apart -= {i for i, node in enumerate(nodes) if node == 0}
     size, arriving, between = node_sums.sums_bytes(plan), set(apart), 0
     for group in (group for level in node_sums.additions(sorted(apart), nodes) for group in level):
         arriving -= set(group[1:])
