@@ -89,6 +89,14 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
     if proposal.patient.column is not None:
         lines.append(f"  group: {_scalar(proposal.patient.column)}  # the patient: {reason(proposal.patient)}")
     lines += [f"  {key}: {_scalar(name)}" for key, name in proposal.attributes.items()]
+    if proposal.censored:
+        lines.append(f"  censored: {json.dumps(proposal.censored)}  # what values beyond a limit are taken as")
+    if proposal.na_values:
+        lines.append("  na_values:")
+        lines += [
+            f"    {_scalar(name)}: {json.dumps(marks, ensure_ascii=False)}"
+            for name, marks in proposal.na_values.items()
+        ]
     if drop := proposal.drop | more:
         lines.append("  drop:")
         lines += [f"    - {_scalar(name)}  # {why}" for name, why in drop.items()]

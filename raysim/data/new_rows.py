@@ -88,7 +88,8 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
 
     needed, written = [column.name for column in fitted.columns], fitted.reading
     numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]
-    as_text, remarks = [fitted.hospital, *(name for name in needed if name not in numeric)], ()
+    as_text = [fitted.hospital, *(name for name in needed if name not in numeric)]
+    remarks: tuple[str, ...] = ()
     if isinstance(table, Path):
         check_table(table, FIELD)
         usual = Keys(written.separator, written.decimal or ".", written.encoding)
