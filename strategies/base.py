@@ -72,6 +72,7 @@ from raysim.strategies.sums import BOUNDED as BOUNDED
 from raysim.strategies.sums import CLUSTERS as CLUSTERS
 from raysim.strategies.sums import JOINT as JOINT
 from raysim.strategies.sums import Needs as Needs
+from raysim.strategies.uncertainty import Uncertainty as Uncertainty
 from raysim.strategies.view import Draw as Draw
 from raysim.strategies.view import FederationView as FederationView
 from raysim.strategies.view import Selection as Selection
@@ -209,6 +210,10 @@ class Strategy:
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
         """What every hospital with training rows minimises once after the last round, or None."""
+        return None
+
+    def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        """How sure the global model's parameters are, where the strategy estimates that."""
         return None
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:

@@ -110,6 +110,13 @@ class RunResult(Results):
         """One row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` where it was evaluated."""
         return self.table("rounds.csv")
 
+    @cached_property
+    def coefficients(self) -> pd.DataFrame:
+        """Of a linear model, one row per model and feature: ``coefficient``, ``per_unit``, and where the strategy
+        estimates them ``se``, ``low``, ``high`` and ``se_robust`` of the first.
+        """
+        return self.table("coefficients.csv")
+
     @property
     def convergence(self) -> Convergence | None:
         """Whether the training loss has converged; None where no loss was measured."""

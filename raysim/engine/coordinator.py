@@ -62,6 +62,11 @@ class JobRun(JobServer):
         self._validated = np.flatnonzero(self._federation.sizes("validation"))
         self._last_state: RemoteState | None = None
 
+    @property
+    def rows(self) -> Sequence[Round]:
+        """The rounds that were played so far; the last one may not be evaluated yet."""
+        return self._rounds
+
     def state_after_round(self) -> RunState | None:
         """The state after the last round that was yielded; None before the first."""
         return None if self._last_state is None else self._last_state.fetched(self._hospitals)

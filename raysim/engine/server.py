@@ -81,6 +81,8 @@ class JobServer:
             initial=model.initial(stream(work.seed, "initial")),
             local_epochs=work.epochs,
             learning_rate=work.optimizer.learning_rate,
+            optimizer=work.optimizer.name,
+            batch_size=work.optimizer.batch_size,
             selection=job.selection,
             memory=None,
             rng=lambda purpose, *key: stream(work.seed, purpose, *key),
@@ -308,7 +310,16 @@ class JobServer:
             told_sizes=self._first.sizes,
             seen=self._pipeline.seen,
             recalibrated=recalibrated,
+            uncertainty=self._strategy.uncertainty(self._view, state),
+            called=self._called(),
         )
+
+    def _called(self) -> Ids | None:
+        """In how many rounds client programs were run at each hospital, ``[N]``; None for strategies without."""
+        if not self._strategy.calls_programs:
+            return None
+        ids = [ids[ids >= 0] for ids in self._cohorts if ids is not None]
+        return np.bincount(np.concatenate([NOBODY, *ids]), minlength=len(self._everyone))
 
     def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
         """Per model served, the hospitals that trained it themselves on one class; empty where that is private."""

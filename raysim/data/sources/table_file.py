@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import zlib
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
 from raysim.data.reading import filled, filled_table
+from raysim.data.sources.columns import plain_text
 from raysim.data.sources.decimals import Mark, with_points
 from raysim.data.sources.file_kinds import kind_of
 from raysim.data.sources.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
@@ -128,10 +130,24 @@ def _parquet(path: Path, field: str) -> pa.Table:
     from pyarrow import parquet
 
     try:
-        table = parquet.ParquetFile(path).read()
-        return table.drop_columns([name for name in table.column_names if INDEX.fullmatch(name)])
-    except (pa.ArrowException, OSError) as error:
+        with parquet.ParquetFile(path) as file:
+            table, written = file.read(), (file.metadata.metadata or {}).get(b"ARROW:schema")
+        table = table.drop_columns([name for name in table.column_names if INDEX.fullmatch(name)])
+        schema = None if written is None else pa.ipc.read_schema(pa.py_buffer(b64decode(written)))
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
+    return table if schema is None else _categories(table, schema, field)
+
+
+def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
+    """The table with a dictionary for each column that was ``written`` as one: Parquet keeps those of texts alone."""
+    import pyarrow as pa
+
+    for k, column in enumerate(table.schema):
+        as_written = written.field(column.name).type if written.get_all_field_indices(column.name) else column.type
+        if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):
+            table = table.set_column(k, column.name, plain_text(table, column.name, field).dictionary_encode())
+    return table
 
 
 def _csv(path: Path, form: Form, field: str) -> pa.Table:

@@ -25,6 +25,7 @@ from raysim.strategies.base import (
     State,
     Strategy,
     Training,
+    Uncertainty,
     Unfit,
     Update,
 )
@@ -156,6 +157,12 @@ class CheckedStrategy(Strategy):
                 check_problem(problem, np.arange(len(view.sizes)), self._frame(view, state))
                 check_personal(problem)
         return problem
+
+    def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        with self._calling("uncertainty"):
+            uncertainty = self._strategy.uncertainty(view, state)
+            answers.check_uncertainty(uncertainty, len(view.initial))
+        return uncertainty
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         with self._calling("facts"):

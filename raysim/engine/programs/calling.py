@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.errors import ConfigError, StrategyError
+from raysim.core.errors import ConfigError
 from raysim.engine.job import Job
 from raysim.engine.messages import PartialResult, ProgramCall
 from raysim.engine.programs.sums import SumLayout
@@ -63,7 +63,7 @@ class ProgramCalls:
         self.called = np.zeros(0, np.int64)
 
     def planned(self, call: Call) -> ProgramCall:
-        """The call as hospitals receive it. Raises :class:`StrategyError` for one that sums cannot hide."""
+        """The call as hospitals receive it. Raises ``ConfigError`` for one that sums cannot hide."""
         program, hospitals = call.program, len(call.ids)
         number, turn = sum(self._turns.values()), self._turns[program.name]
         self._turns[program.name] += 1
@@ -78,9 +78,9 @@ class ProgramCalls:
         if self._secure is not None and not pooled:
             each = SumLayout(program).each
             if each:
-                raise StrategyError(
-                    f"{name}: '{next(iter(each))}' is sent by each hospital, which secure.mode: "
-                    f"'{self._secure.mode}' does not allow; leave secure out, or choose another strategy"
+                raise ConfigError(
+                    f"secure.mode: '{self._secure.mode}' hides what each hospital sends, and {name} sends "
+                    f"'{next(iter(each))}' so; leave secure out, or choose another strategy"
                 )
             secure, masked = self._secure.of_call(self._round, number, call.ids), self._secure.mode == "execute"
         return ProgramCall(
