@@ -12,7 +12,7 @@ import yaml
 
 from raysim.core.errors import DataError, RaysimError
 from raysim.data.proposal import Choice, Proposal, propose
-from raysim.data.sources.table_files import Table, hospital_of, is_pattern, read_files, table_files
+from raysim.data.sources.table_files import Files, hospital_of, is_pattern, read_files, table_files
 
 FIELD = "table"
 """The name of the table in error messages."""
@@ -28,7 +28,7 @@ class Looked:
     """A table at ``path`` that was looked at, and what its columns probably are."""
 
     path: Path
-    read: Table
+    read: Files
     proposal: Proposal
     named_after: bool
 

@@ -387,3 +387,13 @@ def test_the_open_tables(name: str, data_folder: Path, tmp_path: Path) -> None:
         tmp_path / "t.yaml", overrides={"training.rounds": 1, "training.local_epochs": 1}, in_process=True, out="out"
     )
     assert result.folder.is_dir()
+
+
+def test_a_folder_of_tables_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "my sites").mkdir()
+    frame().to_csv(tmp_path / "my sites" / "a.csv")
+    with pytest.raises(
+        raysim.RaysimError,
+        match=r"my sites: is a folder of tables; write a configuration for them: raysim new 'my sites/\*.csv' --out",
+    ):
+        raysim.run("my sites")

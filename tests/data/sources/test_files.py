@@ -448,6 +448,17 @@ class TestAFileForEachHospital:
         )
         assert np.isnan(records.features["lactate"][1:]).all()
 
+    def test_a_row_is_named_with_its_file(self, tmp_path: Path) -> None:
+        written(tmp_path, "a.csv", "age,died\n71,0\n64,1\n")
+        written(tmp_path, "b.csv", "age,died\n64,1\nold,0\n50,\n")
+        source = Table(path=tmp_path / "*.csv", label="died")
+        with pytest.raises(DataError, match=r"data.label: .* has no value in 1 row \(first: row 3 of 'b.csv'\); fill"):
+            source.read()
+        with pytest.raises(
+            DataError, match=r"column 'age' holds numbers in 4 rows .* \(first: row 2 of 'b.csv'\): 'old'"
+        ):
+            source.model_copy(update={"label": "age", "categorical": ["died"]}).read()
+
     def test_nearly_the_same_names_are_refused(self, tmp_path: Path) -> None:
         written(tmp_path, "a.csv", "age,sys_bp,died\n71,2,0\n")
         written(tmp_path, "b.csv", "age,Sys BP,died\n64,3,1\n")
