@@ -147,7 +147,7 @@ def test_a_wrong_reply_ends_the_run_with_one_line(federation: Federation, what: 
 
 
 CALLS = {
-    "nothing": "program 'wrong': it sends nothing, so the server would learn nothing; declare what it sends",
+    "nothing": "program 'wrong': it sends nothing and keeps nothing, so it would be lost; declare what it sends",
     "overflow": r"program 'wrong': total.largest: 1.04858e\+06 for 6 terms on a grid of 2\^-44 is more than a sum of "
     "64 bits can hold; give at most 43690.7, or fewer bits",
     "strangers": "select: 7 is no hospital's id; there are 0 to 6",

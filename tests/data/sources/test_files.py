@@ -150,6 +150,11 @@ READ: dict[str, tuple[str, str | bytes, list[str]]] = {
 """The file's name and content, and what is said of it."""
 
 REFUSED: dict[str, tuple[str, str | bytes, str]] = {
+    "very wide": (
+        "t.csv",
+        ",".join(f"g{i}" for i in range(30_001)),
+        "has 30,001 columns, more than 30,000; keep those",
+    ),
     "nothing": ("t.csv", "", "is empty; it needs a line of column names and rows"),
     "blank lines": ("t.csv", "\n\n", "is empty; it needs a line of column names and rows"),
     "names alone": ("t.csv", HEAD, "has no rows; a table needs at least one below its column names"),

@@ -15,6 +15,8 @@ from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
 from raysim.strategies.base import Uncertainty
+from raysim.strategies.references.centralized import Centralized
+from raysim.strategies.references.local import Local
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.regressions.newton_steps import fitted
@@ -164,3 +166,26 @@ def test_three_classes_are_refused(federate):
         check_job(job_of(federation, Newton()), federation)
     with pytest.raises(ValueError, match="firth: 'always' is for logistic regression without ridge"):
         Newton(firth="always", ridge=1.0)
+
+
+def test_pooled_rows_solved_to_convergence_are_the_same_fit(binary: Federation):
+    outcome, federated = play(binary, Centralized(solve=True), rounds=20), play(binary, Newton(), rounds=20)
+    assert_allclose(outcome.bank, federated.bank, atol=1e-11)
+    assert_allclose(errors(outcome).se, errors(federated).se, atol=1e-10)
+    assert np.isnan(errors(outcome).se_robust).all()
+    assert outcome.ledger.sent(1) == 0
+    assert {kind for _, kind, _, _ in outcome.ledger.entries} == {"size", "rows", "metrics"}
+
+
+def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Path):
+    outcome = play(binary, Local(solve=True), rounds=20)
+    assert outcome.played == 1
+    assert outcome.ledger.sent(1) == 0
+    for h in range(3):
+        own = fitted(LOGISTIC, *T.of(h), firth=True).beta
+        assert_allclose(beta(outcome.kept[h]), own, atol=1e-9)
+    few = federation_of(tmp_path / "few", T._replace(hospital=np.where(np.arange(36) < 2, 3, T.hospital)), T.y)
+    ridge = fitted(LOGISTIC, T.X[:2], T.y[:2], ridge=1.0).beta
+    assert_allclose(beta(play(few, Local(solve=True), rounds=2).kept[3]), ridge, atol=1e-9)
+    with pytest.raises(ConfigError, match=r"model\.name: local with solve fits a regression"):
+        check_job(job_of(binary, Local(solve=True), model=MLP), binary)
