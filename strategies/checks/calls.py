@@ -75,7 +75,8 @@ def _check_send(field: str, send: Any, terms: int) -> None:
     if send.how == "summed" and most is not None and not 0 < most <= largest(send, terms):
         raise Invalid(
             f"{field}.{'largest' if send.bound is None else 'bound.l2'}: {most:g} for {terms} terms on a grid of "
-            f"2^-{send.bits} is more than a sum of 64 bits can hold; give at most {largest(send, terms):g}, or fewer bits"
+            f"2^-{send.bits} is more than a sum of 64 bits can hold; give at most {largest(send, terms):g}, or fewer "
+            "bits"
         )
 
 

@@ -1,4 +1,4 @@
-"""Shortens what one row, patient or hospital adds to a client program's sums to the length that the program declares."""
+"""Shortens what a row, patient or hospital adds to a client program's sums to the length that the program declares."""
 
 from __future__ import annotations
 
