@@ -113,6 +113,13 @@ def checked(tree: Mapping[str, Any]) -> Config:
 def _loaded(path: Path) -> dict[str, Any]:
     if path.name.lower().endswith(TABLES) and path.is_file():
         raise _table_given(path)
+    if path.is_dir() and (
+        tables := sorted(each.suffix for each in path.iterdir() if each.suffix in (".csv", ".parquet"))
+    ):
+        pattern = shlex.quote(str(path / f"*{tables[0]}"))
+        raise ConfigError(
+            f"{path}: is a folder of tables; write a configuration for them: raysim new {pattern} --out sites.yaml"
+        )
     try:
         tree: Any = loading.read(path) or {}
     except OSError as error:
