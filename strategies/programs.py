@@ -99,14 +99,25 @@ class Trained(NamedTuple):
 class LocalModel(Protocol):
     """The run's model on one hospital's rows; ``theta [P]``, and ``rows`` are indices of rows (None: all)."""
 
-    parameters: Mapping[str, slice]
-    """The slice of each tensor in ``theta``."""
-    batch_size: int
-    """As configured; 0 is all rows."""
-    epochs: int
-    """As configured."""
-    learning_rate: float
-    """As configured."""
+    @property
+    def parameters(self) -> Mapping[str, slice]:
+        """The slice of each tensor in ``theta``."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """As configured; 0 is all rows."""
+        ...
+
+    @property
+    def epochs(self) -> int:
+        """As configured."""
+        ...
+
+    @property
+    def learning_rate(self) -> float:
+        """As configured."""
+        ...
 
     def outputs(self, theta: Floats, rows: Ids | None = None) -> Array:
         """Log-odds of class 1 or predictions ``[n]``; of more than two classes logits ``[n, C]``."""
@@ -153,18 +164,40 @@ class LocalModel(Protocol):
 class Context(Protocol):
     """What a program sees at one hospital."""
 
-    rows: Rows
-    model: LocalModel
-    memory: Mapping[str, Array]
-    """What the program has kept here, by name; empty at first."""
-    received: Mapping[str, Array]
-    """What the call brought."""
-    hospital: int
-    """The hospital's id."""
-    round: int
-    """The round, 1, 2, ..."""
-    turn: int
-    """How many calls of a program of this name came before in the round."""
+    @property
+    def rows(self) -> Rows:
+        """Its training rows."""
+        ...
+
+    @property
+    def model(self) -> LocalModel:
+        """The run's model on these rows."""
+        ...
+
+    @property
+    def memory(self) -> Mapping[str, Array]:
+        """What the program has kept here, by name; empty at first."""
+        ...
+
+    @property
+    def received(self) -> Mapping[str, Array]:
+        """What the call brought."""
+        ...
+
+    @property
+    def hospital(self) -> int:
+        """The hospital's id."""
+        ...
+
+    @property
+    def round(self) -> int:
+        """The round, 1, 2, ..."""
+        ...
+
+    @property
+    def turn(self) -> int:
+        """How many calls of a program of this name came before in the round."""
+        ...
 
     def rng(self, purpose: str, *key: int) -> np.random.Generator:
         """The hospital's own random stream for a purpose of this program, in this round and turn."""

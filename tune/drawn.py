@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core import blas
-from raysim.core.compute import settle
+from raysim.core import host
 from raysim.strategies.shared.importing import search_only, search_path
 from raysim.tune.choice import Choice
 from raysim.tune.spaces import Space
@@ -54,9 +53,9 @@ class Drawing:
         self._choice, self._space = choice, space
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         worker = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_computed)
-        shared, manner = ray.put(choice), (search_path(), blas.code())
-        self._importances = worker.remote(*manner, _importances, shared, space)
-        self._pictures = worker.remote(*manner, pictures, shared)
+        shared, folders = ray.put(choice), search_path()
+        self._importances = worker.remote(folders, _importances, shared, space)
+        self._pictures = worker.remote(folders, pictures, shared)
 
     def end(self) -> DrawnChoice:
         """Wait for the workers and return the results; what a worker could not do is computed here."""
@@ -88,8 +87,8 @@ def _or_here(ref: Any, again: Callable[[], T]) -> T:
     return computed
 
 
-def _computed(folders: Sequence[str], code: str | None, what: Any, *of: Any) -> Any:
+def _computed(folders: Sequence[str], what: Any, *of: Any) -> Any:
     """Runs in a worker, which computes the same bits as this process would."""
     search_only(folders)
-    settle(1, code)
+    host.limit_threads(1)
     return what(*of)

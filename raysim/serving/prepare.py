@@ -59,7 +59,10 @@ def read(path: str) -> pd.DataFrame:
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
     rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
     rows = rows.rename(columns=str.strip)
-    return rows.apply(lambda texts: texts.str.lstrip() if all(text[:1] in ("", " ") for text in texts) else texts)
+    for name, texts in rows.items():
+        if all(text[:1] in ("", " ") for text in texts):
+            rows[name] = texts.str.lstrip()
+    return rows
 
 
 def _described() -> dict[str, Any]:
@@ -74,7 +77,7 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
 
     def text(value: Any) -> str | None:
         text = str(value)
-        absent = text in missing or text in marks or not text.strip()
+        absent = text.strip() in missing or text in marks
         number = text.replace(",", ".") if comma else text
         return None if absent or (_is_number(number) and float(number) in by_value) else text
 

@@ -35,8 +35,8 @@ def check_call(call: Any, sizes: Array) -> None:
         raise Invalid(f"program: {type(program).__name__} has no name; give its class a name")
     where = f"program '{program.name}'"
     check_cohort(call.ids, len(sizes))
-    if not program.sends:
-        raise Invalid(f"{where}: it sends nothing, so the server would learn nothing; declare what it sends")
+    if not program.sends and not program.keeps:
+        raise Invalid(f"{where}: it sends nothing and keeps nothing, so it would be lost; declare what it sends")
     rows = int(sizes[call.ids].sum() if (call.ids >= 0).all() else sizes.sum())
     for name, send in program.sends.items():
         _check_send(f"{where}: {name}", send, rows if getattr(send, "by", "") == "row" else len(call.ids))
@@ -90,7 +90,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
     _check_names("sends", reply.sent, program.sends, complete=True)
     _check_names("keeps", reply.memory, program.keeps, complete=False)
-    groups = max(send.groups for send in program.sends.values())
+    groups = max((send.groups for send in program.sends.values()), default=1)
     if not 0 <= reply.group < groups:
         raise Invalid(f"group: {shown(reply.group)} is no sum; there are 0 to {groups - 1}")
     for name, send in program.sends.items():

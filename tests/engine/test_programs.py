@@ -94,7 +94,10 @@ def test_a_hospital_that_is_lost_remembers_nothing_of_the_round(federation: Fede
 
 def test_each_is_refused_where_sums_are_hidden(federation: Federation):
     job = replace(job_of(federation, Probe()), secure=SecureSection())
-    with pytest.raises(StrategyError, match=r"strategy 'Probe', round 1, program 'probe': 'loss' is sent by each"):
+    line = (
+        r"^secure.mode: 'model' hides what each hospital sends, and strategy 'Probe', round 1, program 'probe' sends 'l"
+    )
+    with pytest.raises(ConfigError, match=line):
         run(federation, job, 1)
 
 
@@ -144,7 +147,7 @@ def test_a_wrong_reply_ends_the_run_with_one_line(federation: Federation, what: 
 
 
 CALLS = {
-    "nothing": "program 'wrong': it sends nothing, so the server would learn nothing; declare what it sends",
+    "nothing": "program 'wrong': it sends nothing and keeps nothing, so it would be lost; declare what it sends",
     "overflow": r"program 'wrong': total.largest: 1.04858e\+06 for 6 terms on a grid of 2\^-44 is more than a sum of "
     "64 bits can hold; give at most 43690.7, or fewer bits",
     "strangers": "select: 7 is no hospital's id; there are 0 to 6",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import zlib
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
 from raysim.data.reading import filled, filled_table
+from raysim.data.sources.columns import plain_text
 from raysim.data.sources.decimals import Mark, with_points
 from raysim.data.sources.file_kinds import kind_of
 from raysim.data.sources.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 INDEX = re.compile(r"__index_level_\d+__")
 """The name that pandas gives an unnamed index in a Parquet file; it holds row labels and is no column of the data."""
+
+
+MOST_COLUMNS = 30_000
+"""Columns that a table may have. With so many, and 100 rows, a run takes about a minute and a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,12 @@ def read_table(
         form = None if kind == "parquet" else form_of(path, kind == "gzip", keys, field, usual)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, kind == "gzip", error, field) from None
+    names = _parquet_names(path, field) if form is None else form.names
+    if len(names) > MOST_COLUMNS:
+        raise DataError(
+            f"{field}: '{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, or "
+            "sums of them"
+        )
     table = _parquet(path, field) if form is None else _csv(path, form, field)
     table, nameless = _without_nameless(table)
     names = table.column_names
@@ -79,8 +91,8 @@ def read_table(
         raise DataError(
             f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
         )
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
     commas = form is not None and form.separator != ","
     table, decimal = with_points(
@@ -128,10 +140,35 @@ def _parquet(path: Path, field: str) -> pa.Table:
     from pyarrow import parquet
 
     try:
-        table = parquet.ParquetFile(path).read()
-        return table.drop_columns([name for name in table.column_names if INDEX.fullmatch(name)])
+        with parquet.ParquetFile(path) as file:
+            table, written = file.read(), (file.metadata.metadata or {}).get(b"ARROW:schema")
+        table = table.drop_columns([name for name in table.column_names if INDEX.fullmatch(name)])
+        schema = None if written is None else pa.ipc.read_schema(pa.py_buffer(b64decode(written)))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
+    return table if schema is None else _categories(table, schema, field)
+
+
+def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
+    """The table with a dictionary for each column that was ``written`` as one: Parquet keeps those of texts alone."""
+    import pyarrow as pa
+
+    for k, column in enumerate(table.schema):
+        as_written = written.field(column.name).type if written.get_all_field_indices(column.name) else column.type
+        if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):
+            table = table.set_column(k, column.name, plain_text(table, column.name, field).dictionary_encode())
+    return table
+
+
+def _parquet_names(path: Path, field: str) -> Sequence[str]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        names: Sequence[str] = parquet.read_schema(path).names
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
+    return names
 
 
 def _csv(path: Path, form: Form, field: str) -> pa.Table:
