@@ -28,19 +28,18 @@ from raysim.strategies.base import (
     Context,
     FederationView,
     Floats,
-    Ids,
     Needs,
     Program,
     Reply,
     Send,
     State,
-    Strategy,
     Training,
     Uncertainty,
     one_of,
     own_state,
     within,
 )
+from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import LOGISTIC, Sums
 from raysim.strategies.regressions.local_fits import InformationSums, LocalFit
 from raysim.strategies.regressions.newton_steps import independent
@@ -109,7 +108,7 @@ class LeadFit(Program):
 
 
 @dataclass(frozen=True)
-class Odal(Strategy):
+class Odal(Exact):
     """``order`` of the correction, ``robust`` gradients, and ``local_fit`` of the common point."""
 
     title: ClassVar[str] = "ODAL"
@@ -129,17 +128,8 @@ class Odal(Strategy):
     def check_training(self, training: Training) -> None:
         check_linear(training, "odal", ("logistic",))
 
-    def uses_selection(self) -> bool:
-        return False
-
-    def remark(self, sizes: Ids) -> str:
-        return "it has one round of all hospitals, and uses no selection, learning rate or local epochs"
-
     def setup(self, view: FederationView) -> State:
         return OdalState(bank=view.initial[None].copy())
-
-    def select(self, view: FederationView, state: State, round: int) -> Ids:
-        return view.trainable
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, p, ids = own_state(state, OdalState), len(view.initial), self.select(view, state, view.round)
