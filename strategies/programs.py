@@ -29,14 +29,12 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Bound:
-    """How far one unit can move a sum."""
+    """How far one unit moves a sum at most: what it adds is shortened to this length; what is no number counts as 0."""
 
     unit: Literal["row", "patient", "hospital"]
-    """What is bounded."""
+    """What is bounded. Rows and patients are where arrays are given ``by`` row; a patient's rows are added first."""
     l2: float
     """The greatest 2-norm of what one unit adds."""
-    l1: float | None = None
-    """The greatest 1-norm; None: not declared."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Send:
     largest: float | None = None
     """Every entry (of a row, where ``by`` is ``row``) is below it in magnitude; None: as large as the sum can hold."""
     bound: Bound | None = None
-    """How far one unit can move the sum; without it no guarantee of privacy covers it."""
+    """How far one unit moves the sum at most; None: it is not bounded."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from raysim.strategies.checks.answers import check_cohort
 from raysim.strategies.checks.values import check_choice, check_count, check_kind, shown
 from raysim.strategies.fields import Invalid
-from raysim.strategies.programs import Array, Call, Keep, Program, Reply, Send, TrainLocally
+from raysim.strategies.programs import Array, Bound, Call, Keep, Program, Reply, Send, TrainLocally
 
 MOST_RECEIVED = 2**31
 """Bytes that a call may bring to a hospital."""
@@ -64,10 +64,19 @@ def _check_send(field: str, send: Any, terms: int) -> None:
     check_count(f"{field}.bits", send.bits)
     if send.how == "each" and (send.by == "row" or send.groups > 1):
         raise Invalid(f"{field}: what is sent each has no sums; leave by and groups out")
-    if send.how == "summed" and send.largest is not None and not 0 < send.largest <= largest(send, terms):
+    if send.bound is not None:
+        check_kind(f"{field}.bound", send.bound, Bound)
+        check_choice(f"{field}.bound.unit", send.bound.unit, ("row", "patient", "hospital"))
+        if not send.bound.l2 > 0:
+            raise Invalid(f"{field}.bound.l2: {shown(send.bound.l2)} is no length above 0")
+        if (send.by == "row") != (send.bound.unit != "hospital") or send.how == "each":
+            raise Invalid(f"{field}.bound: {send.bound.unit} does not fit what is sent by {send.by}, {send.how}")
+    most = send.largest if send.bound is None else send.bound.l2
+    if send.how == "summed" and most is not None and not 0 < most <= largest(send, terms):
         raise Invalid(
-            f"{field}.largest: {send.largest:g} for {terms} terms on a grid of 2^-{send.bits} is more than a sum of 64 "
-            f"bits can hold; give at most {largest(send, terms):g}, or fewer bits"
+            f"{field}.{'largest' if send.bound is None else 'bound.l2'}: {most:g} for {terms} terms on a grid of "
+            f"2^-{send.bits} is more than a sum of 64 bits can hold; give at most {largest(send, terms):g}, or fewer "
+            "bits"
         )
 
 
@@ -97,6 +106,8 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
         array = np.asarray(reply.sent[name])
         due = (rows, *send.shape) if send.by == "row" else send.shape
         _check_array(name, array, due)
+        if send.bound is not None:
+            continue
         bound = np.inf if send.how == "each" else largest(send, terms[name]) if send.largest is None else send.largest
         if array.size and not (most := float(np.abs(array).max())) < bound:
             if not np.isfinite(array).all():

@@ -109,6 +109,11 @@ class Newton(Exact):
         if bool(training.classes) != (self.family == "logistic") and self.family != "auto":
             label = f"has {training.classes} classes" if training.classes else "is a number"
             raise ValueError(f"strategy.family: '{self.family}' does not fit this label, which {label}; take auto")
+        if (self.family == "poisson") != (training.link == "log"):
+            raise ValueError(
+                f"strategy.family: '{self.family}' and the model do not fit; write family: poisson and model: {{class: "
+                "raysim.training.kernels.poisson.PoissonRegression}, or neither"
+            )
         if self.firth == "always" and not training.classes:
             raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
 
