@@ -345,18 +345,24 @@ class ComparisonResult(Results):
         See :meth:`RunResult.predict`. A warning of the logger ``raysim`` says whose model scores. Raises
         ``ConfigError`` where nothing is recommended and no ``strategy`` is named.
         """
-        model = None
-        if strategy is None:
-            if self.answer.recommended is None:
-                raise ConfigError(
-                    f"strategy: {shown(self.folder)} recommends none ({self.answer['headline']}); name one to score "
-                    "with it all the same"
-                )
-            strategy, model = self._recommended
-        run = self.run(strategy, seed)
-        if model is not None:
-            _log.warning(f"rows are scored by the recommended model: {strategy}, {model}, seed {run.seed}")
+        if strategy is not None:
+            return self.run(strategy, seed).predict(rows, hospital)
+        run, model = self.recommended_run(seed)
+        _log.warning(f"rows are scored by the recommended model: {run.strategy}, {model}, seed {run.seed}")
         return run.predict(rows, hospital, model=model)
+
+    def recommended_run(self, seed: int | None = None) -> tuple[RunResult, str]:
+        """The run of the recommended strategy with ``seed`` (default: the first), and the model that is recommended.
+
+        Raises ``ConfigError`` where nothing is recommended.
+        """
+        strategy, model = self._recommended
+        if self.answer.recommended is None or model is None:
+            raise ConfigError(
+                f"strategy: {shown(self.folder)} recommends none ({self.answer['headline']}); name one, or one of its "
+                "runs, to score with it all the same"
+            )
+        return self.run(strategy, seed), model
 
     @property
     def _recommended(self) -> tuple[str, str | None]:

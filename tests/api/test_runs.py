@@ -22,6 +22,7 @@ import raysim
 from raysim.api.request import alone_on_ray, console_or_warnings
 from raysim.api.results import ComparisonResult, RunResult
 from raysim.cli.commands import compare_all, run_one
+from raysim.cli.predict import predict
 from raysim.config import reading
 from raysim.strategies.one_model.fedavg import FedAvg
 
@@ -277,13 +278,14 @@ def test_the_headline_model_is_the_one_in_metrics(tmp_path: Path):
     assert result.metrics.loc["ditto", "auroc"] == result.run("ditto").metrics["auroc"]
 
 
-def test_predictions_are_of_the_recommended_model(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_predictions_are_of_the_recommended_model(tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: Any):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=300), "site": rng.choice(["x", "y"], 300)})
     frame["died"] = (frame["a"] + rng.normal(size=300) > 0).astype(int)
     config = {**SMALL, "data": {"silo": "site", "label": "died"}}
     result = raysim.compare(config, strategies=["ditto", "fedavg"], data=frame, seed=0, out=tmp_path, in_process=True)
     answer = json.loads((tmp_path / "answer.json").read_text())
+    frame.to_csv(tmp_path / "rows.csv", index=False)
     for recommended, strategy, model in (
         ("ditto (global)", "ditto", "global"),
         ("ditto (personal)", "ditto", "personal"),
@@ -294,10 +296,15 @@ def test_predictions_are_of_the_recommended_model(tmp_path: Path, caplog: pytest
         said = ComparisonResult(tmp_path).predict(frame)
         assert np.array_equal(said, result.run(strategy).predict(frame, model=model))
         assert caplog.messages == [f"rows are scored by the recommended model: {strategy}, {model}, seed 0"]
+        predict(tmp_path, tmp_path / "rows.csv", tmp_path / "scores.csv")
+        assert f"scored by the recommended strategy: {strategy}, {model}, seed 0\n" in capsys.readouterr().out
+        assert np.allclose(pd.read_csv(tmp_path / "scores.csv")["probability"], said, atol=1e-6)
     (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": None, "headline": "Do not use it."}))
     nothing = ComparisonResult(tmp_path)
-    with pytest.raises(raysim.RaysimError, match=r"recommends none \(Do not use it\.\); name one to score with it all"):
+    with pytest.raises(raysim.RaysimError, match=r"recommends none \(Do not use it\.\); name one, or one of its runs"):
         nothing.predict(frame)
+    with pytest.raises(raysim.RaysimError, match="recommends none"):
+        predict(tmp_path, tmp_path / "rows.csv", tmp_path / "other.csv")
     assert np.array_equal(nothing.predict(frame, strategy="fedavg"), result.run("fedavg").predict(frame))
     assert not np.array_equal(result.run("ditto").predict(frame), result.run("ditto").predict(frame, model="global"))
 
