@@ -41,7 +41,6 @@ OF_TRIALS = (
     "scipy.stats",
     "sklearn.cluster",
     "sklearn.ensemble",
-    "raysim.tune.plots",
     "raysim.tune.page.importance",
 )
 """As :data:`MODULES`, for workers that play trials of a sweep and draw its pages. Modules after ``--`` are needed later
