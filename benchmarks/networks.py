@@ -29,7 +29,6 @@ from torch import Tensor, nn
 
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.resources import ResourcesSection
-from raysim.core import blas
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Round
@@ -260,7 +259,6 @@ def main() -> None:
     options = parser.parse_args()
     threadpool_limits(1)
     torch.set_num_threads(1)
-    blas.follow(blas.AVX512)  # as the command line has it, where the processor is one of those
     if not options.kernels:
         import ray
 

@@ -5,7 +5,7 @@
 each of 32 hospitals. Logistic regression, federated averaging, all hospitals evaluated after the last round alone;
 memory is the proportional set size of this process and all of Ray's together. ``--hospitals 1000 1000000 --rows 20
 --actors`` is the table of a million hospitals. ``--each 256`` is one line: so many hospitals with an actor each, on a
-Ray that the run starts, whose actors are forks.
+Ray that the run starts.
 """
 
 from __future__ import annotations

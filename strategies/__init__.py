@@ -4,6 +4,7 @@ On plain arrays; ``base`` holds the interface.
 """
 
 GROUPS = {
+    "regressions": "regressions",
     "one_model": "one model",
     "fairness": "fairness",
     "hospital_clusters": "clusters of hospitals",

@@ -72,6 +72,7 @@ from raysim.strategies.sums import BOUNDED as BOUNDED
 from raysim.strategies.sums import CLUSTERS as CLUSTERS
 from raysim.strategies.sums import JOINT as JOINT
 from raysim.strategies.sums import Needs as Needs
+from raysim.strategies.uncertainty import Uncertainty as Uncertainty
 from raysim.strategies.view import Draw as Draw
 from raysim.strategies.view import FederationView as FederationView
 from raysim.strategies.view import Selection as Selection
@@ -127,6 +128,14 @@ class Strategy:
     def uses_selection(self) -> bool:
         """Whether the configured selection decides who takes part. If not, hospitals send it nothing."""
         return True
+
+    def uses_training(self) -> bool:
+        """Whether the configured learning rate, batches and local epochs matter. If not, they are not tuned for it."""
+        return True
+
+    def uses_programs(self) -> bool:
+        """Whether its rounds call programs of its own, and not the built-in training alone."""
+        return type(self).round is not Strategy.round
 
     def asynchrony(self) -> Asynchrony | None:
         """How hospitals take part without waiting for each other, or None: in rounds.
@@ -209,6 +218,10 @@ class Strategy:
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
         """What every hospital with training rows minimises once after the last round, or None."""
+        return None
+
+    def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        """How sure the global model's parameters are, where the strategy estimates that."""
         return None
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:

@@ -26,6 +26,10 @@ class Training:
     """The configured optimiser's name."""
     classes: int = 2
     """Of the label; 0 where it is a real number."""
+    link: str = "identity"
+    """What the model's outputs are of its linear parts: ``identity``, or ``log`` for means of counts."""
+    weighted: bool = False
+    """Whether losses are weighted by class."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
     """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
 
@@ -115,6 +119,10 @@ class FederationView:
     hides: bool = False
     """Whether the server may learn only sums over all hospitals: hospitals then choose and count by themselves
     (``Upload.message``, ``NEAREST``) instead of sending single answers."""
+    optimizer: str = "sgd"
+    """As configured."""
+    batch_size: int = 0
+    """As configured; 0 is all rows."""
     least_members: int = 1
     """The fewest hospitals with training rows in a cluster; strategies merge smaller clusters."""
     _found: list[Ids] = field(default_factory=list, repr=False)

@@ -13,3 +13,6 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 # As the command line does, so that its results are to the last bit those of this process.
 blas.prefer()
+
+# As raysim does before it imports Ray, which processes of which others are forked have imported already.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

@@ -21,11 +21,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from raysim.cluster import ray_private
-from raysim.cluster.forked import OF_RUNS, OF_TRIALS, fork_server
+from raysim.cluster.own_ray import LOCAL, QUIET, own_folder, private_token
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.cluster.token_file import private_token
-from raysim.cluster.variables import LOCAL, QUIET
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.system import SystemSection
 from raysim.core import host
@@ -58,14 +56,11 @@ T = TypeVar("T")
 MakeFederation = Callable[..., Federation]
 
 MLP = ModelSpec("mlp", None, {"hidden": [6]}, "default")
+NORMED = ModelSpec(None, "tests.training.families.Normed", {}, "default")
 
 
 RAY = contextlib.ExitStack()
 """What ends with the shared Ray."""
-
-WORKERS = tuple(name for name in dict.fromkeys([*OF_RUNS, *OF_TRIALS, "sklearn.cluster"]) if name != "--")
-"""What workers of the shared Ray need, which are forks of one process: with what strategies need that cluster, and
-what is needed later. There are so many workers that all of it is imported before the first of them."""
 
 
 def shared_ray(group: str) -> list[pytest.MarkDecorator]:
@@ -85,14 +80,9 @@ def ray_here() -> None:
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "FATAL"}
         private_token()
         # Commands of other tests say themselves what they need.
-        with (
-            host.variables_kept("RAY_AUTH_MODE"),
-            host.environment(QUIET | LOCAL, keep=True),
-            ray_private.found_when_registered(),
-            ray_private.workers_started_by(RAY.enter_context(fork_server(WORKERS))),
-            ray_private.without_agents(logs=False),
-        ):
-            patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, **options))
+        with host.variables_kept("RAY_AUTH_MODE"), host.environment(QUIET | LOCAL, keep=True):
+            folder = RAY.enter_context(own_folder())
+            patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, _temp_dir=folder, **options))
 
 
 def patiently(start: Callable[[], T]) -> T:
@@ -293,16 +283,18 @@ def with_patients(federation: Federation) -> Federation:
 
 
 def fitting(job: Job, federation: Federation) -> Job:
-    """The job, with a model that has layers below the last where its own does not fit its strategy.
+    """The job, with a model that has layers below the last, or batch norm, where its own does not fit its strategy.
 
-    Raises ``ConfigError`` where that fits neither.
+    Raises ``ConfigError`` where none fits.
     """
-    try:
-        check_job(job, federation)
-    except ConfigError:
-        job = replace(job, work=replace(job.work, model=MLP))
-        check_job(job, federation)
-    return job
+    for model in (job.work.model, MLP):
+        fitted = replace(job, work=replace(job.work, model=model))
+        with contextlib.suppress(ConfigError):
+            check_job(fitted, federation)
+            return fitted
+    fitted = replace(job, work=replace(job.work, model=NORMED))
+    check_job(fitted, federation)
+    return fitted
 
 
 def job_of(

@@ -18,10 +18,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from raysim.cluster.forked import ONE_THREAD
-
 VARIABLE = "RAYSIM_TESTS_SHARED"
 """Names the folder."""
+
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+"""Of a process that is forked, as threads do not survive a fork."""
 
 SOCKET = "forks"
 """Where in it :mod:`tests.forking` listens."""

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core import blas
-from raysim.core.compute import settle
+from raysim.core import host
 from raysim.strategies.shared.importing import search_only, search_path
 from raysim.tune.choice import Choice
 from raysim.tune.spaces import Space
@@ -30,7 +29,7 @@ class Beside:
         self._choice, self._space = choice, space
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         worker = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_computed)
-        self._ref = worker.remote(search_path(), blas.code(), ray.put(choice), space)
+        self._ref = worker.remote(search_path(), ray.put(choice), space)
 
     def end(self) -> Importances | None:
         """Wait for the worker and return the result; where it failed, that is computed here."""
@@ -50,8 +49,8 @@ def importances_of(choice: Choice, space: Space) -> Importances | None:
     return importances(choice, space)
 
 
-def _computed(folders: Sequence[str], code: str | None, choice: Choice, space: Space) -> Importances | None:
+def _computed(folders: Sequence[str], choice: Choice, space: Space) -> Importances | None:
     """Runs in a worker, which computes the same bits as this process would."""
     search_only(folders)
-    settle(1, code)
+    host.limit_threads(1)
     return importances_of(choice, space)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from raysim.core.errors import ConfigError, nearest
+from raysim.core.extras import need
 from raysim.storage.manifest import Manifest
 
 SCALE = 2.0
@@ -37,13 +38,9 @@ class Drawing:
             return path
         if kind not in (".pdf", ".png"):
             raise ConfigError(f"{path}: a figure is saved as .svg, .pdf or .png; name a file that ends so")
-        try:
-            import vl_convert
-        except ImportError:
-            raise ConfigError(
-                f"{path}: {kind[1:].upper()} takes a package that is not installed; pip install 'raysim[figures]', or "
-                "save it as .svg"
-            ) from None
+        need("vl_convert", "figures", str(path), "save it as .svg")
+        import vl_convert
+
         drawn = vl_convert.svg_to_pdf(self.svg) if kind == ".pdf" else vl_convert.svg_to_png(self.svg, scale=SCALE)
         path.write_bytes(drawn)
         return path

@@ -21,6 +21,7 @@ from raysim.api.request import (
     tree_of,
 )
 from raysim.config import reading
+from raysim.config.paths import expanded
 from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.report.terminal.progress import phase
@@ -205,7 +206,7 @@ def resume(
     from raysim.storage.resume import read_ticket
     from raysim.tune.sweep import is_sweep
 
-    path = Path(folder).absolute()
+    path = expanded(folder).absolute()
     if is_sweep(path):
         return resume_sweep(path, failed=failed, verbose=verbose, console=console)
     return resume_with(path, read_ticket(path), in_process=in_process, verbose=verbose, console=console)
@@ -257,5 +258,5 @@ def resume_sweep(
     from raysim.tune.sweep import go_on
 
     with search_path_restored(), alone_on_ray(in_process=False):
-        go_on(Path(folder), console_or_warnings(console, verbose), failed=failed, verbose=verbose)
+        go_on(expanded(folder), console_or_warnings(console, verbose), failed=failed, verbose=verbose)
     return SweepResult(folder)

@@ -20,6 +20,14 @@ from raysim.storage.manifest import Manifest
 class SweepResult(Results):
     """Trials, their Pareto set and a recommendation: the folder of ``raysim sweep``."""
 
+    @property
+    def _title(self) -> str:
+        return counted(self.summary["trials"], "trial")
+
+    @property
+    def _sentences(self) -> list[str]:
+        return self.answer.splitlines()
+
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """``summary.json``: counts of trials, hypervolume and recommendation; undefined values are None."""
@@ -111,4 +119,4 @@ class SweepResult(Results):
 
     def _repr_html_(self) -> str:
         shown = self.pareto.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)
-        return html.page(counted(self.summary["trials"], "trial"), shown, self.answer.splitlines(), self.folder)
+        return html.page(self._title, shown, self._sentences, self.folder)

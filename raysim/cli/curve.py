@@ -24,7 +24,6 @@ from raysim.cli.options import (
     progress_of,
     show_end,
     with_dashboard,
-    workers_begun,
 )
 
 CurvePath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a comparison with a section 'curve'.")]
@@ -50,19 +49,16 @@ def curve(
     greet()
     import time
 
-    from raysim.cluster.forked import OF_RUNS
-
     began = time.perf_counter()
 
-    with workers_begun(OF_RUNS, in_process or of is not None):
-        from raysim.api import running
-        from raysim.experiment.curve import DRAWING, FILE
+    from raysim.api import running
+    from raysim.experiment.curve import DRAWING, FILE
 
-        console = console_of(json)
-        settings = with_dashboard(set_, dashboard, in_process)
-        result = running.curve(
-            config, overrides=settings, of=of, out=out, in_process=in_process, verbose=verbose, console=progress_of()
-        )
+    console = console_of(json)
+    settings = with_dashboard(set_, dashboard, in_process)
+    result = running.curve(
+        config, overrides=settings, of=of, out=out, in_process=in_process, verbose=verbose, console=progress_of()
+    )
     if json:
         print_json(
             places_of(result.folder) | {"found": result.found.as_json(), "rows": result.curve.to_dict("records")}

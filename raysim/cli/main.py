@@ -33,7 +33,6 @@ from raysim.cli.options import (
     greet,
     progress_of,
     with_dashboard,
-    workers_begun,
 )
 from raysim.cli.usage import NUMBER, in_one_line, whole_number
 
@@ -49,6 +48,7 @@ class Commands(TyperGroup):
     """All commands. They also call plug-ins, whose ``sys.exit`` must not look like the end of the command."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **settings: Any) -> Any:
+        args = [_at_home(argument) for argument in args]
         with in_one_line() if args else contextlib.nullcontext():  # without arguments typer raises its help
             return super().make_context(info_name, args, *more, **settings)
 
@@ -75,6 +75,12 @@ class Commands(TyperGroup):
                 f"{last.filename}, line {last.lineno}: {last.name} {exits.said(error)}, which would have ended raysim; "
                 "raise an error instead"
             ) from None
+
+
+def _at_home(argument: str) -> str:
+    """An argument in which ``~/`` begins a path, as in ``--out=~/runs``, which a shell leaves as it is."""
+    option, given, path = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    return option + given + (os.path.expanduser(path) if path.startswith("~/") else path)
 
 
 app = typer.Typer(
@@ -150,24 +156,21 @@ def run(
 ) -> None:
     """Train one strategy, and record and report it."""
     greet()
-    from raysim.cluster.forked import MODULES
+    from raysim.cli.commands import run_one
 
-    with workers_begun(MODULES, in_process):
-        from raysim.cli.commands import run_one
-
-        settings = with_dashboard(set_, dashboard, in_process)
-        run_one(
-            _configuration(config, settings, seed),
-            console_of(json),
-            out,
-            in_process=in_process,
-            verbose=verbose,
-            json=json,
-            open_=open_,
-            details=details,
-            progress=progress_of(),
-            path=config,
-        )
+    settings = with_dashboard(set_, dashboard, in_process)
+    run_one(
+        _configuration(config, settings, seed),
+        console_of(json),
+        out,
+        in_process=in_process,
+        verbose=verbose,
+        json=json,
+        open_=open_,
+        details=details,
+        progress=progress_of(),
+        path=config,
+    )
 
 
 @app.command()
@@ -185,24 +188,21 @@ def compare(
 ) -> None:
     """Compare strategies over seeds: tables, plots and one page."""
     greet()
-    from raysim.cluster.forked import OF_RUNS
+    from raysim.cli.commands import compare_all
 
-    with workers_begun(OF_RUNS, in_process):
-        from raysim.cli.commands import compare_all
-
-        settings = with_dashboard(set_, dashboard, in_process)
-        compare_all(
-            _configuration(config, settings, seed),
-            console_of(json),
-            out,
-            in_process=in_process,
-            verbose=verbose,
-            json=json,
-            open_=open_,
-            details=details,
-            progress=progress_of(),
-            path=config,
-        )
+    settings = with_dashboard(set_, dashboard, in_process)
+    compare_all(
+        _configuration(config, settings, seed),
+        console_of(json),
+        out,
+        in_process=in_process,
+        verbose=verbose,
+        json=json,
+        open_=open_,
+        details=details,
+        progress=progress_of(),
+        path=config,
+    )
 
 
 @app.command()
@@ -278,7 +278,6 @@ def main() -> None:
 
     pipes.stand_in()
     host.take()
-    host.collect_seldom()
     blas.prefer()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
     host.end_in_order()

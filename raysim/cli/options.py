@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,18 +32,6 @@ REPORT = "report.html"
 def greet() -> None:
     """Show in a terminal at once that the command has begun; the next line overwrites this one."""
     _write("starting raysim\r")
-
-
-def workers_begun(modules: Sequence[str], in_process: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Prepare Ray while this process reads its configuration and data: let the fork server import ``modules``, or where
-    ``RAY_ADDRESS`` names a cluster, ask whether that answers.
-    """
-    from raysim.cluster import forked, greeting
-
-    address = os.environ.get("RAY_ADDRESS")
-    if in_process or address == greeting.AUTO:  # which is looked up with Ray at hand
-        return contextlib.nullcontext()
-    return greeting.begun(address) if address else forked.begun(modules)
 
 
 def ungreet() -> None:

@@ -29,7 +29,6 @@ from raysim.cli.options import (
     progress_of,
     show_end,
     with_dashboard,
-    workers_begun,
 )
 from raysim.cli.usage import NUMBER, whole_number
 
@@ -69,15 +68,12 @@ def sweep(
     greet()
     import time
 
-    from raysim.cluster.forked import OF_TRIALS
-
     began = time.perf_counter()
 
-    with workers_begun(OF_TRIALS):
-        from raysim.api import running
+    from raysim.api import running
 
-        console, settings = console_of(json), with_dashboard(set_, dashboard)
-        result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=progress_of())
+    console, settings = console_of(json), with_dashboard(set_, dashboard)
+    result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=progress_of())
     if json:
         print_json(places_of(result.folder) | dict(result.summary))
         show_end(result.folder, console, out, open_)

@@ -9,36 +9,33 @@ import faulthandler
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
-from raysim.cluster import ray_private
-from raysim.cluster.forked import MODULES, fork_server
-from raysim.cluster.greeting import AUTO, SLOW, check_answers, greeted, remedy, resolved, short
-from raysim.cluster.placement import Placement
-from raysim.cluster.token_file import private_token
-from raysim.cluster.variables import LOCAL, QUIET
-from raysim.config.nodes import Node, amount, standing_nodes
-from raysim.core import host
+from raysim.cluster import devices, ray_private
+from raysim.cluster.greeting import SLOW, answering, named, remedy, short
+from raysim.cluster.own_ray import LOCAL, OPEN, QUIET, one_at_a_time, own_folder, private_token
+from raysim.config.nodes import Node, standing_nodes
+from raysim.core import blas, host
 from raysim.core.errors import HangingError, ResourceError
 from raysim.core.package import FOLDER
 
 START_SECONDS = 180.0
 """How long Ray may take to start or to let this process in, before it is taken to hang."""
 
-RESERVE_SECONDS = 25.0
-"""How long standing nodes may take to have room for the actors."""
-
-GROW_SECONDS = 900.0
-"""How long an autoscaler may take to start nodes."""
-
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """Environment variables that Ray sets in the process that connects to it."""
+
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""The variable with which Ray tells a submitted job its settings, among them variables for its processes."""
+
+LISTENER = "ray_listen_error_messages"
+"""The thread that prints messages of Ray's processes, among them the logs of one that has died."""
 
 TALKATIVE = ("ray.widgets.util",)
 """Loggers that print while Ray is imported: in a notebook they miss packages that only Ray's widgets need."""
@@ -47,73 +44,67 @@ WATCH_SECONDS = 0.05
 """Seconds between two looks at whether the processes of a Ray that was started here still run."""
 
 
+def awaited() -> bool:
+    """Whether a Ray stands ready for this process: one that it is connected to, or that ``RAY_ADDRESS`` names."""
+    return named() is not None or ("ray" in sys.modules and sys.modules["ray"].is_initialized())
+
+
 @contextlib.contextmanager
-def connected(verbose: bool, dashboard: bool = False, modules: Sequence[str] = MODULES) -> Iterator[bool]:
+def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
     """Connect this process to Ray for a while. Yields whether it was connected before; then it stays connected.
 
-    ``dashboard``: whether a Ray that is started here has its dashboard. ``modules``: what the workers of one that is
-    started here need.
-
-    Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds, and ``HangingError`` where a call of
-    Ray does not return.
+    ``dashboard``: whether a Ray that is started here has its dashboard. Raises ``ResourceError`` where the cluster
+    cannot be used, within 40 seconds, and ``HangingError`` where a call of Ray does not return.
     """
-    address, asked = os.environ.get("RAY_ADDRESS"), None
-    start: Sequence[str] = ()
-    with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing, contextlib.ExitStack() as asking:
+    address = named()
+    with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing:
         if "ray" in sys.modules and sys.modules["ray"].is_initialized():
             yield True
             return
+        if not address and "ray" in sys.modules and OPEN not in os.environ:
+            print(
+                "raysim: ray was imported before raysim could tell it to listen on this machine alone: other machines "
+                f"reach its ports, and need its token; set {OPEN}=0 before, or import ray later",
+                file=sys.stderr,
+            )
         standing.enter_context(host.environment(QUIET if address else QUIET | LOCAL, keep=True))
-        # Both import ray while this process does, so that neither import waits for the other.
-        if not address:
-            start = standing.enter_context(fork_server(modules))
-        elif "ray" not in sys.modules and address != AUTO:
-            asked = asking.enter_context(greeted(address))
         with host.quiet(*(() if verbose else TALKATIVE)):
             import ray  # noqa: F401
-        with _started(verbose, dashboard, asked, start):
-            asking.close()
+        options: dict[str, Any] = {"log_to_driver": verbose}
+        if not verbose:
+            options["logging_level"] = logging.ERROR
+            standing.enter_context(host.muted(LISTENER))
+        if FOLDER.parent != Path.cwd():  # else workers may find raysim only there
+            options["job_config"] = ray_private.job_without_folders()
+        if address:
+            options["address"] = answering(address)
+            if blas.VARIABLE in os.environ and blas.VARIABLE not in os.environ.get(JOB, ""):
+                # So that products have the same bits there; a Ray that is started here has it from this process.
+                options["runtime_env"] = {"env_vars": {blas.VARIABLE: os.environ[blas.VARIABLE]}}
+        else:
+            private_token()
+            folder = standing.enter_context(own_folder())
+            # Without an address Ray would join whatever somebody has started on this machine.
+            options |= {"address": "local", "include_dashboard": dashboard, "dashboard_host": "127.0.0.1"}
+            options["_temp_dir"] = folder
+        try:
+            with host.quiet() if verbose else host.quiet("ray"), nullcontext() if address else one_at_a_time():
+                keeper = _kept_up(options)
+        except HangingError:
+            raise
+        except Exception as error:  # Ray raises a bare Exception where its node does not come up in time
+            where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
+            raise ResourceError(f"{where} cannot be used ({short(str(error))}); {remedy(str(error))}") from None
+        host.handle_again(signal.SIGTERM)
+        try:
             yield False
+        finally:
+            keeper.stop()
 
 
-@contextlib.contextmanager
-def _started(
-    verbose: bool, dashboard: bool, asked: subprocess.Popen[str] | None, start: Sequence[str]
-) -> Iterator[None]:
-    address = os.environ.get("RAY_ADDRESS")
-    options: dict[str, Any] = {"log_to_driver": verbose}
-    if not verbose:
-        options["logging_level"] = logging.ERROR
-    if FOLDER.parent != Path.cwd():  # else workers may find raysim only there
-        options["job_config"] = ray_private.job_without_folders()
-    if address:
-        with host.quiet("ray"):
-            options["address"] = resolved(address)
-        if address != AUTO:
-            check_answers(address, asked)
-    else:
-        private_token()
-        # Without an address Ray would join whatever somebody has started on this machine.
-        options |= {"address": "local", "include_dashboard": dashboard, "dashboard_host": "127.0.0.1"}
-    try:
-        with host.quiet() if verbose else host.quiet("ray"):
-            keeper = _kept_up(options, start)
-    except HangingError:
-        raise
-    except Exception as error:  # Ray raises a bare Exception where its node does not come up in time
-        where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
-        raise ResourceError(f"{where} cannot be used ({short(str(error))}); {remedy(str(error))}") from None
-    host.handle_again(signal.SIGTERM)
-    try:
-        with contextlib.nullcontext() if verbose else ray_private.unprinted():
-            yield
-    finally:
-        keeper.stop()
-
-
-def _kept_up(options: Mapping[str, Any], start: Sequence[str]) -> Keeper:
+def _kept_up(options: Mapping[str, Any]) -> Keeper:
     """A Ray that is up. One that is started here and, on a busy machine, does not come up in time is started again."""
-    keeper = Keeper(options, start)
+    keeper = Keeper(options)
     try:
         keeper.start(START_SECONDS)
         return keeper
@@ -121,7 +112,7 @@ def _kept_up(options: Mapping[str, Any], start: Sequence[str]) -> Keeper:
         if SLOW not in str(error):
             raise
     print("raysim: Ray did not come up in time; it is started once more", file=sys.stderr)
-    keeper = Keeper(options, start)
+    keeper = Keeper(options)
     keeper.start(START_SECONDS)
     return keeper
 
@@ -135,10 +126,8 @@ class Keeper:
     started them.
     """
 
-    def __init__(self, options: Mapping[str, Any], start: Sequence[str] = ()) -> None:
-        """``start`` is put before the command of each worker of a Ray that is started here."""
+    def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
-        self._start = start
         self._up: Future[None] = Future()
         self._leave = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="Ray", daemon=True)
@@ -158,7 +147,8 @@ class Keeper:
         except TimeoutError:
             self._leave.set()
             raise HangingError(
-                f"resources: Ray did not start within {seconds:g} s; see /tmp/ray/session_latest/logs, then try again"
+                f"resources: Ray did not start within {seconds:g} s; see the logs in "
+                f"{self._options.get('_temp_dir', '/tmp/ray')}/session_latest, then try again"
             ) from None
         except BaseException:
             self._leave.set()
@@ -182,14 +172,7 @@ class Keeper:
 
         try:
             ray_private.reread_authentication()
-            with contextlib.ExitStack() as patches:
-                if self._options.get("address") == "local":
-                    patches.enter_context(ray_private.on_loopback())
-                    patches.enter_context(ray_private.found_when_registered())
-                    patches.enter_context(ray_private.workers_started_by(self._start))
-                    if not self._options.get("include_dashboard"):
-                        patches.enter_context(ray_private.without_agents(self._options["log_to_driver"]))
-                ray.init(**self._options)
+            ray.init(**self._options)
         except BaseException as error:
             with contextlib.suppress(Exception):  # parts of Ray may have started
                 ray.shutdown()
@@ -219,7 +202,11 @@ def _lost(part: str) -> NoReturn:
 
 def dashboard_address() -> str | None:
     """The address of the dashboard of this process's Ray; None where it has none."""
-    return ray_private.dashboard_address()
+    import ray
+
+    with host.quiet("ray"):  # it would say that it is up already
+        url = ray.init(ignore_reinit_error=True, configure_logging=False).dashboard_url
+    return f"http://{url}" if url else None
 
 
 def live_nodes() -> tuple[Node, ...]:
@@ -231,34 +218,4 @@ def live_nodes() -> tuple[Node, ...]:
 
 def this_machine() -> Node:
     """What a Ray started here would have: the cores that the container allows, and the GPUs that are visible."""
-    return Node("this machine", *ray_private.cores_and_gpus())
-
-
-def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
-    """A placement group with room for the actors on each machine; None where Ray places them right without one.
-
-    Raises ``ResourceError`` where other work keeps holding what is needed, or no node is started.
-    """
-    if len(set(placement.nodes)) < 2 and not placement.overrides and all(nodes[i].started for i in placement.nodes):
-        return None
-    import ray
-    from ray.util.placement_group import placement_group, remove_placement_group
-
-    bundles = placement.bundles()
-    group = placement_group(bundles, strategy="SPREAD")
-    grows = not all(nodes[i].started for i in placement.nodes)
-    if grows:
-        print(f"raysim: waiting for nodes to start: {_texts(bundles)}", file=sys.stderr)
-    seconds = GROW_SECONDS if grows else RESERVE_SECONDS
-    if not group.wait(seconds):
-        free = ray.available_resources()
-        remove_placement_group(group)
-        raise ResourceError(
-            f"resources: {_texts(bundles)} on as many nodes were not free within {seconds:g} s (free in all: "
-            f"{amount(free.get('CPU', 0.0), free.get('GPU', 0.0))}); stop other work on the cluster, or ask for less"
-        )
-    return group
-
-
-def _texts(bundles: Sequence[dict[str, float]]) -> str:
-    return ", ".join(amount(bundle.get("CPU", 0.0), bundle.get("GPU", 0.0)) for bundle in bundles)
+    return Node("this machine", devices.cores(), devices.cards())

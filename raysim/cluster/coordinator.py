@@ -6,9 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from raysim.core import blas
 from raysim.core.aside import Aside
-from raysim.core.compute import keep_memory
 from raysim.engine.cadence import Every
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Event, Job, RunState
@@ -20,15 +18,10 @@ PAUSE = 0.05
 
 
 class CoordinatorActor:
-    """A Ray actor around a :class:`Coordinator`. ``folders`` may hold modules of the user's, which jobs refer to.
+    """A Ray actor around a :class:`Coordinator`. ``folders`` may hold modules of the user's, which jobs refer to."""
 
-    ``code``: see :func:`raysim.core.blas.follow`.
-    """
-
-    def __init__(self, folders: Sequence[str], code: str | None, pool: Pool) -> None:
+    def __init__(self, folders: Sequence[str], pool: Pool) -> None:
         search_only(folders)
-        blas.follow(code)
-        keep_memory()
         self._coordinator = Coordinator(pool)
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
@@ -54,4 +47,4 @@ def coordinate(pool: Pool) -> Any:
     # The coordinator only adds up; it must be able to run beside actors that hold every core. It ships rows to
     # nodes that cannot read them, so it must be where this process has built the federation.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(num_cpus=0, scheduling_strategy=here)(CoordinatorActor).remote(search_path(), blas.code(), pool)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(CoordinatorActor).remote(search_path(), pool)

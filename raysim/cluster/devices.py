@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from raysim.core.errors import ResourceError
 
@@ -17,6 +18,29 @@ def resolve_device(device: str) -> tuple[str, str]:
 
     seen = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r}, torch {torch.__version__}"
     return "cuda" if torch.cuda.is_available() else "cpu", seen
+
+
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Where Linux says how many microseconds of processor time a container has in how many."""
+
+
+def cores() -> float:
+    """The cores that a Ray started here would find, as the container limits them."""
+    count = os.cpu_count() or 1
+    try:
+        quota, period = QUOTA.read_text().split()
+        return min(count, int(quota) / int(period))
+    except (OSError, ValueError):  # there is none, or it says "max"
+        return count
+
+
+def cards() -> int:
+    """The GPUs that a Ray started here would find: those that NVIDIA's driver lists and torch sees."""
+    if not os.path.isdir("/proc/driver/nvidia/gpus"):
+        return 0  # else torch is imported only to say so
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def device_for(device: str, gpus: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
 from raysim.cluster.devices import resolve_device, settle_device
-from raysim.cluster.lines import Number, Switchboard
 from raysim.cluster.shipping import Receiver, Shipment
 from raysim.cluster.software import software
-from raysim.core.compute import settle
+from raysim.core import host
 from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
 from raysim.strategies.base import Floats, Ids
@@ -35,46 +33,40 @@ class ActorReady:
 class HospitalActor:
     """A Ray actor around a :class:`HospitalGroup`, with the device that its GPU share lets it see.
 
-    Each call brings the rows that are shipped to it, if any (:mod:`raysim.cluster.shipping`). Plain rounds may bypass
-    Ray (:mod:`raysim.cluster.lines`).
+    Each call brings the rows that are shipped to it, if any (:mod:`raysim.cluster.shipping`).
     """
 
     def __init__(
         self,
         folders: Sequence[str],
-        code: str | None,
         pools: bool,
         device: str,
         gpus: float,
         threads: int,
         *served: Ids,
     ) -> None:
-        """``folders`` may hold modules of the user's; ``code``: see :func:`raysim.core.compute.settle`.
+        """``folders`` may hold modules of the user's. It computes with ``threads`` threads at most.
 
         ``gpus`` is what it holds of them, ``served`` are the ids of its hospitals, see :data:`PIECE`.
         """
         search_only(folders)
-        settle(threads, code)
+        host.limit_threads(threads)
         self._resolved, self._seen = resolve_device(device)
         settle_device(self._resolved, gpus)
         self._receiver = Receiver()
         self._group = HospitalGroup(
             np.concatenate(served), pools=pools, device=self._resolved, open=self._receiver.open
         )
-        self._one_at_a_time = Lock()
-        self._switchboard = Switchboard(lambda plan: self.round(plan, None, None)[0])
 
     def round(
         self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
     ) -> tuple[PartialResult, HospitalStates]:
-        with self._one_at_a_time:
-            self._receiver.accept(plan.work.federation, shipment)
-            return self._group.round(plan, kept)
+        self._receiver.accept(plan.work.federation, shipment)
+        return self._group.round(plan, kept)
 
     def ask(self, inquiry: Inquiry, kept: HospitalStates | None, shipment: Shipment | None) -> list[Floats]:
-        with self._one_at_a_time:
-            self._receiver.accept(inquiry.work.federation, shipment)
-            return self._group.ask(inquiry, kept)
+        self._receiver.accept(inquiry.work.federation, shipment)
+        return self._group.ask(inquiry, kept)
 
     def round_apart(
         self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
@@ -86,10 +78,6 @@ class HospitalActor:
     def added(self, *sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sums of several actors, added up; see :mod:`raysim.cluster.node_sums`."""
         return node_sums.added(sums)
-
-    def number(self) -> Number | None:
-        """Where plain rounds may be sent without Ray."""
-        return self._switchboard.number()
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
         """Whether this process can map a federation's folder, and the address of its node."""

@@ -16,11 +16,9 @@ from raysim.cluster import node_sums
 from raysim.cluster.answers import fetch, first_answers, first_line, has_died
 from raysim.cluster.devices import check_device, device_for, resolve_device, settle_device
 from raysim.cluster.hospital_actor import HospitalActor
-from raysim.cluster.lines import DIAL_SECONDS, Lines, packed
 from raysim.cluster.placement import Placement
 from raysim.cluster.shipping import Delivery, Sender, Shipment, Unreadable
 from raysim.cluster.software import check_same
-from raysim.core import blas
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.hospitals import HospitalGroup, mapped
@@ -34,10 +32,6 @@ T = TypeVar("T")
 PIECE = 8192
 """Ids in one argument of an actor. Ray keeps larger arguments in its object store, and if one is lost there, the actor
 cannot be started again."""
-
-
-DIALS = 5
-"""How often an actor that does not answer on a socket is called there again; restarts do not reset the count."""
 
 
 class LocalPool:
@@ -96,11 +90,10 @@ class RayPool:
         self._devices = [device_for(device, placement.share(i)[1]) for i in range(len(placement.served))]
         self._timeout = timeout
         self._nodes = placement.nodes or (0,) * len(placement.served)
-        self._no_calls()
         # Actors are pure, so a crashed one may restart and repeat the call that it was running. A long run may lose
         # many, but a call that fails again and again is given up.
         actor = ray.remote(max_restarts=-1, max_task_retries=3)(HospitalActor)
-        self.actors, folders, code = [], search_path(), blas.code()
+        self.actors, folders = [], search_path()
         for i, ids in enumerate(self.served):
             cpus, gpus = placement.share(i)
             options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus}
@@ -108,29 +101,8 @@ class RayPool:
                 options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement.bundle(i))
             threads = max(1, int(cpus)) if i in placement.overrides else 1
             pieces = np.array_split(ids, -(-len(ids) // PIECE) or 1)
-            given = (folders, code, i == 0, self._devices[i], gpus, threads)
+            given = (folders, i == 0, self._devices[i], gpus, threads)
             self.actors.append(actor.options(**options).remote(*given, *pieces))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A coordinator that this object travels to makes its own calls.
-        return {name: value for name, value in vars(self).items() if name not in ("_lines", "_dials", "_first")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._no_calls()
-
-    def _no_calls(self) -> None:
-        self._lines, self._dials = Lines(), [0] * len(self.served)
-        self._first: list[Any] = []
-
-    def first_calls(self) -> list[Any]:
-        """References to what the actors answer once they are up."""
-        import ray
-
-        if not self._first:
-            here = ray.util.get_node_ip_address()
-            self._first = [actor.ready.remote(here) for actor in self.actors]
-        return self._first
 
     def wait(self, seconds: float) -> str | None:
         """Return once every actor is up, with the first warning of an actor, or None; sets ``places``.
@@ -138,7 +110,11 @@ class RayPool:
         Raises ``ResourceError`` where they are not up in time, where one cannot have its device, or where a node has
         other software than this process.
         """
-        answers = first_answers(self.first_calls(), seconds, "hospital actor", "serve more hospitals per actor")
+        import ray
+
+        here = ray.util.get_node_ip_address()
+        asked = [actor.ready.remote(here) for actor in self.actors]
+        answers = first_answers(asked, seconds, "hospital actor", "serve more hospitals per actor")
         self.places = [answer.node for answer in answers]
         check_same([(answer.node, answer.software) for answer in answers])
         warnings = [
@@ -162,22 +138,14 @@ class RayPool:
 
     def _round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         shipments = self._sender.shipments(plan.work.federation, self.actors, pooled=POOLED in plan.ids)
-        text = None if plan.remembers or memory is not None else packed(plan)
-        lined = [] if text is None else self._lined(shipments)
-        everybody, when = range(len(self.actors)), f"in round {plan.round}"
+        when = f"in round {plan.round}"
         apart = node_sums.with_sums(plan, self.served) if len(set(self._nodes)) > 1 else frozenset()
-        calls = self._calls(plan, memory, shipments, [i for i in everybody if i not in lined], apart)
-        answers: dict[int, PartialResult] = {}
-        late: list[int] = []
-        if text is not None:
-            answers, late = self._lines.call(lined, text, self._timeout)
-            self._start_anew(late)
-            calls |= self._calls(plan, memory, shipments, [i for i in lined if i not in answers], apart)
-        answers |= self._gather({i: call[0] for i, call in calls.items()}, plan.work, when, anew=bool(late))
-        if held := {i: call[2] for i, call in calls.items() if i in apart}:
+        calls = self._calls(plan, memory, shipments, apart)
+        answers: dict[int, PartialResult] = self._gather({i: call[0] for i, call in enumerate(calls)}, plan.work, when)
+        if held := {i: calls[i][2] for i in apart}:
             for i, units in self._added(held, plan.work, when).items():
                 answers[i].units = units
-        return [answers[i] for i in everybody], [calls[i][1] if i in calls else {} for i in everybody]
+        return list(answers.values()), [call[1] for call in calls]
 
     def _added(self, held: dict[int, Any], work: Work, when: str) -> dict[int, NDArray[np.int64]]:
         """Have sums that actors have ``held`` back added up on their way; returns those that arrive, by the actor that
@@ -191,45 +159,24 @@ class RayPool:
             held |= summed
         return self._gather(held, work, when)
 
-    def _lined(self, shipments: Sequence[Shipment | None]) -> list[int]:
-        """The actors that can be called without Ray: those on this host that map their rows."""
-        import ray
-
-        mapping = [i for i, shipment in enumerate(shipments) if shipment is None]
-        asked = {
-            self.actors[i].number.remote(): i for i in mapping if i not in self._lines.up and self._dials[i] < DIALS
-        }
-        answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=DIAL_SECONDS) if asked else ([], [])
-        for ref in answered:
-            actor = asked[ref]
-            try:
-                self._dials[actor] += 1 if self._lines.dial(actor, ray.get(ref)) else DIALS
-            except ray.exceptions.RayError:  # its process has died, which the call of the round reports
-                continue
-        return [i for i in mapping if i in self._lines.up]
-
     def _calls(
         self,
         plan: RoundPlan,
         memory: StateReferences | None,
         shipments: Sequence[Shipment | None],
-        who: Sequence[int],
         apart: frozenset[int],
-    ) -> dict[int, Any]:
-        """Call a round through Ray at the actors ``who``. By actor, references to its partial result, to what its
-        hospitals remember, and, for actors in ``apart``, to its sums.
+    ) -> list[Any]:
+        """Call a round at all actors. For each, references to its partial result, to what its hospitals remember, and,
+        for actors in ``apart``, to its sums.
         """
         import ray
 
-        if not who:
-            return {}
         shared = ray.put(plan)
         kept = memory or [None] * len(self.actors)
-        calls = {}
-        for i in who:
-            actor = self.actors[i]
+        calls = []
+        for i, actor in enumerate(self.actors):
             call = actor.round_apart.options(num_returns=3) if i in apart else actor.round.options(num_returns=2)
-            calls[i] = call.remote(shared, kept[i], shipments[i])
+            calls.append(call.remote(shared, kept[i], shipments[i]))
         return calls
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
@@ -251,16 +198,14 @@ class RayPool:
         remembered = self._gather(dict(enumerate(memory)))
         return {hospital: theta for of_actor in remembered.values() for hospital, theta in of_actor.items()}
 
-    def _gather(
-        self, refs: Mapping[int, Any], work: Work | None = None, when: str = "", *, anew: bool = False
-    ) -> dict[int, Any]:
+    def _gather(self, refs: Mapping[int, Any], work: Work | None = None, when: str = "") -> dict[int, Any]:
         """Fetch answers by actor; see :meth:`_settle`.
 
         Raises ``ResourceError`` naming the hospitals of an actor that keeps dying.
         """
         import ray
 
-        self._settle(refs, work, when, anew=anew)
+        self._settle(refs, work, when)
         try:
             answers: list[Any] = fetch(list(refs.values()))
         except ray.exceptions.RayActorError as error:
@@ -271,29 +216,22 @@ class RayPool:
             ) from None
         return dict(zip(refs, answers, strict=True))
 
-    def _settle(
-        self, refs: Mapping[int, Any], work: Work | None, when: str, *, anew: bool = False, fetched: bool = True
-    ) -> None:
+    def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
         """Return when each actor of ``refs`` has answered or has died; ``fetched``: and its answer is in this process.
 
-        An actor that is late is restarted once, and repeats its call; ``anew``: this has been done already. Raises
-        ``ResourceError`` naming the hospitals of an actor that is late again.
+        An actor that is late is restarted once, and repeats its call. Raises ``ResourceError`` naming the hospitals of
+        an actor that is late again.
         """
-        if not anew:
-            late = self._late(refs, self._timeout, fetched)
-            self._start_anew(late)
-            anew = bool(late)
-        if anew and (late := self._late(refs, self._timeout + self.restart_seconds, fetched)):
+        import ray
+
+        late = self._late(refs, self._timeout, fetched)
+        for i in late:
+            ray.kill(self.actors[i], no_restart=False)
+        if late and (late := self._late(refs, self._timeout + self.restart_seconds, fetched)):
             raise ResourceError(
                 f"resources.timeout: {self._who(late[0], work)} did not answer within {self._timeout:g} s {when}, "
                 "twice; raise it, or see why that process stands still"
             )
-
-    def _start_anew(self, actors: Sequence[int]) -> None:
-        import ray
-
-        for i in actors:
-            ray.kill(self.actors[i], no_restart=False)
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
         """The actors that have not answered within ``seconds``; ``fetched``: whose answers are not in this process."""

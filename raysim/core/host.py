@@ -6,18 +6,14 @@ limits of threads and search paths. All of them are changed through this module 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import gc
 import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-
-SELDOM = 10_000, 20, 20
-"""How many new objects, and how many looks at these and at those that stayed, Python waits for before it looks on."""
+from typing import Any
 
 _LIBRARIES = ("OMP", "OPENBLAS", "MKL")
 _own = False
@@ -32,22 +28,6 @@ def take() -> None:
 
 class Terminated(SystemExit):
     """SIGTERM has arrived: the command ends in order, with exit code 143."""
-
-
-def collect_seldom() -> None:
-    """From now on Python looks for objects that only refer to each other less often, and not at the end of the process.
-
-    Libraries bring hundreds of thousands of objects that stay: looking through them takes a fifth of the time of their
-    imports, and a second at the end.
-    """
-    gc.set_threshold(*SELDOM)
-    atexit.register(_freeze)
-
-
-def _freeze() -> None:
-    """Leave out the last look for objects, unless DuckDB is loaded: it prints objects that stay as leaks."""
-    if "duckdb" not in sys.modules:
-        gc.freeze()
 
 
 def end_in_order() -> None:
@@ -161,6 +141,35 @@ def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
         for logger, (level_before, handlers) in zip(loggers, before, strict=True):
             logger.setLevel(level_before)
             logger.handlers[:] = handlers
+
+
+class _Muted:
+    """A stream that leaves out what the thread called ``thread`` writes."""
+
+    def __init__(self, stream: Any, thread: str) -> None:
+        self._stream, self._thread = stream, thread
+
+    def write(self, text: str) -> int:
+        """Write, unless it is that thread that writes."""
+        if threading.current_thread().name == self._thread:
+            return len(text)
+        written: int = self._stream.write(text)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def muted(thread: str) -> Iterator[None]:
+    """What the thread called ``thread``, a library's own, prints on standard output is left out for a while."""
+    before = sys.stdout
+    sys.stdout = muted = _Muted(before, thread)
+    try:
+        yield
+    finally:
+        if sys.stdout is muted:
+            sys.stdout = before
 
 
 @contextlib.contextmanager

@@ -7,8 +7,10 @@ missing value is filled; a category that no training row had is 0 in all columns
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 FORMAT = 1
+
+_SHORTEST = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
 
 MISSING = -1
 """The position of a category that was not recorded."""
@@ -300,9 +304,9 @@ def _number(text: str) -> float | None:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a text is how a number is written when a column of numbers becomes categories."""
+    """Whether a text is how a number is written when a column of numbers becomes categories: as short as possible."""
     value = _number(text)
-    return value is not None and text in (str(value), f"{value:.0f}")
+    return value is not None and _SHORTEST.fullmatch(text) is not None and Decimal(text) == Decimal(repr(value))
 
 
 def _truth(text: str) -> bool | None:

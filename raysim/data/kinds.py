@@ -26,7 +26,7 @@ MISSING = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"),
 )
-"""The texts that stand for a missing value in every column of every table, as does a text of blanks alone."""
+"""The texts that stand for a missing value in every column of every table, with blanks around them or without."""
 
 TRUE, FALSE = ("1", "True", "TRUE", "true"), ("0", "False", "FALSE", "false")
 """How truth values are written."""
@@ -123,7 +123,7 @@ def find(values: pd.Series[Any] | pa.Array | pa.ChunkedArray) -> Finding:
     texts, rows = counts.field("values").to_pylist(), counts.field("counts").to_pylist()
     numbers, different, zeros, binary, marks = 0, 0, False, True, Counter[str]()
     for text, n in zip(texts, rows, strict=True):
-        if text is None or text in MISSING or not (written := text.strip()):
+        if text is None or (written := text.strip()) in MISSING:
             continue
         if _NUMBER.fullmatch(written):
             numbers, different = numbers + n, different + 1

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
+from raysim.core.words import is_unicode
 from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.reading import filled_table, is_texts, uncensored, unmarked
 from raysim.data.sources.columns import numbers, plain_text, texts
-from raysim.data.sources.frame import arrow_table
+from raysim.data.sources.frame import arrow_table, check_index
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ FIELD = "table"
 """The name of the rows in error messages."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NewRows:
     """Rows to score.
 
@@ -53,7 +54,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     """
     numeric = [column for column in fitted.columns if isinstance(column, Numeric)]
     categorical = [column for column in fitted.columns if isinstance(column, Categorical)]
-    read = _read(table, fitted)
+    read, remarks = _read(table, fitted)
     values = np.empty((read.num_rows, len(numeric)), np.float32)
     for j, column in enumerate(numeric):
         values[:, j] = numbers(read, column.name, FIELD, remedy="correct it, or leave it empty")
@@ -68,31 +69,42 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     )
     homes: NDArray[Any] | None = None
     if hospital is not None:
+        if not is_unicode(hospital):
+            raise DataError(f"--hospital: {hospital!a} holds half a character; name one of the run's")
         homes = np.full(read.num_rows, hospital, dtype=object)
     elif fitted.hospital in read.column_names:
         homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")
     notes = (_unseen(column, *each) for column, each in zip(categorical, coded, strict=True))
-    return NewRows(columns, homes, tuple(filter(None, notes)))
+    return NewRows(columns, homes, (*remarks, *filter(None, notes)))
 
 
-def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> pa.Table:
-    """The columns that are needed, read as in training. Raises ``DataError`` for one that is missing."""
+def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, tuple[str, ...]]:
+    """The columns that are needed, read as in training, and remarks on the file.
+
+    Raises ``DataError`` for a column that is missing.
+    """
     import pyarrow as pa
 
     from raysim.data.sources.decimals import with_points
     from raysim.data.sources.table_file import check_table, read_table
     from raysim.data.sources.text_form import Keys
 
-    needed, decimal = [column.name for column in fitted.columns], fitted.reading.decimal
-    as_text = [fitted.hospital, *(column.name for column in fitted.columns if isinstance(column, Categorical))]
+    needed, written = [column.name for column in fitted.columns], fitted.reading
+    numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]
+    as_text = [fitted.hospital, *(name for name in needed if name not in numeric)]
+    remarks: tuple[str, ...] = ()
     if isinstance(table, Path):
         check_table(table, FIELD)
-        read = read_table(table, as_text, FIELD, Keys(decimal=decimal)).table
-        names, where = read.column_names, f"'{table}'"
+        usual = Keys(written.separator, written.decimal or ".", written.encoding)
+        made = read_table(table, as_text, FIELD, usual=usual, numeric=numeric)
+        names, where = made.table.column_names, f"'{table}'"
+        read, remarks = made.table, tuple(f"{FIELD}: {where} {remark}" for remark in made.remarks)
     else:
+        for name in (fitted.hospital, *needed):
+            check_index(table, name, FIELD)
         read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
         names, where = [str(name) for name in table.columns], "the data frame"
-        read, _ = with_points(read, decimal, False, as_text, FIELD, where)
+        read, _ = with_points(read, written.decimal, False, as_text, FIELD, where, numeric=numeric)
     missing = [name for name in needed if name not in names]
     if missing:
         remedy = nearest(missing[0], names) if 0 < len(names) <= 20 else "the run was trained with it"
@@ -105,7 +117,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> pa.Table:
             columns[each.name] = uncensored(columns[each.name], fitted.reading.censored)[0]
     if fitted.hospital in read.column_names:
         columns[fitted.hospital] = read.column(fitted.hospital)
-    return pa.table(columns)
+    return pa.table(columns), remarks
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:

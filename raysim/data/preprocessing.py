@@ -81,7 +81,7 @@ def _mean(around_zero: Sums) -> Floats:
     return mean
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prepared:
     """Features of rows, and the preprocessing that made them.
 

@@ -41,8 +41,9 @@ class Reading:
     encoding: str = "utf-8"
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """The texts that stand for a missing value in a column."""
-        return self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
+        """The texts that stand for a missing value in a column, as they are written and as they are read."""
+        marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
+        return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 
     def tree(self) -> dict[str, Any]:
         """JSON values, which hold all that reads another table alike."""
@@ -65,6 +66,15 @@ class Reading:
         return Reading(marks, censored, decimal, str(tree.get("separator", ",")), str(tree.get("encoding", "utf-8")))
 
 
+def pointed(text: str) -> str:
+    """A number with a point for its decimal comma; any other text as it is.
+
+    >>> pointed("-99,9"), pointed("1,2,3")
+    ('-99.9', '1,2,3')
+    """
+    return text.replace(",", ".") if re.fullmatch(r"[+-]?\d*,\d+", text) else text
+
+
 def filled_table(table: pa.Table) -> pa.Table:
     """A table whose columns of texts have nulls where a text stands for a missing value."""
     import pyarrow as pa
@@ -73,7 +83,7 @@ def filled_table(table: pa.Table) -> pa.Table:
 
 
 def filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column with nulls for texts of :data:`raysim.data.kinds.MISSING` and for blanks alone; others stay."""
+    """A column with nulls for texts of :data:`raysim.data.kinds.MISSING`, blanks around them or not; others stay."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -83,8 +93,8 @@ def filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.dictionary_encode(filled(pc.cast(column, column.type.value_type)))
     if not is_texts(column.type):
         return column
-    blank = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array([""], column.type))
-    return _nulled(column, pc.or_(pc.is_in(column, value_set=pa.array(MISSING, column.type)), blank))
+    missing = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array(MISSING, column.type))
+    return _nulled(column, missing) if pc.any(missing).as_py() else column
 
 
 def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.ChunkedArray, set[str]]:
@@ -150,19 +160,18 @@ def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    trimmed = pc.utf8_trim_whitespace(column)
-    try:
-        numbers = pc.cast(trimmed, pa.float64())
-    except pa.ArrowInvalid:
-        pass
+    numbers = _cast(column, pa.float64())
+    if numbers is None:
+        trimmed = pc.utf8_trim_whitespace(column)
+        numbers = _cast(trimmed, pa.float64())
     else:
-        largest = pc.max(pc.abs(numbers)).as_py()
-        if largest is not None and _EXACT <= largest < math.inf:
-            try:
-                return pc.cast(trimmed, pa.int64()), None
-            except pa.ArrowInvalid:
-                pass
-        return numbers, None
+        trimmed = column
+    if numbers is not None:
+        ends = pc.min_max(numbers)
+        least, most = ends["min"].as_py(), ends["max"].as_py()
+        large = most is not None and _EXACT <= max(-least, most) < math.inf
+        exact = _cast(trimmed, pa.int64()) if large else None
+        return (numbers if exact is None else exact), None
     found = find(column)
     if found.kind != "truth":
         return column, found
@@ -182,6 +191,17 @@ def is_texts(type: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
+
+
+def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
+    """The column as another type; None where a value is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        return pc.cast(column, type)
+    except pa.ArrowInvalid:
+        return None
 
 
 def _is_counted(type: pa.DataType) -> bool:

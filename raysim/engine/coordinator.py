@@ -62,6 +62,11 @@ class JobRun(JobServer):
         self._validated = np.flatnonzero(self._federation.sizes("validation"))
         self._last_state: RemoteState | None = None
 
+    @property
+    def rows(self) -> Sequence[Round]:
+        """The rounds that were played so far; the last one may not be evaluated yet."""
+        return self._rounds
+
     def state_after_round(self) -> RunState | None:
         """The state after the last round that was yielded; None before the first."""
         return None if self._last_state is None else self._last_state.fetched(self._hospitals)
@@ -184,7 +189,8 @@ class JobRun(JobServer):
         measured = NOTHING
         if self._rounds and self._evaluation.due(t - 1):
             measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
-        calls, answer, told = self._strategy.round(self._view, self._state), None, False
+        calls, told = self._strategy.round(self._view, self._state), False
+        answer: Answer = None
         cohort = ScheduledCohort(NOBODY, None, self._state)
         senders: Ids | None = None
         while (call := self._next(calls, answer)) is not None or not told:

@@ -41,8 +41,7 @@ VALIDATION = "validation"
 """The part of the rows on which thresholds are chosen."""
 
 CHUNK_BYTES = 30 * 2**20
-"""Bytes of the parameters that one call of a kernel trains on a CPU. What is larger than 32 MiB is given back to the
-system after each call, see :mod:`raysim.core.compute`."""
+"""Bytes of the parameters that one call of a kernel trains on a CPU."""
 
 
 Open = Callable[[str, bool], Federation]

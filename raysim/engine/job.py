@@ -30,7 +30,7 @@ from raysim.privacy.statement import Statement
 from raysim.statistics.convergence import Convergence, convergence
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.patient_groups.within import WithinGap
-from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy
+from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy, Uncertainty
 from raysim.strategies.shared.personalization import LastSteps
 from raysim.traffic.ledger import UPDATE, Bytes, Ledger
 from raysim.training.base import Layout
@@ -223,6 +223,10 @@ class Outcome:
     are of validation rows themselves."""
     recalibrated: Recalibrated | None = None
     """The recalibration of the model that is called ``recalibrated``; None without one."""
+    uncertainty: Uncertainty | None = None
+    """How sure the global model's parameters are; None where nothing estimates that."""
+    called: Ids | None = None
+    """In how many rounds client programs were run at each hospital, ``[N]``; None for strategies without."""
 
     @property
     def convergence(self) -> Convergence | None:
@@ -252,6 +256,8 @@ class Outcome:
         """
         if self.privacy is not None:
             return None
+        if self.called is not None:
+            return self.called
         return self.ledger.rounds_with((UPDATE,), hospitals, range(1, self.played + 1))
 
     @property

@@ -81,6 +81,8 @@ class JobServer:
             initial=model.initial(stream(work.seed, "initial")),
             local_epochs=work.epochs,
             learning_rate=work.optimizer.learning_rate,
+            optimizer=work.optimizer.name,
+            batch_size=work.optimizer.batch_size,
             selection=job.selection,
             memory=None,
             rng=lambda purpose, *key: stream(work.seed, purpose, *key),
@@ -102,7 +104,7 @@ class JobServer:
         self._reception = Reception(self._job, strategy, self._federation, size, self._private, self._first)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
-        ends_itself = type(job.strategy).done is not Strategy.done
+        ends_itself = strategy.uses_programs() and type(job.strategy).done is not Strategy.done
         certain = job.rounds if job.stop is None and not ends_itself else 1
         figures = figure_noise(job.privacy, len(self._federation.classes))
         self._evaluation = Evaluation(
@@ -308,7 +310,16 @@ class JobServer:
             told_sizes=self._first.sizes,
             seen=self._pipeline.seen,
             recalibrated=recalibrated,
+            uncertainty=self._strategy.uncertainty(self._view, state),
+            called=self._called(),
         )
+
+    def _called(self) -> Ids | None:
+        """In how many rounds client programs were run at each hospital, ``[N]``; None for strategies without."""
+        if not self._strategy.uses_programs():
+            return None
+        ids = [ids[ids >= 0] for ids in self._cohorts if ids is not None]
+        return np.bincount(np.concatenate([NOBODY, *ids]), minlength=len(self._everyone))
 
     def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
         """Per model served, the hospitals that trained it themselves on one class; empty where that is private."""

@@ -12,12 +12,12 @@ import pickle
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from raysim.cluster import node_sums
-from raysim.cluster.lines import packed
 from raysim.cluster.placement import Placement
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins
@@ -28,11 +28,12 @@ from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.core.memory import of_this_machine
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
+from raysim.engine.coordinator import JobRun
 from raysim.engine.hospitals import CHUNK_BYTES
-from raysim.engine.job import Job, Round
+from raysim.engine.job import Job
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
 from raysim.engine.pool import StateReferences
+from raysim.engine.programs.sums import SumLayout
 from raysim.engine.updates.sums import sum_count
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import place_live
@@ -148,16 +149,16 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     pool = _DryRunPool(placement)
     # Noise has no bytes, and what a promise needs of it depends on the rounds.
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
-    first = None
+    run = JobRun(pool, quick)
     try:
         with host.threads(1):
-            for event in Coordinator(pool).run(quick):
-                first = event if first is None and isinstance(event, Round) else first
+            for _ in run.play():
+                pass
     except _Measured:
         pass
     # Before the first round hospitals are only asked for their losses.
     training, last = next(plan for plan in pool.plans if plan.round), pool.plans[-1]
-    assert first is not None
+    first = run.rows[0]
     moved = replace(training, serve=last.serve, losses_of=last.losses_of) if job.evaluation.every else training
     partials, between = _up(moved, placement, pool)
     return PlannedTraffic(
@@ -190,18 +191,21 @@ class _Measured(Exception):
 
 
 class _DryRunPool:
-    """A pool whose hospitals answer questions but do not train: plans are kept, and what comes back is made up."""
+    """A pool whose hospitals answer questions and calls but do not train: plans are kept, and what would come back from
+    training is made up.
+    """
 
     def __init__(self, placement: Placement) -> None:
         self.served = placement.served
         self.plans: list[RoundPlan] = []
         self._placement = placement
-        self._pool: LocalPool | None = None
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         self.plans.append(plan)
         if plan.serve:
             raise _Measured
+        if plan.call is not None:  # what comes next depends on the sums
+            return self._hospitals.round(plan, memory)
         empty: list[HospitalStates] = [{} for _ in self.served]
         partials = [self.partial(plan, ids, i == 0) for i, ids in enumerate(self.served)]
         for partial in partials[1:]:
@@ -209,13 +213,15 @@ class _DryRunPool:
         return partials, empty
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        if self._pool is None:
-            self._pool = LocalPool(self._placement, "cpu")
         # Nobody has trained, so nobody has parameters of their own.
-        return self._pool.ask(inquiry)
+        return self._hospitals.ask(inquiry)
 
     def recall(self, memory: StateReferences) -> HospitalStates:
         return {}
+
+    @cached_property
+    def _hospitals(self) -> LocalPool:
+        return LocalPool(self._placement, "cpu")
 
     def partial(self, plan: RoundPlan, served: Ids, pools: bool) -> PartialResult:
         """What an actor would send back, with small numbers in place of results."""
@@ -231,6 +237,10 @@ class _DryRunPool:
                 result.deltas = np.broadcast_to(np.float64(1e-3), (len(mine), size))
             if plan.losses and len(mine):
                 result.losses = np.full(len(mine), 0.5)
+        if plan.call is not None and len(mine := plan.ids[np.isin(plan.ids, served)]):
+            layout = SumLayout(plan.call.program)
+            result.ids, result.sums = mine, np.ones(layout.size, np.int64)
+            result.each = {name: np.zeros((len(mine), *send.shape)) for name, send in layout.each.items()}
         for name in plan.losses_of:
             result.loss_sums[name] = np.ones((len(served), 2))
         for name in plan.serve:
@@ -242,8 +252,6 @@ def _up(plan: RoundPlan, placement: Placement, pool: _DryRunPool) -> tuple[int, 
     """The bytes of what comes back to the coordinator, which is on the first node, and of sums between nodes."""
     nodes = placement.nodes
     apart = set(node_sums.with_sums(plan, placement.served)) if len(set(nodes)) > 1 else set()
-    if not plan.remembers and packed(plan) is not None:
-        apart -= {i for i, node in enumerate(nodes) if node == 0}
     size, arriving, between = node_sums.sums_bytes(plan), set(apart), 0
     for group in (group for level in node_sums.additions(sorted(apart), nodes) for group in level):
         arriving -= set(group[1:])

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysim.cluster.answers import cause_of, first_answers
+from raysim.cluster.room import await_room
 from raysim.config.sections.resources import ResourcesSection
-from raysim.core import blas
-from raysim.core.compute import settle
+from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import Result, Round
@@ -65,16 +65,11 @@ Event = Begun | Round | str | Failed | Ended
 class RunActor:
     """A Ray actor that plays whole runs of hospitals with ``rows [N]`` stays, one after the other."""
 
-    def __init__(
-        self, folders: Sequence[str], code: str | None, here: str, rows: Ids, resources: ResourcesSection
-    ) -> None:
-        """``folders`` may hold modules of the user's, and ``here`` is where relative paths start from.
-
-        ``code``: see :func:`raysim.core.compute.settle`.
-        """
+    def __init__(self, folders: Sequence[str], here: str, rows: Ids, resources: ResourcesSection) -> None:
+        """``folders`` may hold modules of the user's, and ``here`` is where relative paths start from."""
         search_only(folders)
         os.chdir(here)
-        settle(1, code)
+        host.limit_threads(1)
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
         # What runs need, while the first ones are not there yet.
         import raysim.experiment.comparison  # noqa: F401
@@ -114,9 +109,10 @@ class RunActors:
 
         self.where = f"{count} runs at a time, an actor each"
         self._silence = longest_silence(resources)
+        await_room(count * (resources.cpus_per_actor or 1))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor = ray.remote(num_cpus=resources.cpus_per_actor or 1, scheduling_strategy=here)(RunActor)
-        self._start: Callable[[], Any] = lambda: actor.remote(search_path(), blas.code(), os.getcwd(), rows, resources)
+        self._start: Callable[[], Any] = lambda: actor.remote(search_path(), os.getcwd(), rows, resources)
         self._actors = [self._start() for _ in range(count)]
         self._pids = self._wait_until_up(self._actors)
 

@@ -19,8 +19,9 @@ SMALL_CELLS = 2**27
 SMALL_MODELS = 2**25
 """Parameters of all hospitals' models together up to which runs are small."""
 
-SMALL_PRODUCTS = 2**31
-"""Rows times parameters up to which a process plays a round in about a second, for a model without convolutions."""
+SMALL_PRODUCTS = 2**32
+"""Rows times parameters up to which a process trains in a few seconds, for a model without convolutions: in all rounds
+together."""
 
 PROCESS_BYTES = 400_000_000
 """Resident memory of an actor that has played a run of a few rows."""
@@ -78,13 +79,14 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
     return max(1, count) if 2 * count >= cores else 1
 
 
-def begins_here(resources: ResourcesSection, load: Load, products: float) -> bool:
-    """Whether a single run begins in this process while actors on a cluster come up.
+def fits_here(resources: ResourcesSection, load: Load, products: float) -> bool:
+    """Whether a single run is over in this process before a Ray that it would start is up.
 
-    ``products``: rows times parameters of what hospitals train on in a round.
+    ``products``: rows times parameters of what hospitals train on in all rounds.
     """
-    alone = load.runs == 1 and load.small and products <= SMALL_PRODUCTS
-    return resources.head_start and _anywhere(resources) and alone
+    asked = resources.hospitals_per_actor != "auto" or resources.cpus_per_actor or resources.dashboard
+    small = load.runs == 1 and load.small and products <= SMALL_PRODUCTS
+    return resources.head_start and small and not asked and _anywhere(resources)
 
 
 def _anywhere(resources: ResourcesSection) -> bool:

@@ -77,7 +77,8 @@ class Experiment:
         self._again = again
         self.seeds = seeds
         self.entries = entries(configs)
-        self._trials = [] if tune is None else tuning.trials(tune, configs)
+        tuned = [entry.config for entry in self.entries if entry.strategy.uses_training()]
+        self._trials = [] if tune is None else tuning.trials(tune, tuned)
         self._trial_seeds = () if tune is None else tune.of_seeds(seeds)
         self._source = plugins.build_source(config.data)
         check_reachable(config.tracking.uri)
@@ -234,7 +235,7 @@ class Experiment:
         """Play the trials, and give each strategy the best values; returns the folders of the trials' runs, and what
         they came to.
         """
-        if self._tune is None:
+        if self._tune is None or not self._trials:
             return [], []
         trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]
         runs = [self._nested(entries([trial.config])[0], seed, trial=True) for trial, seed in trials]
@@ -251,7 +252,7 @@ class Experiment:
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
         values = tuning.chosen(self._tune, table)
-        self.entries = entries([tuning.with_values(entry.config, values[entry.label]) for entry in self.entries])
+        self.entries = entries([tuning.with_values(e.config, values.get(e.label, {})) for e in self.entries])
         return [run.folder for run in runs], tried
 
     def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:

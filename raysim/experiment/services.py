@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from raysim.cluster.connection import connected, dashboard_address, live_nodes
-from raysim.cluster.forked import OF_RUNS
+from raysim.cluster.connection import awaited, connected, dashboard_address, live_nodes
 from raysim.config.schema import Config
 from raysim.data.federation import Federation
 from raysim.experiment import unsent
-from raysim.experiment.head_start import open_head_start
 from raysim.experiment.run_actors import RunActors
-from raysim.experiment.run_placement import Load, at_once, begins_here
+from raysim.experiment.run_placement import Load, at_once, fits_here
 from raysim.experiment.session import Session, open_session
 from raysim.report.terminal.progress import RunProgress, phase, say, size_in_words
 from raysim.storage import resume
@@ -59,13 +56,10 @@ class RunServices:
         config = self._config
         with contextlib.ExitStack() as standing:
             self.recorder = standing.enter_context(Recorder(config.tracking, verbose))
-            elsewhere = bool(os.environ.get("RAY_ADDRESS")) and not in_process
-            if elsewhere and begins_here(config.resources, load, self._products(load)):
-                rows, names = self._federation.totals, self._federation.hospitals
-                self.session = standing.enter_context(open_head_start(rows, config.resources, names, verbose))
-            else:
-                with contextlib.nullcontext() if in_process else phase(self._console, STARTING):
-                    self._bring_up(standing, in_process, verbose, load)
+            here = not awaited() and fits_here(config.resources, load, self._products(load) * rounds)
+            in_process = in_process or here
+            with contextlib.nullcontext() if in_process else phase(self._console, STARTING):
+                self._bring_up(standing, in_process, verbose, load)
             self._announce()
             for line in remarks:
                 self.say(line)
@@ -78,7 +72,7 @@ class RunServices:
         """Start the hospitals, or the actors that play whole runs; ``standing`` ends them."""
         federation, resources = self._federation, self._config.resources
         if not in_process and load.runs > 1:
-            standing.enter_context(connected(verbose, resources.dashboard, OF_RUNS))
+            standing.enter_context(connected(verbose, resources.dashboard))
             if (count := at_once(resources, live_nodes(), load)) > 1:
                 self.actors = RunActors(count, federation.totals, resources)
                 standing.callback(self.actors.close)

@@ -10,11 +10,11 @@ from typing import Protocol
 import numpy as np
 
 from raysim.cluster.answers import cause_of
-from raysim.cluster.connection import connected, dashboard_address, live_nodes, reserve
+from raysim.cluster.connection import connected, dashboard_address, live_nodes
 from raysim.cluster.coordinator import coordinate
-from raysim.cluster.forked import MODULES
 from raysim.cluster.placement import Placement, balance, check_named, describe, place
 from raysim.cluster.pool import LocalPool, RayPool
+from raysim.cluster.room import reserve
 from raysim.config.nodes import Node, parse_nodes
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core import host
@@ -82,13 +82,12 @@ def open_session(
     verbose: bool,
     names: Sequence[str] = (),
     meanwhile: Callable[[], None] = _nothing,
-    modules: Sequence[str] = MODULES,
 ) -> Iterator[Session]:
     """Bring up the hospitals, which have ``rows [N]`` stays. On leaving, what was started here is shut down.
 
     ``names``: those of the hospitals, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors come
-    up; with ``in_process``, before the hospitals are made, so that it counts in no round's seconds. ``modules``: what
-    the workers of a Ray that is started here import. Raises ``ResourceError`` where the resources do not exist.
+    up; with ``in_process``, before the hospitals are made, so that it counts in no round's seconds. Raises
+    ``ResourceError`` where the resources do not exist.
     """
     if in_process:
         check_named(resources, names)
@@ -96,7 +95,7 @@ def open_session(
         with host.threads(1):  # more of them than cores was seen to be 30 times slower
             yield InProcess(rows, resources)
         return
-    with connected(verbose, resources.dashboard, modules) as before:
+    with connected(verbose, resources.dashboard) as before:
         session: OnRay | None = None
         try:
             session = OnRay(rows, resources, names)
@@ -152,13 +151,6 @@ class OnRay:
         self.pool: Pool = self._pool
         self.coordinator = coordinate(self.pool)
         self.actors = self._pool.actors
-        self._first = [*self._pool.first_calls(), self.coordinator.ready.remote()]
-
-    def arrived(self) -> bool:
-        """Whether each process has answered, or has died."""
-        import ray
-
-        return len(ray.wait(self._first, num_returns=len(self._first), timeout=0)[0]) == len(self._first)
 
     def wait(self, seconds: float) -> None:
         """Return when the hospital actors are up. Raises ``ResourceError`` where that takes longer."""

@@ -31,7 +31,8 @@ def features(rows: pd.DataFrame) -> Any:
     for column in columns():
         marks = described["na_values"]
         marks = marks.get(column["name"], []) if isinstance(marks, dict) else marks
-        given = _recorded(rows[column["name"]], described["missing"], marks)
+        comma = described["decimal"] == "," and column["kind"] == "numeric"
+        given = _recorded(rows[column["name"]], described["missing"], marks, comma)
         if column["kind"] == "numeric":
             number = _each(given, partial(_number, name=column["name"], described=described))
             number = number.astype("float64").astype("float32").astype("float64")
@@ -57,7 +58,11 @@ def read(path: str) -> pd.DataFrame:
     described = _described()
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
     rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
-    return rows.rename(columns=str.strip)
+    rows = rows.rename(columns=str.strip)
+    for name, texts in rows.items():
+        if all(text[:1] in ("", " ") for text in texts):
+            rows[name] = texts.str.lstrip()
+    return rows
 
 
 def _described() -> dict[str, Any]:
@@ -65,14 +70,16 @@ def _described() -> dict[str, Any]:
     return described
 
 
-def _recorded(given: pd.Series, missing: list[str], marks: list[str]) -> pd.Series:
-    """The texts of a column, None where a value is missing."""
+def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: bool) -> pd.Series:
+    """The texts of a column, None where a value is missing; ``comma``: numbers have a decimal comma."""
+    marks = [*marks, *(mark.replace(",", ".") for mark in marks if comma)]
     by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]|.*[nN]", mark)]
 
     def text(value: Any) -> str | None:
         text = str(value)
-        absent = text in missing or text in marks or not text.strip()
-        return None if absent or (_is_number(text) and float(text) in by_value) else text
+        absent = text.strip() in missing or text in marks
+        number = text.replace(",", ".") if comma else text
+        return None if absent or (_is_number(number) and float(number) in by_value) else text
 
     return _each(given, text)
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.data.federation import Federation
+from raysim.strategies.base import Uncertainty
 from raysim.training.base import Layout
 
 if TYPE_CHECKING:
@@ -16,12 +17,23 @@ if TYPE_CHECKING:
 
 COEFFICIENTS = "coefficients.csv"
 
+GLOBAL = "global"
+"""What the server's model is called among the owners."""
 
-def coefficients(federation: Federation, vectors: Mapping[str, NDArray[Any]], layout: Layout) -> pd.DataFrame | None:
+
+def coefficients(
+    federation: Federation,
+    vectors: Mapping[str, NDArray[Any]],
+    layout: Layout,
+    uncertainty: Uncertainty | None = None,
+) -> pd.DataFrame | None:
     """Of a linear model, a row an owner and feature: ``model, feature, coefficient, per_unit``; None for others.
 
     - ``coefficient``: of the feature as the model receives it, a numeric one in standard deviations.
     - ``per_unit``: of the source's column in its own unit, 0 where it did not vary in training.
+    - ``se``, ``low``, ``high``, ``se_robust``: of ``coefficient``, its standard error, the ends of its 95 % interval,
+      and the standard error that holds where hospitals differ. They are of the global model, and empty where a strategy
+      does not estimate them, or where a column was left out.
     - the feature ``(intercept)`` comes last; of more than two classes there is a row for each ``class``.
     """
     import pandas as pd
@@ -41,7 +53,7 @@ def coefficients(federation: Federation, vectors: Mapping[str, NDArray[Any]], la
     if outputs > 1:
         columns["class"] = np.tile(np.repeat(np.array(federation.classes, dtype=object), F + 1), len(vectors))
     features = np.array([*federation.features, "(intercept)"], dtype=object)
-    return pd.DataFrame(
+    table = pd.DataFrame(
         columns
         | {
             "feature": np.tile(features, outputs * len(vectors)),
@@ -49,3 +61,10 @@ def coefficients(federation: Federation, vectors: Mapping[str, NDArray[Any]], la
             "per_unit": np.concatenate([slope, constant[..., None]], axis=2).ravel(),
         }
     )
+    of_global = table["model"] == GLOBAL
+    for name in ("se", "low", "high", "se_robust"):
+        table[name] = np.nan
+        if uncertainty is not None:
+            named = layout.split(getattr(uncertainty, name))
+            table.loc[of_global, name] = np.concatenate([named["weight"], named["bias"][:, None]], axis=1).ravel()
+    return table

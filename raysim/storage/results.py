@@ -144,7 +144,7 @@ def _write_models(out: Manifest, federation: Federation, outcome: Outcome, preci
         save_file(tensors, path)
     out.json(served.SERVING, serving)
     out.json(served.PREPROCESSING, federation.preprocessing.tree())
-    named = coefficients(federation, models.vectors, outcome.layout)
+    named = coefficients(federation, models.vectors, outcome.layout, outcome.uncertainty)
     if named is not None:
         out.csv(COEFFICIENTS, named)
 

@@ -1,25 +1,27 @@
-"""MLflow's command line, whose server answers nothing under its Assistant's addresses.
+"""MLflow's site without its Assistant, for MLflow's own server.
 
 The Assistant runs commands for whoever asks from this machine, once somebody has configured it, and MLflow has neither
-a log-in nor a setting that leaves it out. Run as a program in the place of ``python -m mlflow``; its server serves
-:func:`app`. Where a new MLflow starts its server otherwise, the program ends at once with an error.
+a log-in nor a setting that leaves it out. The server serves another site where an entry point of the group
+``mlflow.app`` names one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, TypeAlias
 
-from raysim.core.package import FOLDER
-
-SERVED = "mlflow.server.fastapi_app:app"
-"""What MLflow's own server serves."""
+App: TypeAlias = Callable[..., Awaitable[None]]
 
 REFUSED = "/mlflow/assistant"
 """Part of each address of the Assistant's."""
 
 
-async def app(
+def app() -> App:
+    """What makes the site for ``mlflow server --app-name raysim``: an ASGI application."""
+    return _guarded
+
+
+async def _guarded(
     scope: MutableMapping[str, Any],
     receive: Callable[[], Awaitable[Any]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
@@ -35,24 +37,3 @@ async def app(
             await send({"type": "websocket.close"})
         return
     await served(scope, receive, send)
-
-
-def main() -> None:
-    """``mlflow`` with the arguments of this process."""
-    from mlflow import server
-    from mlflow.cli import cli
-
-    build = server._build_uvicorn_command
-
-    def guarded(*arguments: Any, **options: Any) -> list[str]:
-        command: list[str] = build(*arguments, **options)
-        at = command.index(SERVED)
-        # The server would look for modules in the working directory first.
-        return [*command[:at], "--app-dir", str(FOLDER.parent), "raysim.tracking.guarded_mlflow:app"]
-
-    server._build_uvicorn_command = guarded
-    cli()
-
-
-if __name__ == "__main__":
-    main()

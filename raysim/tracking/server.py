@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raysim.core.errors import ConfigError, ResourceError
-from raysim.tracking import guarded_mlflow
+from raysim.core.package import FOLDER
 from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, runs_page, table_page
 
 START_SECONDS = 120.0
@@ -52,8 +53,13 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
     command = [
         sys.executable,
         "-m",
-        guarded_mlflow.__name__,
+        "mlflow",
         "server",
+        "--app-name",
+        "raysim",
+        # Else the server would look for modules in the working directory first.
+        "--uvicorn-opts",
+        f"--app-dir {shlex.quote(str(FOLDER.parent))}",
         "--backend-store-uri",
         uri,
         "--host",

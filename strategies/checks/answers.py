@@ -5,13 +5,14 @@ Each check raises :class:`Invalid` naming the field and the remedy.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from raysim.strategies.base import Asynchrony, Division, FederationView, State
+from raysim.strategies.base import Asynchrony, Division, FederationView, State, Uncertainty
 from raysim.strategies.checks.values import (
     INTEGERS,
     NUMBERS,
@@ -106,6 +107,17 @@ def check_facts(facts: Any) -> None:
     for name, value in facts.items():
         if not isinstance(value, Real):
             raise Invalid(f"facts.{name}: {shown(value)} is no number")
+
+
+def check_uncertainty(uncertainty: Any, size: int) -> None:
+    """Raise :class:`Invalid` for anything but numbers for each of ``size`` parameters."""
+    if uncertainty is None:
+        return
+    check_kind("uncertainty", uncertainty, Uncertainty)
+    for field in dataclasses.fields(Uncertainty):
+        values = getattr(uncertainty, field.name)
+        if not isinstance(values, np.ndarray) or values.shape != (size,) or values.dtype.kind != "f":
+            raise Invalid(f"uncertainty.{field.name}: {shown(values)} for {size} parameters; give a number for each")
 
 
 def check_division(division: Division | None) -> int | None:

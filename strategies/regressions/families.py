@@ -53,11 +53,22 @@ class Family:
     weight_slope: Callable[[Floats], Floats]
     """The derivative of the weight by ``eta``, at ``mu``."""
 
-    def sums(self, X: Floats, y: Floats, beta: Floats, offset: Floats | float = 0.0) -> Sums:
-        """The sums over rows ``X [n, p]`` with outcomes ``y [n]`` at ``beta [p]``; ``offset [n]`` is added to eta."""
+    def sums(
+        self,
+        X: Floats,
+        y: Floats,
+        beta: Floats,
+        offset: Floats | float = 0.0,
+        counts: Floats | float = 1.0,
+    ) -> Sums:
+        """The sums over rows ``X [n, p]`` with outcomes ``y [n]`` at ``beta [p]``.
+
+        ``offset [n]`` is added to eta; a row counts ``counts [n]`` times.
+        """
         eta = X @ beta + offset
         mu = self.mean(eta)
-        return Sums(len(y), float(self.loss(eta, y).sum()), X.T @ (y - mu), (X * self.weight(mu)[:, None]).T @ X)
+        bent = X * (self.weight(mu) * counts)[:, None]
+        return Sums(len(y), float((self.loss(eta, y) * counts).sum()), X.T @ ((y - mu) * counts), bent.T @ X)
 
 
 def _softplus(eta: Floats) -> Floats:

@@ -151,16 +151,18 @@ def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) 
     return Sums(sums.rows, loss, sums.gradient - weights * beta, sums.hessian + np.diag(weights))
 
 
-def firth_gradient(family: Family, X: Floats, y: Floats, beta: Floats, information: Floats, keep: Mask) -> Floats:
+def firth_gradient(
+    family: Family, X: Floats, y: Floats, beta: Floats, information: Floats, keep: Mask, counts: Floats | float = 1.0
+) -> Floats:
     """Firth's gradient ``X'(y - mu + hat (1/2 - mu))`` of a logistic regression, ``[p]``.
 
     ``hat = w x' information^-1 x`` over the columns that ``keep``. ``information [p, p]`` may be that of an earlier
-    point on the way to the same optimum.
+    point on the way to the same optimum. A row counts ``counts [n]`` times.
     """
     mu = family.mean(X @ beta)
     kept = X[:, keep]
     leverage = np.einsum("ij,ij->i", kept, np.linalg.solve(information[np.ix_(keep, keep)], kept.T).T)
-    gradient: Floats = X.T @ (y - mu + family.weight(mu) * leverage * (0.5 - mu))
+    gradient: Floats = X.T @ ((y - mu + family.weight(mu) * leverage * (0.5 - mu)) * counts)
     return gradient
 
 

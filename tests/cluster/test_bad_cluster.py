@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 import ray
 
 from raysim.cluster import connection as cluster
-from raysim.cluster import greeting, ray_private
+from raysim.cluster import greeting, ray_private, room
 from raysim.cluster.placement import Placement, place
 from raysim.cluster.software import check_same, software
 from raysim.config.nodes import Node
@@ -57,7 +56,7 @@ def _patient(*arguments: str) -> None:
 def _waiting(seconds: float, *arguments: str) -> None:
     from raysim.cli.main import main
 
-    greeting.CONNECT_SECONDS = seconds
+    greeting.CONNECT_SECONDS = greeting.GREET_SECONDS = seconds
     sys.argv = list(arguments)
     main()
 
@@ -77,27 +76,21 @@ def test_nobody_answers(tmp_path, nobody):
     assert f"'{nobody}' does not answer (Connection refused); see that the cluster is up" in refused(tmp_path, nobody)
 
 
-def _alone(*arguments: str) -> None:
-    """``raysim`` that finds no process of another Ray on this machine, but the address that Ray has noted."""
-    from ray._private import services
-
-    services.find_gcs_addresses = functools.cache(set)
-    _patient(*arguments)
-
-
 def test_auto_leads_to_a_ray_that_has_ended(tmp_path, nobody):
     """Ray itself would try it for more than a minute."""
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text(nobody)
-    line = refused(tmp_path, "auto", _alone, RAY_TMPDIR=str(tmp_path))
-    port = nobody.rpartition(":")[2]  # Ray takes this machine's outer address for the loopback one
-    assert f":{port}' does not answer (Connection refused)" in line
-    assert line.endswith("('auto' led to it: 'ray stop' forgets a Ray that has ended)")
+    line = refused(tmp_path, "auto", _impatient, RAY_TMPDIR=str(tmp_path))
+    assert "'auto' leads to a Ray that does not answer; 'ray stop' forgets a Ray that has ended" in line
 
 
-def test_auto_leads_to_no_ray(tmp_path):
-    line = refused(tmp_path, "auto", _alone, RAY_TMPDIR=str(tmp_path))
-    assert "'auto' finds no Ray on this machine; start one with 'ray start --head', or unset it" in line
+def test_auto_leads_to_no_ray(monkeypatch):
+    """On a machine where nobody runs one; Ray looks through all processes."""
+    said = "Could not find any running Ray instance. Please specify the one to connect to"
+    monkeypatch.setattr(greeting, "GREETING", f"import sys; sys.exit('ConnectionError: {said}')")
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    with pytest.raises(ResourceError, match="'auto' finds no Ray on this machine; start one with 'ray start --head'"):
+        connect()
 
 
 def test_something_else_answers(tmp_path, listener):
@@ -144,7 +137,7 @@ def test_another_version_of_ray_is_named_whole(monkeypatch):
         )
 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    monkeypatch.setattr(cluster, "check_answers", lambda *_: None)
+    monkeypatch.setattr(cluster, "answering", lambda address: address)
     monkeypatch.setattr(ray, "init", mismatch)
     with pytest.raises(ResourceError, match=r"Ray: 2.9.0 .* Ray: 2.60.0 .*; install the same Python and Ray here"):
         connect()
@@ -226,36 +219,44 @@ def three_nodes(monkeypatch) -> Iterator[None]:
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     head = {"num_cpus": 2, "include_dashboard": False}
-    with ray_private.without_agents(logs=False):
-        nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
-        for _ in range(2):
-            patiently(lambda: nodes.add_node(num_cpus=1))
+    nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
+    for _ in range(2):
+        patiently(lambda: nodes.add_node(num_cpus=1))
     patiently(lambda: ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR"))
     yield
     ray.shutdown()
     nodes.shutdown()
 
 
-def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(three_nodes, monkeypatch):
+def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(three_nodes, monkeypatch, capsys):
     import numpy as np
 
     from raysim.cluster.pool import RayPool
 
-    monkeypatch.setattr(cluster, "RESERVE_SECONDS", 600.0)
+    monkeypatch.setattr(room, "RESERVE_SECONDS", 600.0)
     nodes = cluster.live_nodes()
     assert sorted(node.cpus for node in nodes) == [1, 1, 2]
     placement = place(np.arange(4), ResourcesSection(), nodes)
-    group = cluster.reserve(placement, nodes)
+    group = room.reserve(placement, nodes)
     pool = RayPool(placement, "cpu", group=group)
     pool.wait(600)
     homes = ray.get([actor.__ray_call__.remote(_node) for actor in pool.actors])
     assert sorted(homes.count(home) for home in set(homes)) == [1, 1, 2]
 
-    monkeypatch.setattr(cluster, "RESERVE_SECONDS", 1.0)
-    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU, 1 CPU on as many nodes were not free within 1 s"):
-        cluster.reserve(placement, nodes)
+    monkeypatch.setattr(room, "RESERVE_SECONDS", 1.0)
+    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU, 1 CPU on as many nodes not free within 1 s"):
+        room.reserve(placement, nodes)
     alone = Placement((np.arange(4),), 1, 0, nodes=(0,))
-    assert cluster.reserve(alone, nodes) is None
+    capsys.readouterr()
+    with pytest.raises(ResourceError, match=r"1 CPU not free within 1 s \(free in all: 0 CPUs of 4 CPUs\)"):
+        room.reserve(alone, nodes)
+    assert capsys.readouterr().err == (
+        "raysim: waiting for 1 CPU: other work holds this Ray, and free are 0 CPUs of 4 CPUs\n"
+    )
+    ray.kill(pool.actors[0])
+    monkeypatch.setattr(room, "RESERVE_SECONDS", 600.0)
+    ray.util.remove_placement_group(group)
+    assert room.reserve(alone, nodes) is None
 
 
 def _node(actor: object) -> str:
@@ -275,7 +276,7 @@ def test_a_ray_that_hangs_while_it_starts_is_an_error_and_ends_later(monkeypatch
     monkeypatch.setattr(ray, "is_initialized", lambda: bool(up))
     monkeypatch.setattr(ray, "shutdown", ended.set)
     monkeypatch.setattr(cluster, "START_SECONDS", 0.1)
-    with pytest.raises(HangingError, match=r"resources: Ray did not start within 0.1 s; see /tmp/ray/"):
+    with pytest.raises(HangingError, match=r"resources: Ray did not start within 0.1 s; see the logs in .*/raysim-"):
         connect()
     assert not ended.is_set()
     go_on.set()
@@ -290,12 +291,13 @@ def test_a_ray_that_hangs_while_it_starts_ends_the_command(tmp_path):
         "cluster.START_SECONDS = 0.3\n"
         "ray.init = lambda **options: time.sleep(1000)\n"
         "atexit.register(lambda: time.sleep(1000))\n"  # as Ray's own way out may
-        "sys.argv = ['raysim', 'run', '--set', 'tracking.uri=none', '--set', 'data.hospitals=8', '--out', 'out']\n"
+        "settings = ['tracking.uri=none', 'data.hospitals=8', 'resources.hospitals_per_actor=4']\n"
+        "sys.argv = ['raysim', 'run', '--out', 'out', *(f'--set={each}' for each in settings)]\n"
         "main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert done.returncode == 2
-    assert refusal(done.stderr).startswith("resources: Ray did not start within 0.3 s; see /tmp/ray/")
+    assert refusal(done.stderr).startswith("resources: Ray did not start within 0.3 s; see the logs in ")
 
 
 DIES = """

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import http.client
 import io
 import ipaddress
 import os
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
-import pytest
 
-from raysim.cluster import ray_private
 from raysim.cluster.connection import connected
 from tests.commands import in_a_process
+from tests.source import ROOT
 
 
 def listen() -> None:
     """Starts a Ray as commands do, and prints where its processes listen and whether they are in token mode."""
-    import ray
-
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         del os.environ[name]
     with connected(verbose=False):
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # before it serves, it tries what its forks draw
-                if not forked(process):
-                    print("first", "python" if "python" in process.name() else process.name().partition("::")[0])
+        import ray
+
         ray.get(ray.remote(lambda: None).remote())
         family = [psutil.Process(), *psutil.Process().children(recursive=True)]
-        for process in family[1:]:
-            print("process", "python" if "python" in process.name() else process.name().partition("::")[0])
+        (folder,) = {Path(ray.init(ignore_reinit_error=True).address_info["session_dir"]).parents[1]}
+        print("folder", folder, oct(folder.stat().st_mode)[-3:])
         sockets = [(process.name(), each) for process in family for each in process.net_connections("tcp")]
         for name, each in sockets:
             if each.status == psutil.CONN_LISTEN:
@@ -44,12 +40,6 @@ def listen() -> None:
         print("modes", *modes)
         asked = ray.remote(runtime_env={"env_vars": {"MINE": "set"}})(lambda: os.environ.get("MINE"))
         print("environment", ray.get(asked.remote()))
-
-
-def forked(process: psutil.Process) -> bool:
-    """Whether a process is a fork of the one that forks workers."""
-    parent = process.parent()
-    return parent is not None and any("fork_server.py" in word for word in parent.cmdline())
 
 
 def shows_metrics(port: int) -> bool:
@@ -64,10 +54,17 @@ def shows_metrics(port: int) -> bool:
         connection.close()
 
 
+def in_its_own(home: Path) -> subprocess.CompletedProcess[str]:
+    """:func:`listen` in a process that has not imported Ray before."""
+    command = [sys.executable, "-c", "from tests.cluster.test_listening import listen; listen()"]
+    environment = os.environ | {"HOME": str(home), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+
+
 def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_token(tmp_path: Path):
-    done = in_a_process(listen, [], tmp_path, {"HOME": str(tmp_path)})
-    assert done.code == 0, done.out + done.err
-    lines = [line.split() for line in done.out.splitlines()]
+    done = in_its_own(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
     listening = {(name, address) for kind, name, address in (line for line in lines if line[0] == "listens")}
     assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
     for name, text in listening:
@@ -76,11 +73,9 @@ def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_toke
     assert {answer for kind, _, answer in (line for line in lines if line[0] == "metrics")} == {"False"}
     assert ["modes", "token"] in lines
     assert ["environment", "set"] in lines, "of a worker, as trials of a sweep ask for"
-    processes = collections.Counter(name for kind, name in (line for line in lines if line[0] == "process"))
-    # Its two agents are idle processes of Python, and a third one forks the workers, which came when they were needed.
-    others = {name: count for name, count in processes.items() if name != "ray"}
-    assert others == {"gcs_server": 1, "raylet": 1, "python": 3}
-    assert collections.Counter(name for kind, name in (line for line in lines if line[0] == "first")) == others
+    (folder,) = (line for line in lines if line[0] == "folder")
+    assert folder[2] == "700", "nobody else reaches its sockets and logs"
+    assert not Path(folder[1]).exists(), "it is removed at the end"
     token = tmp_path / ".ray" / "auth_token"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (token.parent, token)] == [0o700, 0o600]
 
@@ -103,17 +98,3 @@ def shout() -> None:
 def test_verbose_commands_print_what_workers_print(tmp_path: Path):
     done = in_a_process(shout, [], tmp_path, {"HOME": str(tmp_path)})
     assert done.code == 0, done.out + done.err
-
-
-def test_a_ray_that_knows_no_ports_in_files_is_started_whole(monkeypatch: pytest.MonkeyPatch):
-    from ray import _raylet
-    from ray._private import parameter
-
-    whole = parameter.RayParams
-    with ray_private.without_agents(logs=False):
-        assert parameter.RayParams is not whole
-        assert parameter.RayParams().no_monitor
-    assert parameter.RayParams is whole
-    monkeypatch.delattr(_raylet, "persist_port")
-    with ray_private.without_agents(logs=False):
-        assert parameter.RayParams is whole

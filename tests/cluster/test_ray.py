@@ -28,7 +28,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages import ModelSpec, RoundPlan, Work
 from raysim.experiment.session import Session, open_session
-from raysim.strategies.base import HospitalRows, Strategy, Visit
+from raysim.strategies.base import HospitalRows, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
@@ -245,17 +245,9 @@ def test_at_most_one_put_a_round_and_uplink_that_does_not_grow_with_hospitals(fe
         _, message = _first_plan(federation, count)
         before = len(puts)
         partials, _ = pool.round(message, None)
-        assert len(puts) == before
-        pool.round(_keeping(message), None)
         assert len(puts) == before + 1
         sizes[count] = sum(partial.units.nbytes for partial in partials)
     assert sizes[6] == sizes[24]
-
-
-def _keeping(message: RoundPlan) -> RoundPlan:
-    """The same round, whose models stay with the hospitals, which goes through Ray."""
-    assert message.problem is not None
-    return replace(message, problem=replace(message.problem, visit=Visit(keep=True)))
 
 
 def _first_plan(federation: Federation, count: int) -> tuple[Job, RoundPlan]:

@@ -134,7 +134,18 @@ def test_the_event(label: list[Any], event: str | None) -> None:
 def test_attributes() -> None:
     found = proposed(Gender=["F", "M"] * (N // 2), race=["a", "b"] * (N // 2))
     assert found.attributes == {"sex": "Gender", "age": "age", "ethnicity": "race"}
-    assert proposed(age=["> 89", *["50"] * (N - 1)]).attributes == {}
+    assert proposed(age=["> 89", *["50"] * (N - 1)]).attributes == {"age": "age"}
+    assert proposed(age=["old", *["50"] * (N - 1)]).attributes == {}
+
+
+def test_marks_among_numbers() -> None:
+    numbers = [str(i / 7)[:4] for i in range(N - 4)]
+    found = proposed(
+        x=["<0.3", "> 9", "?", "n.d.", *numbers], y=["-", *numbers, "1", "2", "3"], z=["old", *numbers, *"123"]
+    )
+    assert found.censored == {"<": "half", ">": "limit"}
+    assert found.na_values == {"x": ["?", "n.d."], "y": ["-"]}
+    assert set(found.marks) == {"x", "y"}  # z is left to a person
 
 
 def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -323,7 +334,14 @@ OPEN: dict[str, tuple[Callable[[Path], pd.DataFrame], dict[str, Any], list[str]]
     ),
     "eicu patient": (
         patients,
-        {"silo": "hospitalid", "label": "hospitaldischargestatus", "group": "uniquepid", "sex": "gender"},
+        {
+            "silo": "hospitalid",
+            "label": "hospitaldischargestatus",
+            "group": "uniquepid",
+            "sex": "gender",
+            "age": "age",
+            "censored": {">": "limit"},
+        },
         ["patientunitstayid", "wardid", "apacheadmissiondx", "hospitaldischargetime24", "unitdischargestatus"],
     ),
     "eicu apachepredvar": (
@@ -369,3 +387,13 @@ def test_the_open_tables(name: str, data_folder: Path, tmp_path: Path) -> None:
         tmp_path / "t.yaml", overrides={"training.rounds": 1, "training.local_epochs": 1}, in_process=True, out="out"
     )
     assert result.folder.is_dir()
+
+
+def test_a_folder_of_tables_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "my sites").mkdir()
+    frame().to_csv(tmp_path / "my sites" / "a.csv")
+    with pytest.raises(
+        raysim.RaysimError,
+        match=r"my sites: is a folder of tables; write a configuration for them: raysim new 'my sites/\*.csv' --out",
+    ):
+        raysim.run("my sites")

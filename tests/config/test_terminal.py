@@ -92,7 +92,7 @@ def test_every_key_of_the_mathematics_says_its_meaning_and_numbers_their_range(k
 def test_lists_are_json_for_a_script(capsys: pytest.CaptureFixture[str]):
     show_kind("strategies", Console(stderr=True), json=True)
     first, *_ = json.loads(capsys.readouterr().out)
-    assert first["group"] == "one model"
+    assert first["group"] == "regressions"
     show_one("strategies", "chip", Console(stderr=True), json=True)
     printed = json.loads(capsys.readouterr().out)
     assert {key["key"]: key["default"] for key in printed["keys"]}["lam"] == "0.5"

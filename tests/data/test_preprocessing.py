@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from raysim.core.errors import DataError
-from raysim.data.fitted import scaled
+from raysim.data.fitted import Numeric, Preprocessing, scaled
 from raysim.data.preprocessing import Prepared, Scaler, prepare, sums
 from raysim.data.raw_columns import RawColumns
+from raysim.data.reading import Reading
 
 NAN = np.nan
 
@@ -198,3 +201,32 @@ def test_floats_of_one_type_are_taken_as_they_are_and_others_in_float64() -> Non
     assert RawColumns.of(single.astype({"b": np.float64})).values.dtype == np.float64
     assert RawColumns.of(single.astype({"b": np.int8})).values.dtype == np.float64
     assert RawColumns.of(single.astype(np.int32)).values.dtype == np.float64
+
+
+def test_no_two_features_have_one_name() -> None:
+    columns = {
+        "x": np.array([1.0, np.nan, 3.0], np.float32),
+        "x_missing": np.array([0.0, 1.0, 0.0], np.float32),
+        "unit": pd.Categorical(["a", "b=c", "a"]),
+        "unit=b": pd.Categorical(["c", "c", "d"]),
+    }
+    order = np.arange(3)
+    prepared = prepare(pd.DataFrame(columns), order, np.ones(3, np.bool_), "standard", 1)
+    assert prepared.names == (
+        *("x", "x_missing", "unit=a", "unit=b=c", "unit=b=c (2)", "unit=b=d"),
+        "x_missing (2)",
+    )
+    np.testing.assert_array_equal(prepared.X[:, 6], [0, 1, 0])
+    again = Preprocessing.of(json.loads(json.dumps(prepared.preprocessing.tree())))
+    assert again.features == prepared.names
+
+
+def test_rules_of_reading_are_kept_and_older_ones_understood() -> None:
+    reading = Reading({"x": ("?", "00")}, {"<": "half"}, ",", ";", "cp1252")
+    fitted = Preprocessing("none", (Numeric("x"),), reading=reading)
+    tree = json.loads(json.dumps(fitted.tree()))
+    assert Preprocessing.of(tree) == fitted
+    older = {key: value for key, value in tree.items() if key not in ("missing", "censored", "decimal", "separator")}
+    assert Preprocessing.of(older | {"na_values": ["-1"]}).reading.na_values == ("-1",)
+    with pytest.raises(ValueError, match="'double' says nothing on a value beyond a limit"):
+        Preprocessing.of(tree | {"censored": {"<": "double"}})

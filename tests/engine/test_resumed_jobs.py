@@ -20,6 +20,7 @@ from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
 from raysim.storage.encoding import decode, encode
+from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from tests.conftest import fitting, job_of, with_patients
 from tests.privacy.test_strategies_by_mode import MODES, PLAYED
@@ -54,8 +55,8 @@ def played(federation: Federation, job: Job, since: RunState | None = None) -> t
 def check_resumed(federation: Federation, job: Job) -> None:
     """From each of its checkpoints the job ends as it did."""
     whole, checkpoints = played(federation, job)
-    assert 2 in checkpoints
-    since, _ = decode(checkpoints[2], job.strategy)
+    assert 2 in checkpoints or type(job.strategy).done is not Strategy.done
+    since, _ = decode(checkpoints[min(2, max(checkpoints))], job.strategy)
     again, _ = played(federation, job, since)
     np.testing.assert_array_equal(again.bank, whole.bank)
     assert again.privacy == whole.privacy

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 
 from raysim.cli import commands
-from raysim.cluster import lines, node_sums
+from raysim.cluster import node_sums
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
@@ -52,7 +52,7 @@ class Weighing(LocalPool):
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         partials, kept = super().round(plan, memory)
-        if plan.problem is not None:
+        if plan.problem is not None or plan.call is not None:
             self.down.append(len(pickle.dumps(plan, protocol=5)))
             self.up.append(sum(len(pickle.dumps(partial, protocol=5)) for partial in partials))
         return partials, kept
@@ -114,16 +114,11 @@ def test_sums_are_weighed_where_they_are_added_up(federate: MakeFederation, monk
     one_each = weigh(planned, placement)
     assert one_each.between == 0
     monkeypatch.setattr(node_sums, "LEAST_BYTES", 1)
-    # The coordinator's own node answers through sockets; of the three others one sum each comes.
+    # Of each node one sum comes.
     added = weigh(planned, placement)
-    assert one_each.partials - added.partials == pytest.approx(3 * size, abs=200)
+    assert one_each.partials - added.partials == pytest.approx(4 * size, abs=200)
     assert added.between == 0
     monkeypatch.setattr(node_sums, "MOST_SUMS", 2)
-    added = weigh(planned, placement)
-    # Two of the three are added at the first of them.
-    assert one_each.partials - added.partials == pytest.approx(4 * size, abs=200)
-    assert added.between == size
-    monkeypatch.setattr(lines, "MOST_BYTES", 0)
     added = weigh(planned, placement)
     # Four nodes, by twos.
     assert one_each.partials - added.partials == pytest.approx(6 * size, abs=200)

@@ -17,7 +17,7 @@ from raysim.experiment.run_placement import (
     SMALL_PRODUCTS,
     Load,
     at_once,
-    begins_here,
+    fits_here,
 )
 
 NODE = Node("here", 4.0, 0)
@@ -80,12 +80,14 @@ def test_memory_is_the_process_and_all_rows_and_models_in_eight_bytes():
     ("resources", "load", "products", "expected"),
     [
         ({}, Load(1, SMALL_CELLS, SMALL_MODELS), SMALL_PRODUCTS, True),
-        ({"hospitals_per_actor": 3, "cpus_per_actor": 2}, Load(1, 1000, 100), 1000, True),
         ({}, Load(2, 1000, 100), 1000, False),
         ({}, Load(1, SMALL_CELLS + 1, 100), 1000, False),
         ({}, Load(1, 1000, SMALL_MODELS + 1), 1000, False),
         ({}, Load(1, 1000, 100), SMALL_PRODUCTS + 1, False),
         ({"head_start": False}, Load(1, 1000, 100), 1000, False),
+        ({"hospitals_per_actor": 3}, Load(1, 1000, 100), 1000, False),
+        ({"cpus_per_actor": 1}, Load(1, 1000, 100), 1000, False),
+        ({"dashboard": True}, Load(1, 1000, 100), 1000, False),
         ({"gpus_per_actor": 0.5}, Load(1, 1000, 100), 1000, False),
         ({"device": "cuda"}, Load(1, 1000, 100), 1000, False),
         ({"data": "shipped"}, Load(1, 1000, 100), 1000, False),
@@ -93,7 +95,7 @@ def test_memory_is_the_process_and_all_rows_and_models_in_eight_bytes():
         ({"autoscale": "2x4cpu"}, Load(1, 1000, 100), 1000, False),
     ],
 )
-def test_small_runs_on_cpus_begin_in_this_process(
+def test_small_runs_that_ask_for_nothing_are_played_in_this_process(
     resources: dict[str, Any], load: Load, products: float, expected: bool
 ):
-    assert begins_here(ResourcesSection.model_validate(resources), load, products) is expected
+    assert fits_here(ResourcesSection.model_validate(resources), load, products) is expected

@@ -275,8 +275,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "raysim/engine/updates/own_attacks.py": ("engine/test_attacks", "engine/test_update_parts"),
     "raysim/engine/updates/*": ("engine/test_attacks", *UPDATES),
-    "raysim/cluster/lines.py": ("cluster/test_lines",),
-    "raysim/cluster/parcels.py": ("cluster/test_parcels",),
     "raysim/cluster/placement.py": ("cluster/test_placement",),
     "raysim/virtual_time/*": VIRTUAL_TIME,
     "raysim/traffic/*": ("traffic/*",),

@@ -40,6 +40,10 @@ PLAYED = {
     "centralized": {"secure"},
     "cfl": set(),
     "cs_rcfl": set(),
+    **{name: {"secure"} for name in ("newton", "apfl", "pfedme", "per_fedavg", "fednova", "feddyn", "fedsam")},
+    **{name: {"secure"} for name in ("meta_analysis", "own_intercepts", "random_intercepts")},
+    **{name: set() for name in ("odal", "ensemble")},
+    "fedbn": EVERYWHERE - {"pooled", "local"},
     **{name: set() for name in ("fedgmc", "kfed", "cbfl", "fedasync", "fedbuff")},
 }
 
@@ -71,5 +75,5 @@ def test_a_strategy_is_played_or_refused(federate, name, mode):
         with pytest.raises(ConfigError) as refused:
             played()
         (line,) = str(refused.value).splitlines()
-        assert "strategy" in line, line
+        assert "strategy" in line or "model.name" in line, line
         assert "secure." in line or "privacy." in line, line

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from raysim.core.errors import ConfigError
 from raysim.data.fitted import Categorical, Numeric, Preprocessing
 from raysim.data.new_rows import read_new_rows
+from raysim.data.raw_columns import RawColumns
 from raysim.data.reading import Reading
+from raysim.data.sources.table import Table
 from raysim.serving import export as exporting
 from raysim.serving import prepare
 from raysim.serving.export import export, exported
@@ -160,13 +162,52 @@ FITTED = Preprocessing(
 
 
 @settings(max_examples=40)
-@given(rows=st.lists(st.tuples(*(st.sampled_from(cells) for cells in CELLS.values())), min_size=1, max_size=12))
-def test_pandas_alone_prepares_rows_as_raysim_does(rows: list[tuple[str, ...]], tmp_path_factory: Any) -> None:
+@given(
+    rows=st.lists(st.tuples(*(st.sampled_from(cells) for cells in CELLS.values())), min_size=1, max_size=12),
+    form=st.sampled_from([(",", None, "utf-8"), (";", ",", "utf-16"), ("\t", ",", "cp1252")]),
+)
+def test_pandas_alone_prepares_rows_as_raysim_does(
+    rows: list[tuple[str, ...]], form: tuple[str, Literal[","] | None, str], tmp_path_factory: Any
+) -> None:
     folder = tmp_path_factory.mktemp("prepared")
-    lines = [",".join(["other", *CELLS]), *(",".join(["1", *row]) for row in rows)]
-    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
-    X, _ = FITTED.transform(read_new_rows(folder / "rows.csv", FITTED).columns)
-    np.testing.assert_array_equal(prepared(folder, FITTED, folder / "rows.csv"), X)
+    separator, decimal, encoding = form
+    reading = replace(FITTED.reading, separator=separator, decimal=decimal, encoding=encoding)
+    fitted = replace(FITTED, reading=reading)
+    cells = [["1", *row] for row in rows]
+    if decimal == ",":
+        cells = [[one, number.replace(".", ","), *others] for one, number, *others in cells]
+    lines = [separator.join(line) for line in [["öther", *CELLS], *cells]]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n", encoding=encoding)
+    X, _ = fitted.transform(read_new_rows(folder / "rows.csv", fitted).columns)
+    np.testing.assert_array_equal(prepared(folder, fitted, folder / "rows.csv"), X)
+
+
+def test_rows_are_read_in_the_form_of_training_where_it_is_in_doubt(tmp_path: Path) -> None:
+    plain = "hospital,Größe,unit,died\nnord,1.5,ĺ,0\nsüd,-9.9,b,1\nsüd,,b,0\nsüd,1.25,ĺ,1\n"
+    german = plain.replace(",", ";").replace(".", ",")
+    trained = tmp_path / "trained.csv"
+    trained.write_bytes(german.encode("cp1250"))
+    source = Table(path=trained, silo="hospital", label="died", na_values=["-9,9"], encoding="cp1250")
+    records = source.read()
+    assert (records.reading.separator, records.reading.decimal, records.reading.encoding) == (";", ",", "cp1250")
+    np.testing.assert_array_equal(records.features["Größe"], np.array([1.5, np.nan, np.nan, 1.25], np.float32))
+    columns = (Numeric("Größe", 1.0, 2.0, 1.0, flagged=True), Categorical("unit", ("b", "ĺ")))
+    fitted = Preprocessing("standard", columns, reading=records.reading)
+    expected, _ = fitted.transform(RawColumns.of(records.features))
+    (tmp_path / "german.csv").write_text(german)
+    (tmp_path / "plain.csv").write_text(plain)
+    frame = pd.read_csv(tmp_path / "german.csv", sep=";", dtype=str)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    for rows in (trained, *(tmp_path / name for name in ("german.csv", "plain.csv", "rows.parquet")), frame):
+        np.testing.assert_array_equal(fitted.transform(read_new_rows(rows, fitted).columns)[0], expected)
+    np.testing.assert_array_equal(prepared(tmp_path, fitted, trained), expected)
+    notes = read_new_rows(tmp_path / "plain.csv", fitted).notes
+    assert [note.partition(" is read with ")[2][:40] for note in notes] == ["commas between columns and a decimal poi"]
+    # Three digits behind each comma: thousands, but for the run's own decimal mark.
+    (tmp_path / "doubt.csv").write_text("Größe;unit\n1,234;b\n2,345;b\n")
+    read = read_new_rows(tmp_path / "doubt.csv", fitted)
+    np.testing.assert_array_equal(read.columns.values[:, 0], np.array([1.234, 2.345], np.float32))
+    assert read.notes == ()
 
 
 def test_prepared_rows_of_a_frame_are_those_of_its_file(place: Path, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ NONE_OR_MORE = Bounds((0,), (-1,))
 ONE_OR_MORE = Bounds((1,), (0,))
 TWO_OR_MORE = Bounds((2,), (1,))
 THREE_OR_MORE = Bounds((3,), (2,))
+ONE_OR_TWO = Bounds((1, 2), (0, 3))
 
 WEIGHTED = {"minimum_weight": ANY}
 COHORT = {"fraction": PART, "minimum": ONE_OR_MORE}
@@ -67,6 +68,19 @@ STRATEGIES: dict[str, dict[str, Bounds]] = {
         "kappa": POSITIVE,
         "seconds": ENDLESS,
     },
+    "apfl": WEIGHTED | {"alpha": SHARE},
+    "ensemble": {},
+    "fedbn": WEIGHTED,
+    "feddyn": {"alpha": Bounds((1e-6, 1.0), (0.0, math.inf, math.nan))},
+    "fednova": WEIGHTED | {"mu": ANY},
+    "fedsam": WEIGHTED | {"rho": ANY},
+    "meta_analysis": {},
+    "newton": {"ridge": ANY},
+    "odal": {"order": ONE_OR_TWO},
+    "own_intercepts": {},
+    "per_fedavg": WEIGHTED | {"alpha": ANY},
+    "pfedme": {"lam": ANY, "steps": ONE_OR_MORE, "approach": PART, "beta": ANY},
+    "random_intercepts": {},
     "ditto": WEIGHTED | {"lam": ANY, "epochs": NONE_OR_MORE, "learning_rate": ANY},
     "fairfed": {"beta": ANY, "positive": NONE_OR_MORE},
     "fedadagrad": ADAPTIVE,

@@ -39,6 +39,17 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "clustered": SIGNED,
     "cs_rcfl": {"clusters": 3, "radius": 0.5, "small": 100, "folds": 5, "kappa": 1.0, "robust": False, "seconds": 60.0},
     "ditto": WEIGHTED | {"lam": 1.0, "epochs": 1, "learning_rate": None},
+    "apfl": WEIGHTED | {"alpha": 0.5, "adaptive": True},
+    "ensemble": {"combine": "rows", "local_fit": "firth"},
+    "fedbn": WEIGHTED,
+    "feddyn": {"alpha": 0.1},
+    "fednova": WEIGHTED | {"mu": 0.0},
+    "fedsam": WEIGHTED | {"rho": 0.05},
+    "meta_analysis": {"combine": "information", "local_fit": "firth"},
+    "newton": {"family": "auto", "ridge": 0.0, "firth": "auto"},
+    "odal": {"order": 2, "robust": False, "local_fit": "firth"},
+    "per_fedavg": WEIGHTED | {"alpha": 0.05},
+    "pfedme": {"lam": 0.5, "steps": 5, "approach": 0.3, "beta": 1.0},
     "fairfed": {"attribute": "sex", "privileged": "Male", "beta": 1.0, "positive": 1},
     "fedadagrad": WEIGHTED | {"server_learning_rate": 0.3162, "beta_1": 0.0, "tau": 0.1},
     "fedadam": WEIGHTED | {"server_learning_rate": 0.001, "beta_1": 0.9, "beta_2": 0.99, "tau": 0.001},
@@ -52,7 +63,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "fedrep": WEIGHTED | {"head": None, "head_epochs": None, "final_head_epochs": 0},
     "fedsoft": {"clusters": 5, "lam": 0.1, "every": 2, "floor": 1e-4, "spread": 0.1, "fraction": 0.5},
     "fedyogi": WEIGHTED | {"server_learning_rate": 0.001, "beta_1": 0.9, "beta_2": 0.99, "tau": 0.01},
-    "fine_tuning": FINE_TUNING | {"mu": 0.01, "prox": 0.0},
+    "fine_tuning": FINE_TUNING | {"mu": 0.0, "prox": 0.0},
     "hierarchical": SIGNED,
     "ifca": WEIGHTED | {"weights": "uniform", "clusters": "auto", "averaging": "model", "spread": 0.1},
     "kfed": {"clusters": None, "local_clusters": 4, "inherit": False},
@@ -103,7 +114,8 @@ def test_what_strategies_and_selections_say_of_themselves():
         named = [field.name for field in dataclasses.fields(cls) if field.kw_only]
         assert {"weights", "minimum_weight"} & vars(cls()).keys() <= {*named}, name
     by_themselves = {n for n in strategies if not classes[n]().uses_selection()}
-    assert by_themselves == {"afl", "centralized", "cs_rcfl", "fairfed", "fedsoft", "local"}
+    regressions = {"newton", "meta_analysis", "odal", "ensemble"}
+    assert by_themselves == {"afl", "centralized", "cs_rcfl", "fairfed", "fedsoft", "local"} | regressions
     assert {flag: names & ours for flag, names in said.items()} == {
         "yardstick": {"centralized", "local"},
         "alone": {"local"},

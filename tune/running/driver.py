@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raysim.cluster.ray_private import plain_trials
 from raysim.config.schema import Config
-from raysim.core import blas, host
+from raysim.core import host
 from raysim.strategies.shared.importing import search_path
 from raysim.tune.journal import Journal
 from raysim.tune.plan import SweepPlan, draw_seed
@@ -78,11 +77,9 @@ def drive(
     quiet = QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)}
     # Its errors as well: the journal has failed trials with their reasons.
     silenced = host.quiet("ray.tune", "ray.train", "ray.air", level=logging.CRITICAL)
-    with host.environment(quiet), silenced, host.signals(*CAUGHT), plain_trials():
+    with host.environment(quiet), silenced, host.signals(*CAUGHT):
         trainable = tune.with_resources(
-            tune.with_parameters(
-                TrialProcess, plan=plan, hospitals=hospitals, folders=search_path(), code=blas.code(), alive=alive
-            ),
+            tune.with_parameters(TrialProcess, plan=plan, hospitals=hospitals, folders=search_path(), alive=alive),
             tune.PlacementGroupFactory([{"CPU": hospitals.cpus, "memory": MEMORY, _here(): SPECK}]),
         )
         listed: dict[str, Any] = {}

@@ -6,23 +6,17 @@ The messages of a small run cost more than its rounds, and trials are many. Plac
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from raysim.cluster.answers import cause_of
 from raysim.cluster.connection import connected, live_nodes
-from raysim.cluster.forked import OF_TRIALS
+from raysim.cluster.room import await_room
 from raysim.config.sections.resources import ResourcesSection
-from raysim.core import blas
-from raysim.core.compute import settle
 from raysim.data.federation import Federation
-from raysim.engine.cadence import Every
-from raysim.engine.job import Event, Job, RunState
 from raysim.engine.pool import Pool
 from raysim.experiment.run_placement import Load, at_once
-from raysim.experiment.session import InProcess, Session, open_session, silent
+from raysim.experiment.session import InProcess, Session, open_session
 from raysim.strategies.base import Ids
-from raysim.strategies.shared.importing import search_only, search_path
 from raysim.tune.plan import SweepPlan
 
 
@@ -48,54 +42,6 @@ class Hospitals:
         return 0.0 if self.shared is not None else self.resources.cpus_per_actor or 1.0
 
 
-class InWorker(InProcess):
-    """Plays each job in a worker of Ray on this node, with the same bits.
-
-    Workers have imported what strategies need, which takes this process a second.
-    """
-
-    def __init__(self, rows: Ids, resources: ResourcesSection) -> None:
-        super().__init__(rows, resources)
-        self._rows, self._resources = rows, resources
-
-    def run(
-        self,
-        job: Job,
-        since: RunState | None = None,
-        every: Every = 0,
-        say: Callable[[str], None] = silent,
-    ) -> Iterator[Event]:
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        worker = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_played)
-        asked = worker.remote(search_path(), blas.code(), self._rows, self._resources, job, since, every)
-        try:
-            events: list[Event] = ray.get(asked)
-        except ray.exceptions.RayTaskError as error:
-            raise cause_of(error) from None
-        except ray.exceptions.RayError:  # the worker was lost
-            yield from super().run(job, since, every, say)
-        else:
-            yield from events
-
-
-def _played(
-    folders: Sequence[str],
-    code: str | None,
-    rows: Ids,
-    resources: ResourcesSection,
-    job: Job,
-    since: RunState | None,
-    every: Every,
-) -> list[Event]:
-    """Runs in a worker: all events of a job; see :class:`InWorker`."""
-    search_only(folders)
-    settle(1, code)
-    return list(InProcess(rows, resources).run(job, since, every))
-
-
 @dataclass(frozen=True, eq=False)
 class Places:
     """Where the trials of a sweep compute."""
@@ -118,14 +64,15 @@ def open_places(
     Raises ``ResourceError`` where the resources asked for do not exist.
     """
     rows, asked = federation.totals, plan.sweep.concurrent
-    with connected(verbose, resources.dashboard, OF_TRIALS), contextlib.ExitStack() as standing:
+    with connected(verbose, resources.dashboard), contextlib.ExitStack() as standing:
         load = Load(min(asked or left, left), federation.X.size, len(rows) * plan.parameters)
         count = at_once(resources, live_nodes(), load)
         whole = count > 1 and count >= (asked or 0)
         opened = open_session(rows, resources, in_process=whole, verbose=verbose, names=federation.hospitals)
         session = standing.enter_context(opened)
         if whole:
-            alone = InWorker(rows, resources)
+            await_room(resources.cpus_per_actor or 1)
+            alone = InProcess(rows, resources)
             yield Places(Hospitals(None, rows, resources), count, alone, f"{count} trials at a time, a process each")
             return
         pool = session.pool

@@ -8,7 +8,7 @@ from typing import Any
 
 from ray.tune import Trainable
 
-from raysim.core.compute import settle
+from raysim.core import host
 from raysim.engine.job import Round
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.shared.importing import search_only
@@ -37,11 +37,10 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         plan: SweepPlan,
         hospitals: Hospitals,
         folders: Sequence[str],
-        code: str | None,
         alive: Path,
     ) -> None:
         search_only(folders)
-        settle(1, code)
+        host.limit_threads(1)
         self._plan, self._pool, self._alive = plan, hospitals.pool(), alive
         self._begin(config)
 

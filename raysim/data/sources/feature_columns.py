@@ -87,9 +87,11 @@ def feature_columns(
         if not (asked or mixed or wanted.further("categorical" if kind == "categorical" else "numeric")):
             left.append(name)
         elif kind == "numeric" and (found is None or found.kind not in ("mixed", "date")):
-            kept[name] = pd.Series(numbers(_alone(name, column), name, "data.numeric", rows=rows).astype(np.float32))
+            values = numbers(_alone(name, column), name, "data.numeric", rows=rows)
+            kept[name] = pd.Series(values.astype(np.float32))
             notes += limits
-            if asked is None and is_texts(table.column(name).type) and with_zeros(table.column(name)):
+            text = asked is None and is_texts(table.column(name).type)
+            if text and not np.any(values % 1 > 0) and with_zeros(table.column(name)):
                 warnings.append(
                     f"column '{name}' is read as numbers, some written with zeros before them (007); list it in "
                     f"data.categorical ([{name}, ...]) if they are codes"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from raysim.core.errors import DataError
 from raysim.core.words import as_yaml, counted
-from raysim.data.reading import Reading, unmarked
+from raysim.data.reading import Reading, pointed, unmarked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +47,7 @@ def _idle(na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]], met: Colle
             f"data.na_values: '{mark}' stands in no row of column '{name}'"
             for name, marks in na_values.items()
             for mark in marks
-            if (name, mark) not in met
+            if not {(name, mark), (name, pointed(mark))} & {*met}
         ]
     marks = {mark for _, mark in met}
-    return [f"data.na_values: '{mark}' stands in no row" for mark in na_values if mark not in marks]
+    return [f"data.na_values: '{mark}' stands in no row" for mark in na_values if not {mark, pointed(mark)} & marks]

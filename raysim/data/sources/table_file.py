@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import zlib
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
 from raysim.data.reading import filled, filled_table
+from raysim.data.sources.columns import plain_text
 from raysim.data.sources.decimals import Mark, with_points
 from raysim.data.sources.file_kinds import kind_of
-from raysim.data.sources.text_form import SEPARATORS, Form, Keys, form_of, holds_values
+from raysim.data.sources.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 INDEX = re.compile(r"__index_level_\d+__")
 """The name that pandas gives an unnamed index in a Parquet file; it holds row labels and is no column of the data."""
 
-NO_KEYS = Keys()
+
+MOST_COLUMNS = 30_000
+"""Columns that a table may have. With so many, and 100 rows, a run takes about a minute and a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +58,32 @@ def check_table(path: Path, field: str) -> None:
     kind_of(path, field)
 
 
-def read_table(path: Path, as_text: Sequence[str], field: str = "data.path", keys: Keys = NO_KEYS) -> Read:
+def read_table(
+    path: Path,
+    as_text: Sequence[str],
+    field: str = "data.path",
+    keys: Keys = NO_KEYS,
+    usual: Keys = NO_KEYS,
+    numeric: Sequence[str] = (),
+) -> Read:
     """The table at ``path``: the columns of a text are texts as they are written, those of Parquet have its types.
 
     Texts that stand for a missing value (:data:`raysim.data.kinds.MISSING`) are nulls. Numbers have a decimal point,
-    but for those of the columns ``as_text``. ``keys`` say how a text is written, as far as it is not to be recognised.
-    Raises ``DataError`` naming ``field`` for unreadable files.
+    but for those of the columns ``as_text``; ``numeric`` columns are numbers throughout. ``keys`` say how a text is
+    written, as far as it is not to be recognised; ``usual`` decides in doubt, and what is usual is not said.
+    Raises ``DataError`` naming ``field``.
     """
     kind = kind_of(path, field)
     try:
-        form = None if kind == "parquet" else form_of(path, kind == "gzip", keys, field)
+        form = None if kind == "parquet" else form_of(path, kind == "gzip", keys, field, usual)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, kind == "gzip", error, field) from None
+    names = _parquet_names(path, field) if form is None else form.names
+    if len(names) > MOST_COLUMNS:
+        raise DataError(
+            f"{field}: '{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, or "
+            "sums of them"
+        )
     table = _parquet(path, field) if form is None else _csv(path, form, field)
     table, nameless = _without_nameless(table)
     names = table.column_names
@@ -73,12 +91,14 @@ def read_table(path: Path, as_text: Sequence[str], field: str = "data.path", key
         raise DataError(
             f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
         )
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
     commas = form is not None and form.separator != ","
-    table, decimal = with_points(filled_table(table), keys.decimal, commas, as_text, field, f"'{path}'")
-    return Read(table, form, decimal, _remarks(path, form, decimal, keys, nameless))
+    table, decimal = with_points(
+        filled_table(table), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
+    )
+    return Read(table, form, decimal, _remarks(path, form, decimal, keys, usual, nameless))
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
@@ -89,7 +109,7 @@ def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
     return (table, 0) if len(kept) == table.num_columns else (table.select(kept), table.num_columns - len(kept))
 
 
-def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, nameless: int) -> tuple[str, ...]:
+def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Keys, nameless: int) -> tuple[str, ...]:
     """What was recognised of a file and is not usual."""
     said = []
     plain_name = path.name.lower().removesuffix(".gz")
@@ -97,11 +117,11 @@ def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, nameless:
         said.append("is Parquet under another name, and is read as such")
     if form is not None:
         recognised = {}
-        if form.separator != "," and keys.separator is None:
+        if form.separator != (usual.separator or ",") and keys.separator is None:
             recognised["separator"] = f"{SEPARATORS.get(form.separator, repr(form.separator))} between columns"
-        if decimal != "." and keys.decimal is None:
-            recognised["decimal"] = "a decimal comma"
-        if form.encoding != "utf-8" and keys.encoding is None:
+        if decimal != (usual.decimal or ".") and keys.decimal is None:
+            recognised["decimal"] = "a decimal comma" if decimal == "," else "a decimal point"
+        if form.encoding not in ("utf-8", usual.encoding) and keys.encoding is None:
             recognised["encoding"] = f"the encoding {form.encoding}"
         if recognised:
             named = listed([f"data.{key}" for key in recognised])
@@ -120,10 +140,35 @@ def _parquet(path: Path, field: str) -> pa.Table:
     from pyarrow import parquet
 
     try:
-        table = parquet.ParquetFile(path).read()
-        return table.drop_columns([name for name in table.column_names if INDEX.fullmatch(name)])
+        with parquet.ParquetFile(path) as file:
+            table, written = file.read(), (file.metadata.metadata or {}).get(b"ARROW:schema")
+        table = table.drop_columns([name for name in table.column_names if INDEX.fullmatch(name)])
+        schema = None if written is None else pa.ipc.read_schema(pa.py_buffer(b64decode(written)))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
+    return table if schema is None else _categories(table, schema, field)
+
+
+def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
+    """The table with a dictionary for each column that was ``written`` as one: Parquet keeps those of texts alone."""
+    import pyarrow as pa
+
+    for k, column in enumerate(table.schema):
+        as_written = written.field(column.name).type if written.get_all_field_indices(column.name) else column.type
+        if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):
+            table = table.set_column(k, column.name, plain_text(table, column.name, field).dictionary_encode())
+    return table
+
+
+def _parquet_names(path: Path, field: str) -> Sequence[str]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        names: Sequence[str] = parquet.read_schema(path).names
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
+    return names
 
 
 def _csv(path: Path, form: Form, field: str) -> pa.Table:
@@ -142,7 +187,15 @@ def _csv(path: Path, form: Form, field: str) -> pa.Table:
         raise DataError(f"{field}: '{path}' {_wrong_line(path, form) or _unreadable(error)}") from None
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _damaged(path, form.zipped, error, field) from None
-    return table.rename_columns([name.strip() for name in table.column_names])
+    return pa.table([_unspaced(column) for column in table.columns], [name.strip() for name in table.column_names])
+
+
+def _unspaced(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of texts without the blank that some programs write before each of them."""
+    import pyarrow.compute as pc
+
+    spaced = pc.or_(pc.starts_with(column, " "), pc.equal(column, ""))
+    return pc.utf8_ltrim_whitespace(column) if len(column) and pc.all(spaced).as_py() else column
 
 
 def _damaged(path: Path, zipped: bool, error: Exception, field: str) -> DataError:

@@ -8,6 +8,7 @@ the key that settles it.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import gzip
 import io
@@ -45,11 +46,15 @@ _FOREIGN = re.compile(r"[\x7f-\x9f]|[À-ÖØ-öø-ÿ]{3}|(?<=[^\W\d_])[¡-©«-�
 
 @dataclass(frozen=True)
 class Keys:
-    """What a configuration names of how its text is written; None is recognised."""
+    """What is known of how a text is written; None is recognised."""
 
     separator: str | None = None
     decimal: Literal[".", ","] | None = None
     encoding: str | None = None
+
+
+NO_KEYS = Keys()
+"""Nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -71,20 +76,20 @@ class Form:
         return _text(path, self.zipped, self.encoding)
 
 
-def form_of(path: Path, zipped: bool, keys: Keys, field: str) -> Form:
-    """How the text at ``path`` is written, as ``keys`` name it or as it is recognised.
+def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_KEYS) -> Form:
+    """How the text at ``path`` is written, as ``keys`` name it or as it is recognised; ``usual`` decides in doubt.
 
     Raises ``DataError`` naming ``field`` or a key for text that cannot be decoded, or that two separators fit.
     """
     if keys.encoding is not None:
         _check_named(path, zipped, keys.encoding)
-    encoding = keys.encoding or _encoding(path, zipped, field)
+    encoding = keys.encoding or _encoding(path, zipped, field, usual.encoding)
     with _text(path, zipped, encoding) as file:
         lines = list(islice(file, LINES))
         whole = not file.readline()
     lines = lines if whole or len(lines) < 2 else lines[:-1]
     named = _NAMED.fullmatch(lines[0]) if lines else None
-    separator = keys.separator or (named[1] if named else _separator(lines, path, field))
+    separator = keys.separator or (named[1] if named else _separator(lines, path, field, usual.separator))
     rows = list(_numbered(lines, separator))
     at = 1 if named else _titles(rows)
     above = rows[at - 1][0] if 0 < at < len(rows) else 0
@@ -120,8 +125,11 @@ def _opened(path: Path, zipped: bool) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path, "rb")) if zipped else path.open("rb")
 
 
-def _encoding(path: Path, zipped: bool, field: str) -> str:
-    """The encoding of the whole file. Raises ``DataError`` where none fits, or several in one file."""
+def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
+    """The encoding of the whole file; ``usual`` where it is no UTF-8, and the file may be in it.
+
+    Raises ``DataError`` where none fits, or several in one file.
+    """
     with _opened(path, zipped) as file:
         head = file.read(1 << 16)
         for mark, name in _BOMS:
@@ -135,10 +143,15 @@ def _encoding(path: Path, zipped: bool, field: str) -> str:
         file.seek(0)
         try:
             _decode(file, "utf-8")
+            return "utf-8"
         except UnicodeDecodeError:
             file.seek(0)
-            return _western(file, path, field)
-        return "utf-8"
+        if usual is not None:
+            with contextlib.suppress(UnicodeError):
+                _decode(file, usual)
+                return usual
+            file.seek(0)
+        return _western(file, path, field)
 
 
 def _western(file: IO[bytes], path: Path, field: str) -> str:
@@ -188,8 +201,11 @@ def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
     return width, count / widths.total()
 
 
-def _separator(lines: Sequence[str], path: Path, field: str) -> str:
-    """What separates the columns: what most lines have equally often. Raises ``DataError`` for two that fit alike."""
+def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) -> str:
+    """What separates the columns: what most lines have equally often; ``usual`` where several fit alike.
+
+    Raises ``DataError`` for several of which none is usual.
+    """
     fits = {each: _usual(list(_numbered(lines, each))) for each in SEPARATORS}
     several = {each: fit for each, fit in fits.items() if fit[0] > 1}
     if not several:
@@ -202,6 +218,8 @@ def _separator(lines: Sequence[str], path: Path, field: str) -> str:
         return ","
     best = max(share for _, share in several.values())
     alike = [each for each, (_, share) in several.items() if share == best]
+    if usual in alike:
+        return usual
     if len(alike) > 1:
         choices = " or ".join(f"{SEPARATORS[each]} ({several[each][0]} columns)" for each in alike)
         raise DataError(f"{field}: '{path}' may be separated by {choices}; say which (data.separator)")

@@ -25,6 +25,7 @@ from raysim.strategies.base import (
     State,
     Strategy,
     Training,
+    Uncertainty,
     Unfit,
     Update,
 )
@@ -44,8 +45,6 @@ class CheckedStrategy(Strategy):
         self._strategy = strategy
         self._name = name
         self._keeps_private = False
-        self.calls_programs = type(strategy).round is not Strategy.round
-        """Whether its rounds are its own, and not the built-in training alone."""
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         self._strategy.check(names, sizes)
@@ -58,6 +57,12 @@ class CheckedStrategy(Strategy):
 
     def uses_selection(self) -> bool:
         return self._strategy.uses_selection()
+
+    def uses_training(self) -> bool:
+        return self._strategy.uses_training()
+
+    def uses_programs(self) -> bool:
+        return self._strategy.uses_programs()
 
     def asynchrony(self) -> Asynchrony | None:
         with self._calling("asynchrony"):
@@ -81,7 +86,7 @@ class CheckedStrategy(Strategy):
         return ids
 
     def round(self, view: FederationView, state: State) -> Calls:
-        if not self.calls_programs:
+        if not self._strategy.uses_programs():
             return (yield from super().round(view, state))
         answer, calls = None, 0
         with self._calling("round", view.round):
@@ -156,6 +161,12 @@ class CheckedStrategy(Strategy):
                 check_problem(problem, np.arange(len(view.sizes)), self._frame(view, state))
                 check_personal(problem)
         return problem
+
+    def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        with self._calling("uncertainty"):
+            uncertainty = self._strategy.uncertainty(view, state)
+            answers.check_uncertainty(uncertainty, len(view.initial))
+        return uncertainty
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         with self._calling("facts"):

@@ -72,7 +72,9 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     model = job.work.model.bind(federation, "cpu", job.work.precision)
     layout, classes = model.layout, len(federation.classes)
     class_weights.check(job.work.class_weights, classes)
-    training = Training(layout.slices, job.work.optimizer.name, classes, lambda: federation.patients)
+    weighted = job.work.class_weights != "none"
+    link = getattr(model, "link", "identity")
+    training = Training(layout.slices, job.work.optimizer.name, classes, link, weighted, lambda: federation.patients)
     try:
         job.strategy.check_training(training)
         job.selection.check_training(training)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.errors import ConfigError, StrategyError
+from raysim.core.errors import ConfigError
 from raysim.engine.job import Job
 from raysim.engine.messages import PartialResult, ProgramCall
 from raysim.engine.programs.sums import SumLayout
-from raysim.strategies.base import POOLED, Answers, Call, Ids, Strategy
+from raysim.strategies.base import POOLED, Answers, Call, Ids
 from raysim.traffic.exchange import Traffic
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def check_programs(job: Job) -> None:
     """Raise ``ConfigError`` for sections that are about updates, where the job's strategy has programs of its own."""
-    if type(job.strategy).round is Strategy.round:
+    if not job.strategy.uses_programs():
         return
     compressed = job.compression is not None and job.compression.name != "none"
     sections = {
@@ -37,6 +37,11 @@ def check_programs(job: Job) -> None:
                 f"{section}: {why}, and strategy '{job.name}' has client programs instead; leave it out, or choose "
                 "another strategy"
             )
+    if job.privacy is not None:
+        raise ConfigError(
+            f"strategy.name: '{job.name}' has client programs, which privacy.mode: {job.privacy.way} does not cover, "
+            f"so privacy.unit: {job.privacy.unit} cannot be promised; choose another strategy or leave privacy out"
+        )
     if job.strategy.uses_selection() and job.selection.hears_losses:
         raise ConfigError(
             f"selection.name: '{type(job.selection).__name__}' hears the losses of updates, and strategy '{job.name}' "
@@ -63,7 +68,7 @@ class ProgramCalls:
         self.called = np.zeros(0, np.int64)
 
     def planned(self, call: Call) -> ProgramCall:
-        """The call as hospitals receive it. Raises :class:`StrategyError` for one that sums cannot hide."""
+        """The call as hospitals receive it. Raises ``ConfigError`` for one that sums cannot hide."""
         program, hospitals = call.program, len(call.ids)
         number, turn = sum(self._turns.values()), self._turns[program.name]
         self._turns[program.name] += 1
@@ -78,9 +83,9 @@ class ProgramCalls:
         if self._secure is not None and not pooled:
             each = SumLayout(program).each
             if each:
-                raise StrategyError(
-                    f"{name}: '{next(iter(each))}' is sent by each hospital, which secure.mode: "
-                    f"'{self._secure.mode}' does not allow; leave secure out, or choose another strategy"
+                raise ConfigError(
+                    f"secure.mode: '{self._secure.mode}' hides what each hospital sends, and {name} sends "
+                    f"'{next(iter(each))}' so; leave secure out, or choose another strategy"
                 )
             secure, masked = self._secure.of_call(self._round, number, call.ids), self._secure.mode == "execute"
         return ProgramCall(

@@ -1,0 +1,157 @@
+"""What a Ray that is started here is given: its variables, its token, and a folder that nobody else can enter."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from raysim.core.errors import ResourceError
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray's announced default, which also silences the announcement.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Environment variables of every Ray that this process connects to, where they are not set."""
+
+NO_PORT = "65536"
+"""A port that nobody can listen at: two of Ray's processes serve metrics at a port that cannot be switched off."""
+
+OPEN = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""The variable that decides whether other machines reach a Ray; Ray reads it when it is imported."""
+
+LOCAL = {
+    "RAY_AUTH_MODE": "token",
+    OPEN: "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "AUTOSCALER_METRIC_PORT": NO_PORT,
+    "DASHBOARD_METRIC_PORT": NO_PORT,
+}
+"""The same for a Ray that is started here and not joined: no process gets in without the token, in any version; no
+other machine reaches it, as on Windows and macOS; no port serves metrics to those without the token; and Ray does not
+start a worker for every core first, of which a run may need two."""
+
+TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+"""Variables that name a token or its file, which is then left as it is."""
+
+LONGEST_FOLDER = 42
+"""Characters of the path of a folder below which Ray can make its sockets, whose paths have at most 107 bytes."""
+
+WITHIN = "r"
+"""Ray's folder in that of the user."""
+
+MORE = len("/12345678/") + len(WITHIN)
+"""Characters that the path has more than its place and the beginning of its name."""
+
+PLACES = ("/tmp", "/var/tmp")
+"""Where folders are made if the place for temporary files has too long a path, as that of a batch system may."""
+
+ALIVE = "alive"
+"""A file in the folder of a Ray that is locked as long as the process that started it lives."""
+
+KEPT_SECONDS = 3600.0
+"""How long the folder of a command that was killed is kept, for its logs."""
+
+
+@contextlib.contextmanager
+def own_folder() -> Iterator[str]:
+    """A folder for the sockets and logs of a Ray, which only this user can enter; it is removed at the end.
+
+    After an error it stays, for its logs. Folders of commands that were killed are removed first. Raises
+    ``ResourceError`` where no folder can be made whose path is short enough.
+    """
+    prefix = f"raysim-{os.getuid()}-"
+    root = _root(prefix)
+    _remove_ended(root, prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))  # of mode 0700; Ray opens its own to everybody
+    with open(folder / ALIVE, "w") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        yield str(folder / WITHIN)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _root(prefix: str) -> str:
+    """The first place for temporary files that can be written to and whose path is short enough."""
+    roots = [os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), *PLACES]
+    for root in roots:
+        path = os.path.realpath(root)
+        if len(os.fsencode(path)) + len(prefix) + MORE <= LONGEST_FOLDER and os.access(path, os.W_OK | os.X_OK):
+            return path
+    raise ResourceError(
+        f"TMPDIR: Ray cannot make its sockets in {', '.join(dict.fromkeys(roots))}: the path is too long, or not "
+        f"writable; set RAY_TMPDIR to a folder of yours with at most {LONGEST_FOLDER - len(prefix) - MORE} characters"
+    )
+
+
+def _remove_ended(root: str, prefix: str) -> None:
+    """Remove this user's folders of Rays that ended some time ago without removing them."""
+    for folder in Path(root).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # another command removes it, or it is not ours
+            state = folder.lstat()
+            if state.st_uid != os.getuid() or folder.is_symlink() or time.time() - state.st_mtime < KEPT_SECONDS:
+                continue
+            with open(folder / ALIVE) as alive:
+                fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where its process lives
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Let this user's commands start their Rays one after the other: a busy machine starts several too slowly.
+
+    They lock the folder of the token. Where that cannot be locked, nothing is waited for.
+    """
+    try:
+        folder = os.open(Path.home() / ".ray", os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("raysim: waiting for another command that is starting its Ray", file=sys.stderr)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def private_token() -> None:
+    """See that ``~/.ray/auth_token`` is there and that only its owner can read it.
+
+    The folder gets mode 0700 and the file 0600, also where both exist, belong to this user and are open to others. What
+    cannot be written is left to Ray, which reports it.
+    """
+    if any(name in os.environ for name in TOKEN_NAMES) or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+        return
+    path = Path.home() / ".ray" / "auth_token"
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not path.exists():
+            _make_token(path)
+        for each, mode in ((path.parent, 0o700), (path, 0o600)):
+            state = each.stat()
+            if state.st_uid == os.getuid() and state.st_mode & 0o077:
+                each.chmod(mode)
+
+
+def _make_token(path: Path) -> None:
+    """Write the token atomically: another process may read or make it at the same time."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent)  # of mode 0600
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_hex(32))
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        os.unlink(temporary)

@@ -1,0 +1,90 @@
+"""Room for actors on a Ray, which may be held by other work: it is waited for a while, and never without a word."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from raysim.cluster.placement import Placement
+from raysim.config.nodes import Node, amount
+from raysim.core.errors import ResourceError
+
+RESERVE_SECONDS = 25.0
+"""How long standing nodes may take to have room for the actors."""
+
+SAY_SECONDS = 3.0
+"""How long is waited for room without a word."""
+
+LOOK_SECONDS = 0.1
+"""Seconds between two looks at what is free."""
+
+GROW_SECONDS = 900.0
+"""How long an autoscaler may take to start nodes."""
+
+
+def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
+    """A placement group with room for the actors on each machine; None where Ray places them right without one.
+
+    Raises ``ResourceError`` where other work keeps holding what is needed, or no node is started.
+    """
+    grows = not all(nodes[i].started for i in placement.nodes)
+    if len(set(placement.nodes)) < 2 and not placement.overrides and not grows:
+        count = len(placement.served)
+        await_room(count * placement.cpus, count * placement.gpus)
+        return None
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    bundles = placement.bundles()
+    group = placement_group(bundles, strategy="SPREAD")
+    if grows:
+        print(f"raysim: waiting for nodes to start: {_texts(bundles)}", file=sys.stderr)
+    try:
+        _await(group.wait, f"{_texts(bundles)} on as many nodes", GROW_SECONDS if grows else RESERVE_SECONDS)
+    except ResourceError:
+        remove_placement_group(group)
+        raise
+    return group
+
+
+def await_room(cpus: float, gpus: float = 0.0) -> None:
+    """Return once this process's Ray has so much free. Raises ``ResourceError`` where other work keeps holding it."""
+    import ray
+
+    def room(seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while True:
+            free = ray.available_resources()
+            if all(free.get(kind, 0.0) >= asked - 1e-4 for kind, asked in (("CPU", cpus), ("GPU", gpus))):
+                return True
+            if time.monotonic() > end:
+                return False
+            time.sleep(LOOK_SECONDS)
+
+    _await(room, amount(cpus, gpus), RESERVE_SECONDS)
+
+
+def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
+    """Return once ``there``, which waits so many seconds, says so; tell the user that other work is waited for.
+
+    Raises ``ResourceError`` after ``seconds``.
+    """
+    import ray
+
+    def held() -> str:
+        free, whole = ray.available_resources(), ray.cluster_resources()
+        return " of ".join(amount(each.get("CPU", 0.0), each.get("GPU", 0.0)) for each in (free, whole))
+
+    if there(min(seconds, SAY_SECONDS)):
+        return
+    print(f"raysim: waiting for {what}: other work holds this Ray, and free are {held()}", file=sys.stderr)
+    if not there(seconds):
+        raise ResourceError(
+            f"resources: {what} not free within {seconds:g} s (free in all: {held()}); stop other work on the "
+            "cluster, or ask for less"
+        )
+
+
+def _texts(bundles: Sequence[dict[str, float]]) -> str:
+    return ", ".join(amount(bundle.get("CPU", 0.0), bundle.get("GPU", 0.0)) for bundle in bundles)

@@ -1,0 +1,90 @@
+"""FedDyn: a penalty that changes from round to round lets hospitals' own minima agree with the common one.
+
+D. A. E. Acar, Y. Zhao, R. Matas, M. Mattina, P. Whatmough, V. Saligrama: *Federated Learning Based on Dynamic
+Regularization*, ICLR 2021, Algorithm 1.
+
+A participant minimises ``L_i(theta) - g_i . theta + alpha/2 |theta - w|^2`` and then sets ``g_i -= alpha (theta_i -
+w)``, which stays at the hospital. The server keeps ``h -= alpha/N sum delta_i`` over the N hospitals with training
+rows, and its next model is the mean of the participants' models less ``h / alpha``. Hospitals that do not take part
+keep their ``g_i``. A tiny alpha makes the last term huge: the paper takes .01 to .1.
+
+Traffic per participant: P float64 down, P + 1 up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from raysim.strategies.base import (
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Floats,
+    Keep,
+    Program,
+    Reply,
+    Send,
+    State,
+    Strategy,
+    at_least,
+    own_state,
+)
+from raysim.strategies.shared.program_average import UNBOUNDED
+
+
+@dataclass(frozen=True, eq=False)
+class FedDynState(State):
+    """``drift [P]``: h."""
+
+    drift: Floats | None = None
+
+
+@dataclass(frozen=True)
+class DynamicTraining(Program):
+    """Local training with the hospital's own linear term, which it renews."""
+
+    size: int
+    alpha: float
+    name: str = "feddyn"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"delta": Send((self.size,)), "hospitals": Send(kind="size", bits=0)}
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"linear": Keep((self.size,))}
+
+    def run(self, at: Context) -> Reply:
+        w, linear = at.received["theta"], at.memory.get("linear", np.zeros(self.size))
+        delta = at.model.train(w, pulls=[(self.alpha, w)], linear=-linear).theta - w
+        return Reply({"delta": delta, "hospitals": 1}, {"linear": linear - self.alpha * delta})
+
+
+@dataclass(frozen=True)
+class FedDyn(Strategy):
+    """``alpha``: α, the weight of the penalty; every participant counts alike."""
+
+    needs = UNBOUNDED
+
+    alpha: float = 0.1
+    """α: the weight of the penalty."""
+
+    def __post_init__(self) -> None:
+        at_least("alpha", self.alpha, 1e-6)
+
+    def setup(self, view: FederationView) -> State:
+        return FedDynState(bank=view.initial[None].copy(), drift=np.zeros_like(view.initial))
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        own, ids = own_state(state, FedDynState), self.select(view, state, view.round)
+        sums = (yield Call(DynamicTraining(len(view.initial), self.alpha), {"theta": own.bank[0]}, ids)).sums
+        count = float(sums["hospitals"])
+        if not count or own.drift is None:
+            return own
+        drift = own.drift - self.alpha / len(view.trainable) * sums["delta"]
+        return replace(own, bank=own.bank + sums["delta"] / count - drift / self.alpha, drift=drift)

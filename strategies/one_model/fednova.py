@@ -1,0 +1,94 @@
+"""FedNova: updates are divided by how many steps each hospital has taken, so that busy hospitals do not drag the model.
+
+J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous
+Federated Optimization*, NeurIPS 2020, Algorithm 1 and section 4.
+
+A participant takes ``tau_i`` steps, which it counts itself, and sends ``delta_i / a_i`` and ``a_i``; the model moves by
+``(sum w_i a_i) * sum w_i delta_i / a_i``. ``a_i`` is the 1-norm of the steps' weights in the update: ``tau_i`` for
+plain steps, with momentum ``rho`` that is ``(tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho)``, and with a proximal
+term ``mu`` it is ``(1 - (1 - rate mu)^tau) / (rate mu)``. Where all take equally many steps, this is federated
+averaging.
+
+Traffic per participant: P float64 and its weight down, two numbers more up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from raysim.strategies.base import (
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Program,
+    Reply,
+    Send,
+    State,
+    Training,
+    at_least,
+)
+from raysim.strategies.shared.program_average import UNBOUNDED
+from raysim.strategies.shared.weights import Weighted
+
+MOMENTUM = 0.9
+"""The coefficient of the optimiser ``momentum``."""
+
+
+@dataclass(frozen=True)
+class NormalisedTraining(Program):
+    """Local training whose delta is divided by the weight of its steps."""
+
+    size: int
+    mu: float
+    momentum: float
+    name: str = "fednova"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"direction": Send((self.size,)), "steps": Send(kind="size"), "weight": Send(kind="size")}
+
+    def run(self, at: Context) -> Reply:
+        start, weight = at.received["theta"], at.received["weight"]
+        theta, taken = at.model.train(start, pulls=[(self.mu, start)])
+        steps = self._weight(taken, at.model.learning_rate * self.mu)
+        direction = (theta - start) / steps if steps else theta - start
+        return Reply({"direction": weight * direction, "steps": weight * steps, "weight": weight})
+
+    def _weight(self, taken: int, shrink: float) -> float:
+        """The 1-norm of the weights of so many steps in the update; a proximal step shrinks the one before."""
+        if self.momentum:
+            rest = 1 - self.momentum
+            return (taken - self.momentum * (1 - self.momentum**taken) / rest) / rest
+        return (1 - (1 - shrink) ** taken) / shrink if shrink else float(taken)
+
+
+@dataclass(frozen=True)
+class FedNova(Weighted):
+    """``mu``: a proximal term, as FedProx has it; weights as FedAvg."""
+
+    needs = UNBOUNDED
+
+    mu: float = 0.0
+    """μ: how strongly a hospital is pulled to the model that it received."""
+
+    def __post_init__(self) -> None:
+        at_least("mu", self.mu, 0)
+        super().__post_init__()
+
+    def check_training(self, training: Training) -> None:
+        if training.optimizer == "adam":
+            raise ValueError("training.optimizer: fednova weighs the steps of sgd and momentum; use one of them")
+        if training.optimizer == "momentum" and self.mu:
+            raise ValueError("training.optimizer: fednova has no weight of momentum steps with mu; use sgd, or mu: 0")
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        ids = self.select(view, state, view.round)
+        momentum = MOMENTUM if view.optimizer == "momentum" else 0.0
+        program = NormalisedTraining(len(view.initial), self.mu, momentum)
+        weight = {"weight": self.weigh(view.sizes[ids])}
+        sums = (yield Call(program, {"theta": state.bank[0]}, ids, weight)).sums
+        total = float(sums["weight"])
+        moved = float(sums["steps"]) / total * sums["direction"] / total if total else sums["direction"]
+        return replace(state, bank=state.bank + moved)

@@ -1,0 +1,52 @@
+"""FedSAM: federated averaging whose hospitals look for flat minima.
+
+Z. Qu, X. Li, R. Duan, Y. Liu, B. Tang, Z. Lu: *Generalized Federated Learning via Sharpness Aware Minimization*, ICML
+2022, Algorithm 1.
+
+A step on a batch first climbs by ``e = rho g / |g|`` along the batch's gradient ``g``, and then descends from ``w`` by
+the gradient at ``w + e``, of the same batch. With ``rho: 0`` this is federated averaging.
+
+Traffic per participant: P float64 and its weight down and up. A step takes two gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.base import Context, FederationView, Floats, Reply, at_least
+from raysim.strategies.shared.program_average import AveragedTraining, ProgramAverage
+
+
+@dataclass(frozen=True)
+class SharpnessAware(AveragedTraining):
+    """Local training by steps that look ``rho`` ahead, uphill."""
+
+    rho: float
+    name: str = "fedsam"
+
+    def run(self, at: Context) -> Reply:
+        start, weight = at.received["theta"], at.received["weight"]
+        w: Floats = start
+        for batch in at.model.batches():
+            uphill = at.model.gradient(w, batch) if self.rho else np.zeros_like(w)
+            length = float(np.linalg.norm(uphill))
+            ahead = w + self.rho / length * uphill if length else w
+            w = w - at.model.learning_rate * at.model.gradient(ahead, batch)
+        return Reply({"delta": weight * (w - start), "weight": weight})
+
+
+@dataclass(frozen=True)
+class FedSam(ProgramAverage):
+    """``rho``: how far each step looks uphill; weights as FedAvg."""
+
+    rho: float = 0.05
+    """ρ: the length of the step uphill."""
+
+    def __post_init__(self) -> None:
+        at_least("rho", self.rho, 0)
+        super().__post_init__()
+
+    def program(self, view: FederationView) -> AveragedTraining:
+        return SharpnessAware(len(view.initial), self.rho)

@@ -1,0 +1,67 @@
+"""APFL: each hospital mixes a model of its own with the federated one, and learns by how much.
+
+Y. Deng, M. M. Kamani, M. Mahdavi: *Adaptive Personalized Federated Learning*, arXiv:2003.13461, 2020, Algorithm 1.
+
+On each batch, with ``m = alpha v + (1 - alpha) w``: ``w -= rate grad(w)``, ``v -= rate alpha grad(m)`` and
+``alpha -= rate grad(m) . (v - w)``, between 0 and 1, all from the old values. ``w`` is averaged as in federated
+averaging; ``v`` and ``alpha`` stay at the hospital, which serves its last ``m``. Well-known code (PFLlib) differs: it
+moves ``v`` by its own gradient and replaces it by the mixture after each round.
+
+Traffic per participant: P float64 and its weight down and up. A step takes two gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.base import OWN, Context, FederationView, Floats, Ids, Keep, Reply, State, within
+from raysim.strategies.shared.program_average import AveragedTraining, ProgramAverage
+
+
+@dataclass(frozen=True)
+class MixedTraining(AveragedTraining):
+    """Trains the received model and the hospital's own one beside each other."""
+
+    alpha: float
+    adaptive: bool
+    name: str = "apfl"
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"own": Keep((self.size,)), "alpha": Keep(), "model": Keep((self.size,))}
+
+    def run(self, at: Context) -> Reply:
+        start, weight, rate = at.received["theta"], at.received["weight"], at.model.learning_rate
+        w: Floats = start
+        v, alpha = at.memory.get("own", start), float(at.memory.get("alpha", self.alpha))
+        for batch in at.model.batches():
+            mixed = at.model.gradient(alpha * v + (1 - alpha) * w, batch)
+            slope = float(mixed @ (v - w)) if self.adaptive else 0.0
+            w, v = w - rate * at.model.gradient(w, batch), v - rate * alpha * mixed
+            alpha = min(1.0, max(0.0, alpha - rate * slope))
+        memory = {"own": v, "alpha": alpha, "model": alpha * v + (1 - alpha) * w}
+        return Reply({"delta": weight * (w - start), "weight": weight}, memory)
+
+
+@dataclass(frozen=True)
+class Apfl(ProgramAverage):
+    """``alpha`` at first, ``adaptive`` whether it is learned; weights as FedAvg."""
+
+    alpha: float = 0.5
+    """α: how much of a hospital's mixture is its own model, at first."""
+    adaptive: bool = True
+    """Whether each hospital learns its α."""
+
+    def __post_init__(self) -> None:
+        within("alpha", self.alpha, 0, 1)
+        super().__post_init__()
+
+    def program(self, view: FederationView) -> AveragedTraining:
+        return MixedTraining(len(view.initial), self.alpha, self.adaptive)
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        everyone = np.zeros(len(view.sizes), dtype=np.int64)
+        return {"global": everyone, "personal": np.where(view.sizes > 0, OWN, 0)}

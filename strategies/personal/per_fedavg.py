@@ -1,0 +1,74 @@
+"""Per-FedAvg: a common start from which one step of gradient descent fits any hospital, by first-order MAML.
+
+A. Fallah, A. Mokhtari, A. Ozdaglar: *Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic
+Meta-Learning Approach*, NeurIPS 2020, Algorithm 1, first-order approximation.
+
+On each batch a participant takes ``w -= rate * grad(w - alpha grad(w; k); k')``, where ``k`` is a batch of another
+stream. After the last round every hospital takes one step of ``alpha`` by the gradient of all of its rows, and serves
+the result. With ``alpha: 0`` it is federated averaging. Well-known code (PFLlib) goes on from the adapted parameters
+instead of from ``w``.
+
+Traffic per participant: P float64 and its weight down and up. A step takes two gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.base import (
+    OWN,
+    Context,
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    Reply,
+    State,
+    Visit,
+    at_least,
+)
+from raysim.strategies.shared.program_average import AveragedTraining, ProgramAverage
+
+
+@dataclass(frozen=True)
+class MetaTraining(AveragedTraining):
+    """Training of a start by the gradient one step further."""
+
+    alpha: float
+    name: str = "per_fedavg"
+
+    def run(self, at: Context) -> Reply:
+        start, weight, n = at.received["theta"], at.received["weight"], len(at.rows.y)
+        w: Floats = start
+        others, ahead = at.rng("other batches"), w
+        for batch in at.model.batches():
+            if self.alpha:
+                other = others.choice(n, len(batch), replace=False)
+                ahead = w - self.alpha * at.model.gradient(w, other)
+            w = w - at.model.learning_rate * at.model.gradient(ahead if self.alpha else w, batch)
+        return Reply({"delta": weight * (w - start), "weight": weight})
+
+
+@dataclass(frozen=True)
+class PerFedAvg(ProgramAverage):
+    """``alpha``: the learning rate of the step that fits a hospital; weights as FedAvg."""
+
+    alpha: float = 0.05
+    """α: the learning rate of the step by which a hospital fits the common start."""
+
+    def __post_init__(self) -> None:
+        at_least("alpha", self.alpha, 0)
+        super().__post_init__()
+
+    def program(self, view: FederationView) -> AveragedTraining:
+        return MetaTraining(len(view.initial), self.alpha)
+
+    def personalize(self, view: FederationView, state: State) -> LocalProblem:
+        visit = Visit(epochs=1, learning_rate=self.alpha, batch_size=0, optimizer="sgd", keep=True)
+        return LocalProblem(start=np.zeros(len(view.sizes), dtype=np.int64), visit=visit)
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        everyone = np.zeros(len(view.sizes), dtype=np.int64)
+        return {"global": everyone, "personal": np.full_like(everyone, OWN)}

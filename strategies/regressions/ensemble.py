@@ -1,0 +1,118 @@
+"""Ensemble: the mean of the log-odds that hospitals' own regressions give.
+
+P. Patil, G. Parmigiani: *Training replicable predictors in multiple studies*, PNAS 2018 (stacked weights).
+
+One round. The mean log-odds of logistic models are those of one model with the mean coefficients, so that the ensemble
+is served as one model; a mean of probabilities would not be. Hospitals count by rows, all alike, or by ``stacked``
+weights: each hospital predicts its rows with all models, its own set to 0, and non-negative least squares finds weights
+of these probabilities for the outcome, which are then scaled to sum to 1. Hospitals without a fit are left out.
+
+Traffic, once: p + 1 float64 up per hospital; ``stacked`` sends the H models down and ``H (H + 3) / 2`` float64 up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from raysim.strategies.base import (
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Floats,
+    Needs,
+    Program,
+    Reply,
+    Send,
+    State,
+    Training,
+    one_of,
+    own_state,
+)
+from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.families import LOGISTIC
+from raysim.strategies.regressions.local_fits import Coefficients, LocalFit
+from raysim.strategies.regressions.one_shot import stacked
+from raysim.strategies.regressions.sums_program import as_theta, check_linear, design, symmetric, triangle, upper
+
+
+@dataclass(frozen=True, eq=False)
+class EnsembleState(State):
+    """``members``: the weight of each hospital's model, ``[N]``; None before the round."""
+
+    members: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Predictions(Program):
+    """Products of the probabilities that all models give for a hospital's rows, its own model's set to 0."""
+
+    models: int
+    name: str = "predictions"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {
+            "products": Send(triangle(self.models), kind="products", bits=30),
+            "with_outcome": Send((self.models,), kind="products", bits=30),
+        }
+
+    def run(self, at: Context) -> Reply:
+        Z = LOGISTIC.mean(design(at.rows.X) @ at.received["models"].T)
+        Z[:, at.received["hospitals"] == at.hospital] = 0.0
+        return Reply({"products": upper(Z.T @ Z), "with_outcome": Z.T @ at.rows.y})
+
+
+@dataclass(frozen=True)
+class Ensemble(Exact):
+    """``combine`` says how hospitals' models count, and ``local_fit``, how they are made."""
+
+    title: ClassVar[str] = "Ensemble of own regressions"
+    needs: ClassVar[Needs] = Needs.more("sends hospitals' own fits")
+
+    combine: Literal["rows", "uniform", "stacked"] = "rows"
+    """How much a hospital's model counts: by rows, all alike, or by how well it predicts at others."""
+    local_fit: LocalFit = "firth"
+    """Own fits with Firth's penalty, or by the plain likelihood."""
+
+    def __post_init__(self) -> None:
+        one_of("combine", self.combine, ("rows", "uniform", "stacked"))
+        one_of("local_fit", self.local_fit, ("firth", "likelihood"))
+
+    def check_training(self, training: Training) -> None:
+        check_linear(training, "ensemble", ("logistic",))
+
+    def setup(self, view: FederationView) -> State:
+        return EnsembleState(bank=view.initial[None].copy())
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        own, ids = own_state(state, EnsembleState), self.select(view, state, view.round)
+        each = (yield Call(Coefficients(len(view.initial), self.local_fit), {}, ids)).each
+        fits = each["fitted"] > 0
+        models, hospitals = each["beta"][fits], ids[fits]
+        weights = view.sizes[hospitals].astype(np.float64) if self.combine == "rows" else np.ones(len(models))
+        if self.combine == "stacked" and len(models) > 1:
+            received = {"models": models, "hospitals": hospitals}
+            sums = (yield Call(Predictions(len(models)), received, ids)).sums
+            weights = stacked(symmetric(sums["products"]), sums["with_outcome"])
+        members, total = np.zeros(len(view.sizes)), float(weights.sum())
+        if not total:
+            return replace(own, members=members)
+        members[hospitals] = weights / total
+        return replace(own, bank=as_theta(view, members[hospitals] @ models)[None], members=members)
+
+    def done(self, view: FederationView, state: State) -> bool:
+        return own_state(state, EnsembleState).members is not None
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        members = own_state(state, EnsembleState).members
+        if members is None:
+            return {}
+        return {
+            "hospitals_left_out": float((members[view.trainable] == 0).sum()),
+            "greatest_weight": float(members.max()),
+        }

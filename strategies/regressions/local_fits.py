@@ -1,0 +1,94 @@
+"""Hospitals' own fits of a logistic regression, which the one-shot ways combine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from raysim.strategies.base import Context, Floats, Program, Reply, Send
+from raysim.strategies.regressions.families import LOGISTIC
+from raysim.strategies.regressions.newton_steps import Fit, fitted
+from raysim.strategies.regressions.one_shot import information
+from raysim.strategies.regressions.sums_program import design, triangle, upper
+
+LocalFit = Literal["firth", "likelihood"]
+
+
+def own_fit(at: Context, how: LocalFit) -> Fit | None:
+    """The fit to one hospital's rows; None where they are too few for the columns, or the likelihood has no maximum."""
+    X, y = design(at.rows.X), at.rows.y.astype(np.float64)
+    if len(y) <= X.shape[1]:
+        return None
+    fit = fitted(LOGISTIC, X, y, firth=how == "firth")
+    return fit if fit.status == "converged" and np.isfinite(fit.beta).all() else None
+
+
+@dataclass(frozen=True)
+class InformationSums(Program):
+    """Each hospital's fit as sums: its information, and that times its coefficients.
+
+    With ``spread [p]`` received, also what univariate means need of every coefficient: ``1/(v + spread)`` by powers of
+    the coefficient 0, 1 and 2, the squares of these weights, and whether the hospital can estimate it.
+    """
+
+    p: int
+    how: LocalFit
+    name: str = "information"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {
+            "weighted": Send((self.p,), kind="coefficients", bits=20),
+            "total": Send(triangle(self.p), kind="hessian", bits=20),
+            "univariate": Send((5, self.p), kind="coefficients", bits=20),
+            "hospitals": Send(kind="size", bits=0),
+        }
+
+    def run(self, at: Context) -> Reply:
+        fit, p = own_fit(at, self.how), self.p
+        nothing = {"weighted": np.zeros(p), "total": np.zeros(triangle(p)), "univariate": np.zeros((5, p))}
+        if fit is None or fit.keep is None:
+            return Reply(nothing | {"hospitals": 0})
+        own = information(LOGISTIC, design(at.rows.X), at.rows.y.astype(np.float64), fit)
+        variance = np.full(p, np.inf)
+        variance[fit.keep] = np.diag(np.linalg.inv(own.total[np.ix_(fit.keep, fit.keep)]))
+        weight = 1.0 / (variance + at.received["spread"])
+        univariate = np.array([weight, weight * fit.beta, weight * fit.beta**2, weight**2, fit.keep])
+        return Reply({"weighted": own.weighted, "total": upper(own.total), "univariate": univariate, "hospitals": 1})
+
+
+@dataclass(frozen=True)
+class Coefficients(Program):
+    """Each hospital's own coefficients, one by one, with whether it could fit them."""
+
+    p: int
+    how: LocalFit
+    name: str = "coefficients"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {
+            "beta": Send((self.p,), kind="coefficients", how="each"),
+            "fitted": Send(kind="size", how="each"),
+        }
+
+    def run(self, at: Context) -> Reply:
+        fit = own_fit(at, self.how)
+        return Reply({"beta": np.zeros(self.p) if fit is None else fit.beta, "fitted": float(fit is not None)})
+
+
+def univariate_means(sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Fixed-effect means of every coefficient from ``sums [5, p]``: the means, their variances, Q and DerSimonian and
+    Laird's variance between hospitals, each ``[p]``; where nobody can estimate a coefficient, 0, NaN, 0 and 0.
+    """
+    weight, first, second, squares, count = sums
+    told = weight > 0
+    safe = np.where(told, weight, 1.0)
+    means = np.where(told, first / safe, 0.0)
+    Q = np.where(told, second - first * means, 0.0)
+    scale = np.where(told, weight - squares / safe, 0.0)
+    between = np.where(scale > 0, np.maximum(Q - (count - 1), 0.0) / np.where(scale > 0, scale, 1.0), 0.0)
+    return means, np.where(told, 1.0 / safe, np.nan), Q, between

@@ -1,0 +1,104 @@
+"""Meta-analysis: every hospital fits its own regression, and the fits are averaged by how sure each of them is.
+
+B. J. Becker, M.-J. Wu: *The Synthesis of Regression Slopes in Meta-Analysis*, Statistical Science 2007; R. DerSimonian,
+N. Laird: *Meta-Analysis in Clinical Trials*, Controlled Clinical Trials 1986.
+
+One round. With ``combine: information`` the mean is ``(sum I_i)^-1 sum I_i b_i``, with hospital i's information matrix
+``I_i``: a coefficient that a hospital cannot estimate adds nothing there. ``fixed`` and ``random`` average each
+coefficient by itself, ``random`` with a variance between hospitals, which takes a second call. Own fits use Firth's
+penalty unless ``local_fit: likelihood``, as the estimates of small hospitals are biased away from 0. A hospital with no
+more rows than columns, or whose likelihood has no maximum, is left out and counted.
+
+Traffic, once: p float64 down and ``1 + 6 p + p (p + 1) / 2`` float64 up per hospital, twice with ``random``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from raysim.strategies.base import (
+    Call,
+    Calls,
+    FederationView,
+    Floats,
+    Needs,
+    State,
+    Training,
+    Uncertainty,
+    one_of,
+    own_state,
+)
+from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.local_fits import InformationSums, LocalFit, univariate_means
+from raysim.strategies.regressions.one_shot import Information
+from raysim.strategies.regressions.sums_program import as_theta, check_linear, normal_uncertainty, symmetric
+
+
+@dataclass(frozen=True, eq=False)
+class MetaState(State):
+    """What the one round has come to."""
+
+    se: Floats | None = None
+    """Standard errors of the coefficients, the intercept first, ``[p]``; None before."""
+    used: int = 0
+    """How many hospitals could fit their own regression."""
+    between: Floats | None = None
+    """The variance of each coefficient between hospitals, ``[p]``."""
+
+
+@dataclass(frozen=True)
+class MetaAnalysis(Exact):
+    """``combine`` says how own fits are averaged, ``local_fit`` how they are made."""
+
+    title: ClassVar[str] = "Meta-analysis"
+    needs: ClassVar[Needs] = Needs.more("sends sums of hospitals' own fits")
+
+    combine: Literal["information", "fixed", "random"] = "information"
+    """By information matrices, or each coefficient by itself with fixed or random effects."""
+    local_fit: LocalFit = "firth"
+    """Own fits with Firth's penalty, or by the plain likelihood."""
+
+    def __post_init__(self) -> None:
+        one_of("combine", self.combine, ("information", "fixed", "random"))
+        one_of("local_fit", self.local_fit, ("firth", "likelihood"))
+
+    def check_training(self, training: Training) -> None:
+        check_linear(training, "meta_analysis", ("logistic",))
+
+    def setup(self, view: FederationView) -> State:
+        return MetaState(bank=view.initial[None].copy())
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        own, p = own_state(state, MetaState), len(view.initial)
+        ids, program = self.select(view, state, view.round), InformationSums(p, self.local_fit)
+        answers = yield Call(program, {"spread": np.zeros(p)}, ids)
+        sums = answers.sums
+        beta, covariance = Information(sums["weighted"], symmetric(sums["total"])).combined()
+        variance = np.diag(covariance)
+        means, spread, _, between = univariate_means(sums["univariate"])
+        if self.combine == "random":
+            answers = yield Call(program, {"spread": between}, ids)
+            means, spread, _, _ = univariate_means(answers.sums["univariate"])
+        if self.combine != "information":
+            beta, variance = means, spread
+        bank = as_theta(view, beta)[None]
+        return replace(own, bank=bank, se=np.sqrt(variance), used=int(sums["hospitals"]), between=between)
+
+    def done(self, view: FederationView, state: State) -> bool:
+        return own_state(state, MetaState).se is not None
+
+    def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        own = own_state(state, MetaState)
+        return None if own.se is None else normal_uncertainty(view, own.bank[0], own.se)
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        own = own_state(state, MetaState)
+        if own.se is None or own.between is None:
+            return {}
+        return {
+            "hospitals_left_out": float(len(view.trainable) - own.used),
+            "greatest_variance_between": float(own.between.max(initial=0.0)),
+        }

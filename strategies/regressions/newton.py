@@ -1,0 +1,206 @@
+"""Newton: the exact regression of all hospitals' rows, from sums of gradients and second derivatives.
+
+Y. Wu, X. Jiang, J. Kim, L. Ohno-Machado: *Grid Binary LOgistic REgression (GLORE)*, JAMIA 2012; D. Firth: *Bias
+Reduction of Maximum Likelihood Estimates*, Biometrika 1993; K.-Y. Liang, S. Zeger: *Longitudinal Data Analysis Using
+Generalized Linear Models*, Biometrika 1986 (standard errors that hold where hospitals differ).
+
+Each round all hospitals add up, at the same coefficients, the loss of their rows, its gradient and its Hessian; the
+server takes Newton's step. A step whose loss rises is halved. After five to eight rounds this is the maximum-likelihood
+fit of the pooled rows; the strategy is then done, and one more call at the final coefficients gives standard errors.
+
+- Columns that are constant, or made of those before them, leave with a coefficient of 0.
+- Separated classes, whose coefficients would grow for ever, are noticed; with ``firth: auto`` Firth's penalty fits
+  them.
+- ``ridge`` adds ``ridge / 2 |beta|^2`` without the intercept, with features as the model receives them.
+
+It needs the sums of all hospitals with training rows, so no selection is used; a round in which one is lost is played
+again. Traffic of a round, with p columns and the intercept among them: p float64 down, and ``1 + p + p (p + 1) / 2``
+float64 up per hospital, twice under Firth's penalty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from raysim.strategies.base import (
+    POOLED,
+    Answers,
+    Call,
+    Calls,
+    FederationView,
+    Floats,
+    Needs,
+    State,
+    Training,
+    Uncertainty,
+    at_least,
+    one_of,
+    own_state,
+)
+from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.families import FAMILIES, Family
+from raysim.strategies.regressions.newton_steps import Fit, independent
+from raysim.strategies.regressions.standard_errors import Errors, by_hospital, model_based
+from raysim.strategies.regressions.sums_program import (
+    Grid,
+    RegressionSums,
+    as_beta,
+    as_theta,
+    check_linear,
+    family_of,
+    sums_of,
+    symmetric,
+    upper,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Ending:
+    """Sums at the final coefficients."""
+
+    rows: int
+    hospitals: int
+    loss: float
+    pearson: float
+    information: Floats
+    """The unpenalised Hessian, ``[p, p]``."""
+    meat: Floats
+    """The sum over hospitals of the products of their gradients, ``[p, p]``."""
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonState(State):
+    """Row 0 of the bank has the coefficients at which sums are wanted next, and in the end the fit."""
+
+    fit: Fit | None = None
+    """The fit under way; None before the first round."""
+    separated: bool = False
+    """Whether the classes were found to be separated."""
+    ending: Ending | None = None
+    """What standard errors come from; None until the fit has ended."""
+
+
+@dataclass(frozen=True)
+class Newton(Exact):
+    """``family`` ``auto`` is logistic for two classes and linear for a number; ``poisson`` is for counts."""
+
+    title: ClassVar[str] = "Newton (exact regression)"
+    needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
+
+    family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
+    """What the outcome is."""
+    ridge: float = 0.0
+    """The penalty on squared coefficients, the intercept's left out."""
+    firth: Literal["auto", "always", "never"] = "auto"
+    """When Firth's penalty is used: ``auto`` where the classes are separated."""
+
+    def __post_init__(self) -> None:
+        one_of("family", self.family, ("auto", *FAMILIES))
+        one_of("firth", self.firth, ("auto", "always", "never"))
+        at_least("ridge", self.ridge, 0)
+        if self.firth == "always" and (self.ridge or self.family in ("linear", "poisson")):
+            raise ValueError("firth: 'always' is for logistic regression without ridge; take auto")
+
+    def check_training(self, training: Training) -> None:
+        check_linear(training, "newton", weighs=True)
+        if bool(training.classes) != (self.family == "logistic") and self.family != "auto":
+            label = f"has {training.classes} classes" if training.classes else "is a number"
+            raise ValueError(f"strategy.family: '{self.family}' does not fit this label, which {label}; take auto")
+        if (self.family == "poisson") != (training.link == "log"):
+            raise ValueError(
+                f"strategy.family: '{self.family}' and the model do not fit; write family: poisson and model: {{class: "
+                "raysim.training.kernels.poisson.PoissonRegression}, or neither"
+            )
+        if self.firth == "always" and not training.classes:
+            raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
+
+    def setup(self, view: FederationView) -> State:
+        return NewtonState(bank=view.initial[None].copy())
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        own, ids = own_state(state, NewtonState), self.select(view, state, view.round)
+        family, p = family_of(self.family, view.classes), len(view.initial)
+        rows = int(view.sizes[view.trainable].sum())
+        program = RegressionSums(family.name, p, Grid.of(np.array([rows]) if POOLED in ids else view.sizes[ids]))
+        fit = own.fit or Fit(as_beta(view, own.bank[0]), ridge=self.ridge, firth=self.firth == "always")
+        if own.ending is not None:
+            return own
+        answers: Answers = yield Call(program, {"beta": fit.beta}, ids)
+        if len(answers.ids) < len(ids):
+            return own
+        sums = sums_of(rows, answers.sums)
+        if fit.firth:
+            keep = independent(sums.hessian) if fit.keep is None else fit.keep
+            received = {"beta": fit.beta, "information": upper(sums.hessian), "keep": keep}
+            answers = yield Call(program, received, ids)
+            if len(answers.ids) < len(ids):
+                return own
+            sums = sums._replace(gradient=answers.sums["gradient"])
+        fit = fit.heard(sums)
+        own = replace(own, separated=own.separated or fit.status == "separated")
+        if fit.status == "separated" and self.firth == "auto":
+            fit = Fit(np.zeros(p), firth=True, keep=fit.keep)
+        own = replace(own, bank=as_theta(view, fit.beta)[None], fit=fit)
+        if fit.going:
+            return own
+        answers = yield Call(replace(program, last=True), {"beta": fit.beta}, ids)
+        return replace(own, ending=_ending(rows, len(ids), answers)) if len(answers.ids) == len(ids) else own
+
+    def done(self, view: FederationView, state: State) -> bool:
+        return own_state(state, NewtonState).ending is not None
+
+    def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        own = own_state(state, NewtonState)
+        fit, ending = own.fit, own.ending
+        if fit is None or ending is None or fit.keep is None or fit.status != "converged":
+            return None
+        model, robust = _errors(family_of(self.family, view.classes), fit, ending)
+        beside = model.quantile * model.se
+        return Uncertainty(
+            as_theta(view, model.se),
+            as_theta(view, fit.beta - beside),
+            as_theta(view, fit.beta + beside),
+            as_theta(view, robust.se),
+        )
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        own = own_state(state, NewtonState)
+        if own.fit is None:
+            return {}
+        facts = {
+            "converged": float(own.fit.status == "converged"),
+            "separated": float(own.separated),
+            "halvings": float(own.fit.halvings),
+        }
+        if own.fit.keep is not None:
+            facts["columns_left_out"] = float((~own.fit.keep).sum())
+        if own.ending is not None and own.fit.keep is not None:
+            free = own.ending.rows - int(own.fit.keep.sum())
+            facts["loss"] = own.ending.loss
+            facts["dispersion"] = own.ending.pearson / free if free > 0 else np.nan
+        return facts
+
+
+def _ending(rows: int, hospitals: int, answers: Answers) -> Ending:
+    sums = sums_of(rows, answers.sums)
+    return Ending(
+        rows, hospitals, sums.loss, float(answers.sums["pearson"]), sums.hessian, symmetric(answers.sums["scores"])
+    )
+
+
+def _errors(family: Family, fit: Fit, ending: Ending) -> tuple[Errors, Errors]:
+    """Standard errors as the likelihood gives them, and those that hold where hospitals differ."""
+    keep = np.ones(len(fit.beta), np.bool_) if fit.keep is None else fit.keep
+    free = ending.rows - int(keep.sum())
+    linear = family.name == "linear"
+    model = model_based(
+        ending.information,
+        keep,
+        ridge=fit.ridge,
+        variance=ending.pearson / free if linear and free > 0 else 1.0 if free > 0 else np.nan,
+        rows=ending.rows if linear else np.inf,
+    )
+    return model, by_hospital(ending.information, ending.meat, keep, ending.hospitals, ending.rows)

@@ -1,0 +1,160 @@
+"""ODAL: one hospital maximises its own likelihood, corrected by the gradients of all others at a common point.
+
+R. Duan et al.: *Learning from electronic health records across multiple sites*, JAMIA 2020 (ODAL, ODAL2); J. Tong et
+al.: *Robust-ODAL*, AMIA 2020.
+
+One round of three calls: the mean of hospitals' own fits by information matrices (see ``meta_analysis``), which is the
+common point; the gradients, and for ``order: 2`` the Hessians, of all hospitals there; and the lead's fit of its
+surrogate likelihood. With ``robust: true`` the gradient of all is the median of hospitals' mean gradients, coefficient
+by coefficient, so that a hospital of another kind cannot move it far. If the lead holds all rows, this is the pooled
+fit.
+
+Choice: the lead is the hospital with the most training rows. Standard errors are those of the information of all rows
+at the common point. The lead's fit, and robust gradients, are seen one by one: secure sums refuse them.
+Traffic, once: per hospital ``2 p`` float64 down, and what ``meta_analysis`` and a round of ``newton`` send up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import (
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Floats,
+    Needs,
+    Program,
+    Reply,
+    Send,
+    State,
+    Training,
+    Uncertainty,
+    one_of,
+    own_state,
+    within,
+)
+from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.families import LOGISTIC, Sums
+from raysim.strategies.regressions.local_fits import InformationSums, LocalFit
+from raysim.strategies.regressions.newton_steps import independent
+from raysim.strategies.regressions.one_shot import Information, Surrogate
+from raysim.strategies.regressions.sums_program import (
+    Grid,
+    RegressionSums,
+    as_theta,
+    check_linear,
+    design,
+    normal_uncertainty,
+    sums_of,
+    symmetric,
+    upper,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class OdalState(State):
+    """What the one round has come to."""
+
+    se: Floats | None = None
+    """Standard errors of the coefficients, the intercept first, ``[p]``; None before."""
+    converged: bool = False
+    """Whether the lead's fit converged; else the common point is the model."""
+
+
+@dataclass(frozen=True)
+class OwnGradient(Program):
+    """A hospital's mean gradient, seen by itself."""
+
+    p: int
+    name: str = "gradient"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"gradient": Send((self.p,), kind="gradient", how="each")}
+
+    def run(self, at: Context) -> Reply:
+        sums = LOGISTIC.sums(design(at.rows.X), at.rows.y.astype(np.float64), at.received["beta"])
+        return Reply({"gradient": sums.gradient / sums.rows})
+
+
+@dataclass(frozen=True)
+class LeadFit(Program):
+    """The fit of the surrogate likelihood to the lead's rows."""
+
+    p: int
+    second: bool
+    name: str = "lead"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {
+            "beta": Send((self.p,), kind="coefficients", how="each"),
+            "converged": Send(kind="coefficients", how="each"),
+        }
+
+    def run(self, at: Context) -> Reply:
+        X, y, point = design(at.rows.X), at.rows.y.astype(np.float64), at.received["beta"]
+        everybody = Sums(1.0, 0.0, at.received["gradient"], symmetric(at.received["hessian"]))
+        surrogate = Surrogate.of(point, everybody, LOGISTIC.sums(X, y, point), second=self.second)
+        fit = surrogate.fitted(LOGISTIC, X, y)
+        converged = fit.status == "converged" and bool(np.isfinite(fit.beta).all())
+        return Reply({"beta": fit.beta if converged else point, "converged": float(converged)})
+
+
+@dataclass(frozen=True)
+class Odal(Exact):
+    """``order`` of the correction, ``robust`` gradients, and ``local_fit`` of the common point."""
+
+    title: ClassVar[str] = "ODAL"
+    needs: ClassVar[Needs] = Needs.more("sends the lead hospital's fit by itself")
+
+    order: int = 2
+    """1 corrects gradients, 2 also second derivatives."""
+    robust: bool = False
+    """Whether the gradient of all is a median of hospitals' ones."""
+    local_fit: LocalFit = "firth"
+    """Own fits with Firth's penalty, or by the plain likelihood."""
+
+    def __post_init__(self) -> None:
+        within("order", self.order, 1, 2)
+        one_of("local_fit", self.local_fit, ("firth", "likelihood"))
+
+    def check_training(self, training: Training) -> None:
+        check_linear(training, "odal", ("logistic",))
+
+    def setup(self, view: FederationView) -> State:
+        return OdalState(bank=view.initial[None].copy())
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        own, p, ids = own_state(state, OdalState), len(view.initial), self.select(view, state, view.round)
+        rows = int(view.sizes[ids].sum())
+        sums = (yield Call(InformationSums(p, self.local_fit), {"spread": np.zeros(p)}, ids)).sums
+        point, _ = Information(sums["weighted"], symmetric(sums["total"])).combined()
+        program = RegressionSums(LOGISTIC.name, p, Grid.of(view.sizes[ids]))
+        everybody = sums_of(rows, (yield Call(program, {"beta": point}, ids)).sums)
+        gradient = everybody.gradient / rows
+        if self.robust:
+            gradient = np.median((yield Call(OwnGradient(p), {"beta": point}, ids)).each["gradient"], axis=0)
+        lead = ids[[int(np.argmax(view.sizes[ids]))]]
+        received = {"beta": point, "gradient": gradient, "hessian": upper(everybody.hessian / rows)}
+        each = (yield Call(LeadFit(p, self.order == 2), received, lead)).each
+        keep = independent(everybody.hessian)
+        se = np.full(p, np.nan)
+        se[keep] = np.sqrt(np.diag(np.linalg.inv(everybody.hessian[np.ix_(keep, keep)])))
+        return replace(own, bank=as_theta(view, each["beta"][0])[None], se=se, converged=bool(each["converged"][0]))
+
+    def done(self, view: FederationView, state: State) -> bool:
+        return own_state(state, OdalState).se is not None
+
+    def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        own = own_state(state, OdalState)
+        return None if own.se is None else normal_uncertainty(view, own.bank[0], own.se)
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        return {"converged": float(own_state(state, OdalState).converged)}

@@ -1,0 +1,214 @@
+"""Own intercepts: slopes that all hospitals share, and an intercept of each hospital's own that never leaves it.
+
+Fixed effects of hospitals, as dummies give them (D. Y. Lin, D. Zeng: *On the relative efficiency of using summary
+statistics versus individual-level data in meta-analysis*, Biometrika 2010), with the intercepts eliminated at home.
+
+Each round a hospital sends its Schur complement: gradient and Hessian of the slopes with its intercept taken out. The
+server takes Newton's step of the slopes; the hospital then moves its own intercept by what the step leaves. A step
+whose loss rises is halved. It equals the pooled regression with a dummy for each hospital, and is done when that has
+converged. A hospital whose outcomes are all alike has no finite intercept: it adds nothing, and is served the mean of
+the others', as are hospitals without training rows. With many small hospitals, slopes are biased away from 0
+(incidental parameters); ``random_intercepts`` is better there.
+
+Traffic of a round, with q features: 2 q + 2 float64 down and ``5 + q + q (q + 1) / 2`` float64 up per hospital.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import (
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Floats,
+    Ids,
+    Keep,
+    Mask,
+    Needs,
+    Program,
+    Reply,
+    Send,
+    State,
+    Training,
+    Uncertainty,
+    own_state,
+)
+from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.families import FAMILIES
+from raysim.strategies.regressions.hospital_effects import Own, eliminated
+from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, independent
+from raysim.strategies.regressions.sums_program import (
+    Grid,
+    as_theta,
+    check_linear,
+    family_of,
+    normal_uncertainty,
+    symmetric,
+    triangle,
+    upper,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnInterceptsState(State):
+    """Row 0 of the bank has the slopes that are tried next, and the mean intercept."""
+
+    slopes: Floats | None = None
+    """The last slopes whose loss did not rise, ``[q]``; None before the first round."""
+    step: Floats | None = None
+    """Newton's step from there, ``[q]``."""
+    share: float = 1.0
+    """How much of the step is tried."""
+    loss: float = np.inf
+    """The loss there."""
+    taken: bool = True
+    """Whether the last slopes that were tried were taken."""
+    calls: int = 0
+    """How often sums were asked for."""
+    halvings: int = 0
+    """How often a step was halved."""
+    se: Floats | None = None
+    """Standard errors of the slopes, ``[q]``; None until the fit has converged."""
+    left_out: int = 0
+    """How many hospitals had outcomes that are all alike."""
+
+
+@dataclass(frozen=True)
+class InterceptSums(Program):
+    """A hospital's sums for the slopes it receives, after it has moved its own intercept."""
+
+    family: str
+    q: int
+    grid: Grid
+    bias: int
+    """Where the intercept is among the model's parameters."""
+    name: str = "own_intercepts"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {
+            "loss": self.grid.send("loss"),
+            "gradient": self.grid.send("gradient", (self.q,)),
+            "hessian": self.grid.send("hessian", triangle(self.q)),
+            "own": self.grid.send("loss"),
+            "intercept": self.grid.send("intercepts"),
+            "hospitals": Send(kind="size", bits=0),
+        }
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        point = Keep((3 + self.q,))
+        return {"taken": point, "tried": point, "model": Keep((self.q + 1,))}
+
+    def run(self, at: Context) -> Reply:
+        y, q = at.rows.y.astype(np.float64), self.q
+        slopes, step, share = at.received["slopes"], at.received["step"], float(at.received["share"])
+        nothing = {"loss": 0.0, "gradient": np.zeros(q), "hessian": np.zeros(triangle(q)), "own": 0.0}
+        if self.family == "logistic" and y.min() == y.max():
+            return Reply(nothing | {"intercept": 0.0, "hospitals": 0})
+        taken = at.memory.get("tried" if at.received["taken"] else "taken")
+        intercept = 0.0
+        if taken is not None:
+            # From the point that was taken, by the share of the step that is tried.
+            whole = Own(float(taken[0]), float(taken[1]), float(taken[2]), taken[3:]).moved(step)
+            intercept = float(taken[0]) + share * (whole - float(taken[0]))
+        sums, own = eliminated(FAMILIES[self.family], at.rows.X.astype(np.float64), y, intercept, slopes)
+        tried = np.array([own.intercept, own.gradient, own.curvature, *own.cross])
+        model = np.zeros(q + 1)
+        model[self.bias] = intercept
+        sent = {"loss": sums.loss, "gradient": sums.gradient, "hessian": upper(sums.hessian), "own": sums.own}
+        sent = {name: self.grid.within(values) for name, values in sent.items()}
+        memory = {"tried": tried, "model": model} | ({} if taken is None else {"taken": taken})
+        return Reply(sent | {"intercept": self.grid.within(intercept), "hospitals": 1}, memory)
+
+
+@dataclass(frozen=True)
+class OwnIntercepts(Exact):
+    """No hyper-parameters of its own; logistic for two classes, linear for a number."""
+
+    title: ClassVar[str] = "Shared slopes, own intercepts"
+    needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
+
+    def check_training(self, training: Training) -> None:
+        check_linear(training, "own_intercepts")
+
+    def setup(self, view: FederationView) -> State:
+        return OwnInterceptsState(bank=view.initial[None].copy())
+
+    def private(self, view: FederationView) -> Mask | None:
+        mask = np.zeros(len(view.initial), np.bool_)
+        mask[view.parameters["bias"]] = True
+        return mask
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        own, ids, q = own_state(state, OwnInterceptsState), self.select(view, state, view.round), len(view.initial) - 1
+        if own.se is not None:
+            return own
+        family = family_of("auto", view.classes)
+        bias = int(np.arange(q + 1)[view.parameters["bias"]][0])
+        program = InterceptSums(family.name, q, Grid.of(view.sizes[ids]), bias)
+        step = np.zeros(q) if own.step is None else own.step
+        slopes = np.zeros(q) if own.slopes is None else own.slopes + own.share * step
+        received = {"slopes": slopes, "step": step, "share": own.share, "taken": own.taken}
+        answers = yield Call(program, received, ids)
+        if len(answers.ids) < len(ids):
+            return own
+        sums = answers.sums
+        own = replace(own, calls=own.calls + 1, left_out=len(ids) - int(sums["hospitals"]))
+        mean = float(sums["intercept"]) / max(float(sums["hospitals"]), 1.0)
+        loss = float(sums["loss"])
+        if not loss <= own.loss + ROSE * (1 + abs(own.loss)):
+            own = replace(own, share=own.share / 2, taken=False, halvings=own.halvings + 1)
+            return replace(own, bank=self._bank(view, mean, own))
+        hessian = symmetric(sums["hessian"])
+        keep = independent(hessian)
+        step = np.zeros(q)
+        step[keep] = np.linalg.solve(hessian[np.ix_(keep, keep)], sums["gradient"][keep])
+        own = replace(own, slopes=slopes, step=step, share=1.0, loss=loss, taken=True)
+        own = replace(own, bank=self._bank(view, mean, own))
+        if (float(sums["gradient"] @ step) + float(sums["own"])) / 2 > STOP * (1 + abs(loss)):
+            return own
+        received = {"slopes": slopes + step, "step": step, "share": 1.0, "taken": True}
+        answers = yield Call(program, received, ids)
+        if len(answers.ids) < len(ids):
+            return own
+        sums, se, variance = answers.sums, np.full(q, np.nan), 1.0
+        if family.name == "linear":
+            free = int(view.sizes[ids].sum()) - int(keep.sum()) - len(ids)
+            variance = 2 * float(sums["loss"]) / free if free > 0 else np.nan
+        se[keep] = np.sqrt(np.diag(np.linalg.inv(symmetric(sums["hessian"])[np.ix_(keep, keep)])) * variance)
+        mean = float(sums["intercept"]) / max(float(sums["hospitals"]), 1.0)
+        return replace(own, bank=self._bank(view, mean, own), loss=float(sums["loss"]), se=se)
+
+    def _bank(self, view: FederationView, intercept: float, own: OwnInterceptsState) -> Floats:
+        slopes = np.zeros(len(view.initial) - 1) if own.slopes is None else own.slopes
+        step = np.zeros_like(slopes) if own.step is None else own.share * own.step
+        return as_theta(view, np.concatenate([[intercept], slopes + step]))[None]
+
+    def done(self, view: FederationView, state: State) -> bool:
+        own = own_state(state, OwnInterceptsState)
+        return own.se is not None or own.calls >= CALLS
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}
+
+    def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        own = own_state(state, OwnInterceptsState)
+        if own.se is None:
+            return None
+        return normal_uncertainty(view, own.bank[0], np.concatenate([[np.nan], own.se]))
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        own = own_state(state, OwnInterceptsState)
+        facts = {
+            "converged": float(own.se is not None),
+            "halvings": float(own.halvings),
+            "hospitals_left_out": float(own.left_out),
+        }
+        return facts | ({"loss": own.loss} if np.isfinite(own.loss) else {})

@@ -1,0 +1,246 @@
+"""Random intercepts: slopes that all hospitals share, and intercepts that vary around their mean as they are seen to.
+
+N. E. Breslow, D. G. Clayton: *Approximate Inference in Generalized Linear Mixed Models*, JASA 1993; Laplace's
+approximation of the likelihood.
+
+Hospital i's intercept is the common one plus ``u_i``, normal with standard deviation ``tau``; ``u_i`` is set to its
+mode, which the hospital finds itself. Each round hospitals send their part of the approximate likelihood, its gradient
+by the coefficients and ``ln tau``, and the curvature of the slopes with ``u_i`` eliminated. The server maximises: steps
+by that curvature, improved by earlier gradients (L-BFGS), halved where the likelihood falls. Small hospitals are drawn
+to the mean, so that slopes are not biased as with ``own_intercepts``. ``u_i`` never leaves a hospital; those without
+training rows are served the common intercept.
+
+Traffic of a round, with p columns and the intercept among them: p + 1 float64 down and ``3 + p + p (p + 1) / 2``
+float64 up per hospital; one more call at the end brings the second derivatives for standard errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import (
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Floats,
+    Ids,
+    Keep,
+    Mask,
+    Needs,
+    Program,
+    Reply,
+    Send,
+    State,
+    Training,
+    Uncertainty,
+    own_state,
+)
+from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.families import LOGISTIC
+from raysim.strategies.regressions.hospital_effects import laplace
+from raysim.strategies.regressions.newton_steps import ROSE, independent
+from raysim.strategies.regressions.sums_program import (
+    Grid,
+    as_theta,
+    check_linear,
+    design,
+    normal_uncertainty,
+    symmetric,
+    triangle,
+    upper,
+)
+
+STOP = 1e-13
+"""The last step is that from which the likelihood is to rise by no more than this share of 1 + it."""
+PAIRS = 10
+"""How many earlier steps improve the curvature."""
+ARMIJO = 1e-4
+"""The share of the rise that a step promises which it must have."""
+DIFFERENCE = 1e-5
+"""The step of the differences of gradients that give second derivatives."""
+
+
+@dataclass(frozen=True, eq=False)
+class RandomInterceptsState(State):
+    """Row 0 of the bank has the coefficients that are tried next, with the common intercept."""
+
+    at: Floats | None = None
+    """Coefficients and ``ln tau`` of the last point that was taken, ``[p + 1]``; None before the first round."""
+    value: float = -np.inf
+    """The approximate log-likelihood there."""
+    gradient: Floats | None = None
+    """Its gradient there, ``[p + 1]``."""
+    step: Floats | None = None
+    """The step from there, ``[p + 1]``."""
+    share: float = 1.0
+    """How much of it is tried."""
+    pairs: tuple[tuple[Floats, Floats], ...] = ()
+    """Earlier steps, and by how much the gradient fell in each."""
+    covariance: Floats | None = None
+    """Of coefficients and ``ln tau``, ``[p + 1, p + 1]``; None until the fit has converged."""
+
+
+@dataclass(frozen=True)
+class MarginalSums(Program):
+    """A hospital's part of the approximate likelihood. ``last``: its second derivatives too."""
+
+    p: int
+    grid: Grid
+    bias: int
+    """Where the intercept is among the model's parameters."""
+    last: bool = False
+    name: str = "random_intercepts"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        sends = {
+            "value": self.grid.send("loss"),
+            "gradient": self.grid.send("gradient", (self.p + 1,)),
+            "hessian": self.grid.send("hessian", triangle(self.p)),
+            "spread": self.grid.send("hessian"),
+        }
+        return sends | ({"second": self.grid.send("hessian", triangle(self.p + 1))} if self.last else {})
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"mode": Keep(), "model": Keep((self.p,))}
+
+    def run(self, at: Context) -> Reply:
+        X, y, p = design(at.rows.X), at.rows.y.astype(np.float64), self.p
+        point, start = at.received["point"], float(at.memory.get("mode", 0.0))
+        own = laplace(LOGISTIC, X, y, point[:p], float(point[p]), start)
+        information = LOGISTIC.sums(X, y, point[:p], own.mode).hessian
+        precision = float(np.exp(-2 * point[p]))
+        weight = float(information[0, 0])
+        cross = information[0]
+        told = weight / (weight + precision)
+        sent = {
+            "value": own.value,
+            "gradient": own.gradient,
+            "hessian": upper(information - np.outer(cross, cross) / (weight + precision)),
+            "spread": 2 * told**2,
+        }
+        if self.last:
+            rows = []
+            for j in range(p + 1):
+                away = DIFFERENCE * np.eye(p + 1)[j]
+                above, below = (
+                    laplace(LOGISTIC, X, y, moved[:p], float(moved[p]), own.mode).gradient
+                    for moved in (point + away, point - away)
+                )
+                rows.append((below - above) / (2 * DIFFERENCE))
+            sent["second"] = upper((np.array(rows) + np.array(rows).T) / 2)
+        model = np.zeros(p)
+        model[self.bias] = point[0] + own.mode
+        return Reply(
+            {name: self.grid.within(values) for name, values in sent.items()}, {"mode": own.mode, "model": model}
+        )
+
+
+@dataclass(frozen=True)
+class RandomIntercepts(Exact):
+    """No hyper-parameters of its own; logistic regression."""
+
+    title: ClassVar[str] = "Random intercepts"
+    needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
+
+    def check_training(self, training: Training) -> None:
+        check_linear(training, "random_intercepts", ("logistic",))
+
+    def setup(self, view: FederationView) -> State:
+        return RandomInterceptsState(bank=view.initial[None].copy())
+
+    def private(self, view: FederationView) -> Mask | None:
+        mask = np.zeros(len(view.initial), np.bool_)
+        mask[view.parameters["bias"]] = True
+        return mask
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        own, ids = own_state(state, RandomInterceptsState), self.select(view, state, view.round)
+        if own.covariance is not None:
+            return own
+        p = len(view.initial)
+        bias = int(np.arange(p)[view.parameters["bias"]][0])
+        program = MarginalSums(p, Grid.of(view.sizes[ids]), bias)
+        point = np.zeros(p + 1) if own.at is None or own.step is None else own.at + own.share * own.step
+        answers = yield Call(program, {"point": point}, ids)
+        if len(answers.ids) < len(ids):
+            return own
+        value, gradient = float(answers.sums["value"]), answers.sums["gradient"]
+        before, slope = own.at, own.gradient
+        if before is not None and slope is not None and own.step is not None:
+            promised = own.share * float(slope @ own.step)
+            if not value >= own.value + ARMIJO * promised - ROSE * (1 + abs(own.value)):
+                own = replace(own, share=own.share / 2)
+                return replace(own, bank=self._bank(view, own))
+            moved, fell = point - before, slope - gradient
+            if float(moved @ fell) > 0:
+                own = replace(own, pairs=(*own.pairs, (moved, fell))[-PAIRS:])
+        step = _step(gradient, symmetric(answers.sums["hessian"]), float(answers.sums["spread"]), own.pairs)
+        own = replace(own, at=point, value=value, gradient=gradient, step=step, share=1.0)
+        own = replace(own, bank=self._bank(view, own))
+        if float(gradient @ step) / 2 > STOP * (1 + abs(value)):
+            return own
+        answers = yield Call(replace(program, last=True), {"point": point + step}, ids)
+        if len(answers.ids) < len(ids):
+            return own
+        second = symmetric(answers.sums["second"])
+        keep, covariance = independent(second), np.full_like(second, np.nan)
+        covariance[np.ix_(keep, keep)] = np.linalg.inv(second[np.ix_(keep, keep)])
+        return replace(
+            own, at=point + step, step=np.zeros(p + 1), value=float(answers.sums["value"]), covariance=covariance
+        )
+
+    def _bank(self, view: FederationView, own: RandomInterceptsState) -> Floats:
+        if own.at is None or own.step is None:
+            return own.bank
+        return as_theta(view, (own.at + own.share * own.step)[:-1])[None]
+
+    def done(self, view: FederationView, state: State) -> bool:
+        return own_state(state, RandomInterceptsState).covariance is not None
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}
+
+    def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        own = own_state(state, RandomInterceptsState)
+        if own.covariance is None:
+            return None
+        with np.errstate(invalid="ignore"):
+            return normal_uncertainty(view, own.bank[0], np.sqrt(np.diag(own.covariance))[:-1])
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        own = own_state(state, RandomInterceptsState)
+        if own.at is None:
+            return {}
+        return {
+            "converged": float(own.covariance is not None),
+            "variance_between": float(np.exp(2 * own.at[-1])),
+            "log_likelihood": own.value,
+        }
+
+
+def _step(gradient: Floats, hessian: Floats, spread: float, pairs: tuple[tuple[Floats, Floats], ...]) -> Floats:
+    """The step uphill from a ``gradient [p + 1]``: by the curvature of the coefficients ``[p, p]`` and of ``ln tau``,
+    improved by earlier steps (Nocedal's two loops).
+    """
+    rest, shares = gradient.copy(), []
+    for moved, fell in reversed(pairs):
+        share = float(moved @ rest) / float(moved @ fell)
+        rest -= share * fell
+        shares.append(share)
+    keep = independent(hessian)
+    step = np.zeros_like(gradient)
+    within = np.flatnonzero(keep)
+    step[within] = np.linalg.solve(hessian[np.ix_(keep, keep)], rest[within])
+    # Where hospitals tell nothing of their spread, a step of its gradient.
+    step[-1] = rest[-1] / max(spread, 1.0)
+    for (moved, fell), share in zip(pairs, reversed(shares), strict=True):
+        step += (share - float(fell @ step) / float(moved @ fell)) * moved
+    step[-1] = float(np.clip(step[-1], -1.0, 1.0))
+    return step

@@ -1,0 +1,169 @@
+"""What the federated regressions share: the model that they fit, its design, and the program that adds up sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from raysim.strategies.base import Context, FederationView, Floats, Ids, Program, Reply, Send, Training, Uncertainty
+from raysim.strategies.regressions.families import FAMILIES, Family, Sums
+from raysim.strategies.regressions.newton_steps import firth_gradient
+
+MOST_BITS = 44
+"""The finest grid of sums."""
+
+ROOM = 2**10
+"""How many times its number of rows a hospital's sum may reach, such as that of squares of a scaled column."""
+
+
+def check_linear(
+    training: Training, name: str, families: tuple[str, ...] = tuple(FAMILIES), *, weighs: bool = False
+) -> None:
+    """Raise ``ValueError`` unless the model is linear, with one output; ``name`` is the strategy's.
+
+    ``weighs``: whether it can weight rows by class.
+    """
+    if training.classes > 2 or (training.classes == 0 and families == ("logistic",)):
+        label = f"has {training.classes} classes" if training.classes else "is a number"
+        raise ValueError(
+            f"strategy.name: {name} fits the log-odds of two classes{_or_number(families)}, and the label {label}; "
+            "choose another strategy"
+        )
+    if set(training.parameters) != {"weight", "bias"}:
+        what = "logistic_regression" if training.classes else "linear_regression"
+        raise ValueError(
+            f"model.name: {name} fits a regression of two classes or a number, and the model has layers; use {what}"
+        )
+    if training.weighted and not weighs:
+        raise ValueError(f"training.class_weights: {name} counts all rows alike; set none")
+
+
+def _or_number(families: tuple[str, ...]) -> str:
+    return "" if families == ("logistic",) else " or a number"
+
+
+def family_of(name: str, classes: int) -> Family:
+    """The family called ``name``; ``auto``: logistic of two classes, else linear."""
+    return FAMILIES[("logistic" if classes else "linear") if name == "auto" else name]
+
+
+def design(X: Floats) -> Floats:
+    """The columns of a regression, the intercept first: ``[n, F + 1]`` from features ``[n, F]``."""
+    return np.column_stack([np.ones(len(X)), X]).astype(np.float64, copy=False)
+
+
+def as_theta(view: FederationView, beta: Floats) -> Floats:
+    """The model's parameters ``[P]``, from coefficients ``beta [P]`` whose first is the intercept."""
+    theta = np.zeros_like(view.initial)
+    theta[view.parameters["bias"]], theta[view.parameters["weight"]] = beta[:1], beta[1:]
+    return theta
+
+
+def as_beta(view: FederationView, theta: Floats) -> Floats:
+    """The coefficients ``[P]``, the intercept first, of parameters ``theta [P]``."""
+    return np.concatenate([theta[view.parameters["bias"]], theta[view.parameters["weight"]]])
+
+
+def normal_uncertainty(view: FederationView, theta: Floats, se: Floats) -> Uncertainty:
+    """Intervals of ``theta [P]`` from standard errors of its coefficients ``se [P]``, the intercept first."""
+    errors = as_theta(view, se)
+    beside = float(ndtri(0.975)) * errors
+    return Uncertainty(errors, theta - beside, theta + beside, np.full_like(errors, np.nan))
+
+
+def upper(matrix: Floats) -> Floats:
+    """The upper triangle ``[p (p + 1) / 2]`` of a symmetric matrix ``[p, p]``."""
+    return matrix[np.triu_indices(len(matrix))]
+
+
+def symmetric(triangle: Floats) -> Floats:
+    """The matrix ``[p, p]`` of an upper triangle."""
+    p = math.isqrt(2 * len(triangle))
+    matrix = np.zeros((p, p))
+    matrix[np.triu_indices(p)] = triangle
+    return matrix + np.triu(matrix, 1).T
+
+
+def triangle(p: int) -> tuple[int]:
+    """The shape of an upper triangle."""
+    return (p * (p + 1) // 2,)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How finely sums are rounded: as finely as sums of hospitals of so many rows allow."""
+
+    bits: int
+    largest: float
+
+    @classmethod
+    def of(cls, sizes: Ids) -> Grid:
+        """For hospitals with ``sizes [H]`` training rows."""
+        largest = 2 ** math.ceil(math.log2(ROOM * max(int(sizes.max(initial=1)), 1)))
+        bits = 61 - math.ceil(math.log2(largest * max(len(sizes), 1)))
+        return cls(min(MOST_BITS, bits), float(largest))
+
+    def send(self, kind: str, shape: tuple[int, ...] = ()) -> Send:
+        """A sum of this grid."""
+        return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
+
+    def within(self, sums: Any) -> Any:
+        """``sums`` below the largest: a step that is far too long has such sums, and is halved for its loss."""
+        most = self.largest * (1 - 2.0**-20)
+        return np.nan_to_num(np.clip(sums, -most, most), nan=most)
+
+
+@dataclass(frozen=True)
+class RegressionSums(Program):
+    """The sums of a regression at the coefficients ``beta [p]`` that it receives.
+
+    ``last``: also each hospital's part of the spread of scores, and Pearson's statistic. With ``information [p, p]``
+    (of the columns ``keep [p]``) received, the gradient is Firth's.
+    """
+
+    family: str
+    p: int
+    grid: Grid
+    last: bool = False
+    name: str = "regression"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        sends = {
+            "loss": self.grid.send("loss"),
+            "gradient": self.grid.send("gradient", (self.p,)),
+            "hessian": self.grid.send("hessian", triangle(self.p)),
+        }
+        if self.last:
+            # They are squares of gradients, which need more room.
+            sends["scores"] = Send(triangle(self.p), kind="scores", bits=max(self.grid.bits - 16, 0))
+            sends["pearson"] = self.grid.send("loss")
+        return sends
+
+    def run(self, at: Context) -> Reply:
+        family, beta = FAMILIES[self.family], at.received["beta"]
+        X, y = design(at.rows.X), at.rows.y.astype(np.float64)
+        if family.name == "poisson" and not ((y >= 0) & (y == np.rint(y))).all():
+            raise ValueError("data.label: family poisson is for whole numbers of at least 0; choose linear")
+        counts = 1.0 if at.rows.weights is None else at.rows.weights
+        sums = family.sums(X, y, beta, counts=counts)
+        gradient = sums.gradient
+        if "information" in at.received:
+            information, keep = symmetric(at.received["information"]), at.received["keep"]
+            gradient = firth_gradient(family, X, y, beta, information, keep, counts)
+        sent = {"loss": sums.loss, "gradient": gradient, "hessian": upper(sums.hessian)}
+        if self.last:
+            mu = family.mean(X @ beta)
+            sent["scores"] = upper(np.outer(sums.gradient, sums.gradient))
+            sent["pearson"] = float((counts * (y - mu) ** 2 / family.weight(mu)).sum())
+        return Reply({name: self.grid.within(values) for name, values in sent.items()})
+
+
+def sums_of(rows: int, answered: Mapping[str, Floats]) -> Sums:
+    """The sums over so many ``rows`` that hospitals have ``answered``."""
+    return Sums(rows, float(answered["loss"]), answered["gradient"], symmetric(answered["hessian"]))

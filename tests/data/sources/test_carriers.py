@@ -1,0 +1,116 @@
+"""The same values give the same kinds, labels and features, whatever carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysim.core.errors import DataError
+from raysim.data.new_rows import read_new_rows
+from raysim.data.preprocessing import prepare
+from raysim.data.records import Records
+from raysim.data.sources.frame import stored
+from raysim.data.sources.table import Table
+
+ROWS = 12
+KINDS: dict[str, st.SearchStrategy[Any]] = {
+    "whole numbers": st.integers(-50, 50),
+    "large numbers": st.integers(-(2**62), 2**62),
+    "numbers": st.floats(-1e6, 1e6, allow_nan=False),
+    "numbers of single precision": st.floats(-1e6, 1e6, allow_nan=False, width=32),
+    "truth": st.booleans(),
+    "texts": st.sampled_from(["a", "b", "B", "None", "x y", "ä"]),
+    "what is missing": st.sampled_from(["NA", "", " ", "null", "a"]),
+    "numbers as texts": st.sampled_from(["1", "2", "2.0", "-3.5", "1e2"]),
+    "truth as texts": st.sampled_from(["true", "False", "TRUE", "1", "0"]),
+    "codes": st.sampled_from(["007", "7", "010", "10"]),
+    "diseases": st.sampled_from(["I21.0", "E11", "J18"]),
+    "anything": st.sampled_from(["1", "2.5", "3", "<0.3", "?", "5 mg", "n.d.", "a", "true", "2020-01-02", "V45"]),
+}
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A table of typed columns, and keys."""
+    columns: dict[str, Sequence[Any]] = {}
+    names = [f"x{k}" for k in range(draw(st.integers(1, 4)))]
+    for name in names:
+        values = KINDS[draw(st.sampled_from(sorted(KINDS)))]
+        columns[name] = draw(st.lists(st.one_of(values, st.none()), min_size=ROWS, max_size=ROWS))
+    label = draw(st.sampled_from([["no", "yes"], [0, 1], [False, True], [1.0, 2.0], ["1", "2"], ["true", "false"]]))
+    frame = pd.DataFrame({"hospital": ["a", "b"] * (ROWS // 2), "died": (label * ROWS)[:ROWS], **columns})
+    keys: dict[str, Any] = {}
+    if draw(st.booleans()):
+        keys["censored"] = {"<": "half"}
+    if draw(st.booleans()):
+        keys["na_values"] = {names[0]: draw(st.sampled_from([["?", "n.d."], [3, -50], ["2", "a"]]))}
+    if draw(st.booleans()):
+        keys["categorical"] = [names[-1], "..."]
+    return frame, keys
+
+
+def read(path: Path, keys: dict[str, Any]) -> Records | str:
+    """The records, or what is said of a table that is refused."""
+    try:
+        return Table(path=path, silo="hospital", label="died", **keys).read()
+    except DataError as error:
+        return str(error)
+
+
+@settings(max_examples=25, deadline=None)
+@given(made=tables())
+def test_carriers_agree(made: tuple[pd.DataFrame, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    frame, keys = made
+    folder = tmp_path_factory.mktemp("carriers")
+    frame.to_csv(folder / "rows.csv", index=False)
+    texts = pd.read_csv(folder / "rows.csv", dtype=str, keep_default_na=False)
+    frame.to_parquet(folder / "typed.parquet")
+    texts.to_parquet(folder / "texts.parquet")
+    carriers: dict[str, Path] = {
+        "a Parquet file": folder / "typed.parquet",
+        "a Parquet file of texts": folder / "texts.parquet",
+        "a frame": stored(frame),
+        "a frame of objects": stored(frame.astype(object)),
+        "a frame of pandas types": stored(frame.convert_dtypes()),
+        "a frame of texts": stored(texts),
+    }
+    expected = read(folder / "rows.csv", keys)
+    for carrier, path in carriers.items():
+        got = read(path, keys)
+        if isinstance(expected, str):
+            assert got == expected.replace(str(folder / "rows.csv"), str(path)), carrier
+            continue
+        assert isinstance(got, Records), (carrier, got)
+        pd.testing.assert_frame_equal(got.features, expected.features, obj=carrier)
+        assert (got.classes, got.y.tolist()) == (expected.classes, expected.y.tolist()), carrier
+        assert got.warnings == expected.warnings, carrier
+    if isinstance(expected, Records):
+        prepared = prepare(expected.features, np.arange(ROWS), np.ones(ROWS, np.bool_), "standard", 2)
+        fitted = prepared.preprocessing
+        for rows in (folder / "rows.csv", *carriers.values(), frame, frame.convert_dtypes(), texts):
+            columns = read_new_rows(rows, replace(fitted, reading=expected.reading)).columns
+            np.testing.assert_array_equal(fitted.transform(columns)[0], prepared.X)
+
+
+def test_an_explicit_category_stays_one(tmp_path: Path) -> None:
+    plain = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "code": [1, 2, 2, None, 1, 2, 1, 1]})
+    plain["text"] = ["1", "2"] * 4
+    explicit = plain.astype({"code": "category", "text": "category"})
+    explicit.to_parquet(tmp_path / "rows.parquet")
+    for path in (tmp_path / "rows.parquet", stored(explicit)):
+        records = read(path, {})
+        assert isinstance(records, Records)
+        assert records.features["code"].cat.categories.tolist() == ["1", "2"]
+        assert records.features["code"].isna().sum() == 1
+        assert records.features["text"].cat.categories.tolist() == ["1", "2"]
+    records = read(stored(plain), {})
+    assert isinstance(records, Records)
+    assert set(records.features.dtypes) == {np.dtype(np.float32)}

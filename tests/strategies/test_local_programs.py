@@ -1,0 +1,224 @@
+"""Methods whose hospitals train by programs of their own: neutral settings, and rounds by hand in numpy float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from raysim.core.errors import ConfigError, HospitalFailed
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.engine.checks.job_checks import check_job
+from raysim.engine.job import Outcome
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.feddyn import FedDyn
+from raysim.strategies.one_model.fednova import FedNova
+from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.one_model.fedsam import FedSam
+from raysim.strategies.personal.apfl import Apfl
+from raysim.strategies.personal.fedbn import FedBN
+from raysim.strategies.personal.fedper import FedPer
+from raysim.strategies.personal.per_fedavg import PerFedAvg
+from raysim.strategies.personal.pfedme import PFedMe
+from raysim.strategies.selections.sampling import Uniform
+from tests.conftest import MLP, NORMED, MakeFederation, job_of, play
+from tests.strategies.test_identities import SIZES, assert_different, assert_same
+
+Floats = np.ndarray
+RATE, EPOCHS, BATCH = 0.1, 2, 4
+DRAWN = {"rounds": 3, "epochs": EPOCHS, "batch_size": BATCH, "selection": Uniform(0.5, 2)}
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+class ByHand:
+    """One hospital's rows and batches in a round."""
+
+    def __init__(self, federation: Federation, hospital: int, round: int) -> None:
+        rows = federation.rows(hospital, "train")
+        self.X = np.column_stack([federation.X[rows].astype(np.float64), np.ones(rows.stop - rows.start)])
+        self.y, self.hospital, self.round = federation.y[rows], hospital, round
+
+    def batches(self) -> Iterator[Floats]:
+        n = len(self.y)
+        for epoch in range(EPOCHS):
+            order = np.arange(n)
+            if n > BATCH:
+                stream(1, "batch", self.round, self.hospital, epoch).shuffle(order)
+            yield from (order[first : first + BATCH] for first in range(0, n, BATCH))
+
+    def gradient(self, theta: Floats, rows: Floats) -> Floats:
+        X = self.X[rows]
+        return X.T @ (1 / (1 + np.exp(-X @ theta)) - self.y[rows]) / len(rows)
+
+
+def by_hand(federation: Federation, outcome: Outcome, visit: Callable[..., Floats], uniform: bool = False) -> Floats:
+    """The global model after the outcome's rounds, with the deltas that ``visit(hand, w)`` makes."""
+    w = np.zeros(4)
+    for t, kind, ids, _ in outcome.ledger.entries:
+        if kind == "update":
+            hands = [ByHand(federation, h, t) for h in ids.tolist()]
+            weights = np.array([1.0 if uniform else len(hand.y) for hand in hands])
+            w = w + weights / weights.sum() @ np.array([visit(hand, w) for hand in hands])
+    return w
+
+
+@pytest.mark.parametrize(
+    "strategy", [FedSam(rho=0.0), PerFedAvg(alpha=0.0), Apfl(), Apfl(alpha=0.0, adaptive=False)], ids=repr
+)
+@pytest.mark.parametrize("model", [None, MLP], ids=["linear", "mlp"])
+def test_the_neutral_setting_is_federated_averaging(federation: Federation, strategy, model):
+    plain = play(federation, FedAvg(), model=model, **DRAWN)
+    assert_same(play(federation, strategy, model=model, **DRAWN).bank, plain.bank)
+
+
+def test_a_step_uphill(federation: Federation):
+    def visit(hand: ByHand, w: Floats) -> Floats:
+        start = w
+        for rows in hand.batches():
+            g = hand.gradient(w, rows)
+            w = w - RATE * hand.gradient(w + 0.3 * g / np.linalg.norm(g), rows)
+        return w - start
+
+    outcome = play(federation, FedSam(rho=0.3), **DRAWN)
+    assert_same(outcome.bank[0], by_hand(federation, outcome, visit))
+    assert_different(outcome.bank[0], play(federation, FedAvg(), **DRAWN).bank[0])
+
+
+def test_a_mixture_learns_its_share(federation: Federation):
+    kept: dict[int, tuple[Floats, float]] = {}
+    mixed: dict[int, Floats] = {}
+
+    def visit(hand: ByHand, w: Floats) -> Floats:
+        start = w
+        v, alpha = kept.get(hand.hospital, (w, 0.4))
+        for rows in hand.batches():
+            g, m = hand.gradient(w, rows), hand.gradient(alpha * v + (1 - alpha) * w, rows)
+            w, v, alpha = w - RATE * g, v - RATE * alpha * m, float(np.clip(alpha - RATE * m @ (v - w), 0, 1))
+        kept[hand.hospital] = v, alpha
+        mixed[hand.hospital] = alpha * v + (1 - alpha) * w
+        return w - start
+
+    outcome = play(federation, Apfl(alpha=0.4), **DRAWN)
+    assert_same(outcome.bank[0], by_hand(federation, outcome, visit))
+    assert outcome.kept.keys() == mixed.keys()
+    for h, theta in mixed.items():
+        assert_same(outcome.kept[h], theta)
+    assert len({round(alpha, 6) for _, alpha in kept.values()}) > 1
+
+
+def test_envelopes(federation: Federation):
+    lam, steps, approach = 0.7, 3, 0.4
+    thetas: dict[int, Floats] = {}
+
+    def visit(hand: ByHand, w: Floats) -> Floats:
+        start = w
+        for rows in hand.batches():
+            theta = w
+            for _ in range(steps):
+                theta = theta - RATE * (hand.gradient(theta, rows) + lam * (theta - w))
+            w = w - approach * (w - theta)
+        thetas[hand.hospital] = theta
+        return 0.9 * (w - start)
+
+    outcome = play(federation, PFedMe(lam=lam, steps=steps, approach=approach, beta=0.9), **DRAWN)
+    assert_same(outcome.bank[0], by_hand(federation, outcome, visit, uniform=True))
+    for h, theta in thetas.items():
+        assert_same(outcome.kept[h], theta)
+    one = {"rounds": 3, "batch_size": 0}
+    uniform = play(federation, FedAvg(weights="uniform"), **one)
+    assert_same(play(federation, PFedMe(steps=1, approach=1.0), **one).bank, uniform.bank)
+
+
+def test_a_start_one_step_ahead(federation: Federation):
+    alpha = 0.3
+
+    def visit(hand: ByHand, w: Floats) -> Floats:
+        start, others = w, stream(1, "per_fedavg: other batches", hand.round, 0, hand.hospital)
+        for rows in hand.batches():
+            other = others.choice(len(hand.y), len(rows), replace=False)
+            w = w - RATE * hand.gradient(w - alpha * hand.gradient(w, other), rows)
+        return w - start
+
+    outcome = play(federation, PerFedAvg(alpha=alpha), **DRAWN)
+    assert_same(outcome.bank[0], by_hand(federation, outcome, visit))
+    w = outcome.bank[0]
+    for h in range(len(SIZES)):
+        hand = ByHand(federation, h, 0)
+        assert_same(outcome.kept[h], w - alpha * hand.gradient(w, np.arange(len(hand.y))))
+
+
+def test_dynamic_regularisation(federation: Federation):
+    alpha, kept, w, drift = 0.5, {h: np.zeros(4) for h in range(len(SIZES))}, np.zeros(4), np.zeros(4)
+    outcome = play(federation, FedDyn(alpha=alpha), **DRAWN)
+    for t, kind, ids, _ in outcome.ledger.entries:
+        if kind != "update":
+            continue
+        deltas = []
+        for h in ids.tolist():
+            hand, theta = ByHand(federation, h, t), w
+            for rows in hand.batches():
+                theta = theta - RATE * (hand.gradient(theta, rows) - kept[h] + alpha * (theta - w))
+            kept[h] = kept[h] - alpha * (theta - w)
+            deltas.append(theta - w)
+        drift = drift - alpha / len(SIZES) * np.sum(deltas, axis=0)
+        w = w + np.mean(deltas, axis=0) - drift / alpha
+    assert_same(outcome.bank[0], w)
+    first = {**DRAWN, "rounds": 1, "selection": None}
+    prox = play(federation, FedProx(mu=alpha, weights="uniform"), **first).bank[0]
+    assert_same(play(federation, FedDyn(alpha=alpha), **first).bank[0], 2 * prox)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+@pytest.mark.parametrize("mu", [0.0, 0.4])
+def test_steps_are_normalised(federation: Federation, optimizer: str, mu: float):
+    if optimizer == "momentum" and mu:
+        with pytest.raises(ConfigError, match=r"training\.optimizer: fednova has no weight of momentum steps with mu"):
+            check_job(job_of(federation, FedNova(mu=mu), optimizer=optimizer), federation)
+        return
+    run = DRAWN | {"optimizer": optimizer, "rounds": 1, "selection": None}
+    outcome = play(federation, FedNova(mu=mu), **run)
+    weights = np.array(SIZES) / sum(SIZES)
+    steps = np.array([EPOCHS * -(-n // BATCH) for n in SIZES], dtype=float)
+    if mu:
+        steps = sum(((1 - RATE * mu) ** k) * (k < steps) for k in range(20))
+    if optimizer == "momentum":
+        steps = np.array([sum(sum(0.9**j for j in range(k + 1)) for k in range(int(tau))) for tau in steps])
+    deltas = []
+    for h in range(len(SIZES)):
+        hand, theta, velocity = ByHand(federation, h, 1), np.zeros(4), np.zeros(4)
+        for rows in hand.batches():
+            velocity = (0.9 if optimizer == "momentum" else 0.0) * velocity + hand.gradient(theta, rows) + mu * theta
+            theta = theta - RATE * velocity
+        deltas.append(theta)
+    assert_same(outcome.bank[0], (weights @ steps) * ((weights / steps) @ np.array(deltas)))
+    equal = run | {"batch_size": 0, "rounds": 3}
+    alike = play(federation, FedNova(mu=mu), **equal)
+    assert_same(alike.bank, play(federation, FedProx(mu=mu), **equal).bank)
+
+
+def test_batch_norm_stays_at_home(federation: Federation):
+    run = DRAWN | {"model": NORMED}
+    outcome = play(federation, FedBN(), **run)
+    assert_same(outcome.bank, play(federation, FedPer(head=("norm",)), **run).bank)
+    assert outcome.private is not None
+    names = {name for name, part in outcome.layout.slices.items() if outcome.private[part].any()}
+    assert names == {name for name in outcome.layout.names if name.startswith("norm.")}
+    with pytest.raises(ConfigError, match=r"model\.name: fedbn keeps batch normalisation .* has none"):
+        check_job(job_of(federation, FedBN()), federation)
+
+
+@pytest.mark.parametrize("strategy", [FedSam(), Apfl(), PFedMe(), PerFedAvg()], ids=lambda each: type(each).__name__)
+def test_other_optimisers_are_refused(federation: Federation, strategy):
+    with pytest.raises(ConfigError, match=r"training\.optimizer: \w+ is defined for sgd, not for adam; use sgd"):
+        check_job(job_of(federation, strategy, optimizer="adam"), federation)
+
+
+def test_a_pull_that_is_too_strong_is_said(federation: Federation):
+    with pytest.raises(HospitalFailed, match=r"training.learning_rate: 0.1 times lam 20 is 2 or more, so"):
+        play(federation, PFedMe(lam=20.0))
