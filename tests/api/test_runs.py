@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -134,6 +135,14 @@ def test_a_run_holds_what_is_in_its_files(tmp_path: Path):
     assert "by_rond" not in result.figures
     with pytest.raises(raysim.RaysimError, match=r"one\.gif: a figure is saved as \.svg, \.pdf or \.png"):
         drawn.save(tmp_path / "one.gif")
+    if find_spec("vl_convert") is None:
+        with pytest.raises(
+            raysim.RaysimError, match=r"one\.png: needs the package vl_convert, which is not installed;"
+        ):
+            drawn.save(tmp_path / "one.png")
+    else:
+        assert drawn.save(tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+        assert drawn.save(tmp_path / "one.pdf").read_bytes().startswith(b"%PDF")
     assert result.training in result._repr_html_()
     quality = result.answer.card.line("quality")
     assert quality is not None
