@@ -22,6 +22,7 @@ from raysim.engine.job import Outcome, Result
 from raysim.experiment.notes import observed_over_expected
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
+from raysim.experiment.unseen.folds import refuse
 from raysim.report.terminal.progress import data_warnings, phase, say, size_in_words
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, write_run
@@ -53,6 +54,7 @@ def begin(source: Source, overrides: Sequence[str], out: Path | None, console: C
     """``raysim sweep``. Returns the exit code."""
     with phase(console, "reading data"):
         plan, config = make_plan(read_tree(source, overrides))
+    refuse(config, "sweep")
     check_reachable(config.tracking.uri)
     folder = choose_folder(out, config.name)
     with held(folder):

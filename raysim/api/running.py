@@ -158,8 +158,10 @@ def play_run(
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
             from raysim.experiment.runs import Experiment
+            from raysim.experiment.unseen.folds import refuse
 
             config = reading.resolve(config)
+            refuse(config, "run")
             experiment = Experiment(config, [config], [config.seed], out, again=again)
         experiment.play(console, in_process=in_process, verbose=verbose)
         from raysim.api.results import RunResult
@@ -174,8 +176,10 @@ def play_comparison(
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         from raysim.experiment import comparison
+        from raysim.experiment.unseen import written
 
-        comparison.write_comparison(out, config, results, beside=beside)
+        unseen = written.write(out, config, results, experiment.left_out)
+        comparison.write_comparison(out, config, results, beside=beside, unseen=unseen)
 
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.errors import DataError
+from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted
 from raysim.data import alone, leaks, quality
 from raysim.data.columns import columns_of, warnings_of
@@ -81,7 +81,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
         rows, note = _large(rows, recipe.minimum or 0, recipe.largest)
         notes.append(note)
     _check_labels(records, rows.kept)
-    part = _parts(records, recipe, rows, by, group, source)
+    part = _with_unseen(split, rows, _parts(records, recipe, rows, by, group, source))
     counts = np.bincount(rows.home * 3 + part, minlength=3 * len(rows.names)).reshape(-1, 3)
     _check_parts(counts)
 
@@ -165,6 +165,16 @@ def _parts(
         return assign(split, rows.home, rows.names, undivided, drawn)
     fold = deal(split.folds, rows.home, rows.names, undivided, records.y[rows.kept], drawn)
     return np.where(fold == split.fold(recipe.seed), 2, 0).astype(np.int8)
+
+
+def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[np.int8]:
+    """``part [N]`` with all rows of hospitals that are to be unseen in the test part."""
+    if not split.unseen:
+        return part
+    for name in split.unseen:
+        if name not in rows.names:
+            raise DataError(f"data.split.unseen: '{name}' is not a hospital; {nearest(name, rows.names)}")
+    return np.where(np.isin(np.array(rows.names, dtype=object), split.unseen)[rows.home], np.int8(2), part)
 
 
 def _check_parts(counts: NDArray[np.int64]) -> None:

@@ -85,7 +85,10 @@ def begin(
     With ``of``, nothing is run: the table and the pictures are made from the comparison in that folder. Returns the
     folder.
     """
+    from raysim.experiment.unseen.folds import refuse
+
     config, curve, lines = read(source, overrides)
+    refuse(config, "curve")
     if of is not None:
         part = config.evaluation.part
         hospitals = _finished(of, curve, lines, part)

@@ -157,7 +157,8 @@ def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
         discharged_to=["morgue", "home", "rehab"] * (N // 3),
     )
     (tmp_path / "in").mkdir()
-    rows.to_csv(tmp_path / "in" / "my stays.csv", sep=";", decimal=",", index=False, encoding="cp1252")
+    text = rows.to_csv(sep=";", decimal=",", index=False)
+    (tmp_path / "in" / "my stays.csv").write_text("Stays of 2024;;;;;;;\n" + text)
     new("in/my stays.csv", "--out", "stays.yaml", monkeypatch=monkeypatch)
     assert yaml.safe_load(Path("stays.yaml").read_text()) == {
         "name": "my_stays",
@@ -178,13 +179,15 @@ def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
         "strategies": ["local", "centralized", "fedavg", "fedprox"],
     }
     said = capsys.readouterr().out.splitlines()
-    assert said[:4] == [
+    assert said[:5] == [
         "in/my stays.csv: 120 rows, 8 columns",
         "'in/my stays.csv' is read with semicolons between columns and a decimal comma; data.separator and "
         "data.decimal name another",
+        "'in/my stays.csv' is read without 1 line above its column names",
         "data.silo: 'hospital', as it is called so",
         "data.label: 'died', as it is called like an outcome",
     ]
+    assert sum("above its column names" in line for line in said) == 1
     assert "the event: 'dead', in 33.3% of rows; data.positive names another" in said
     assert "data.drop: 'stay_id' (another value in every row)" in said
     assert "data.drop: 'discharged_to', as it alone tells the label" in said

@@ -99,7 +99,7 @@ def with_points(
 
 def _mostly(count: int, column: pa.ChunkedArray) -> bool:
     """Whether ``count`` are most of a column's values, which makes it numbers without a closer look."""
-    return 2 * count > len(column) - column.null_count
+    return bool(2 * count > len(column) - column.null_count)
 
 
 def _has_points(column: pa.ChunkedArray) -> bool:

@@ -126,7 +126,8 @@ def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Ke
         if recognised:
             named = listed([f"data.{key}" for key in recognised])
             verb = "names" if len(recognised) == 1 else "name"
-            said.append(f"is read with {listed(list(recognised.values()))}; {named} {verb} another")
+            another = f"; {named} {verb} another" if usual == NO_KEYS else ""  # a key of new rows there is none
+            said.append(f"is read with {listed(list(recognised.values()))}{another}")
         if form.above:
             said.append(f"is read without {counted(form.above, 'line')} above its column names")
     if nameless:
