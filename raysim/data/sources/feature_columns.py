@@ -73,6 +73,7 @@ def feature_columns(
     column that holds neither numbers nor categories, and names the others.
     """
     import pandas as pd
+    import pyarrow as pa
 
     kept: dict[str, pd.Series[Any]] = {}
     notes: list[str] = []
@@ -101,7 +102,8 @@ def feature_columns(
             warnings += _alike(name, kept[name])
             if asked is None:
                 warnings += _doubts(name, found)
-        elif found is not None:
+        elif found is not None or pa.types.is_temporal(column.type):
+            found = found or _dates(column)
             first = found.first if rows is None or found.first is None else int(rows[found.first - 1]) + 1
             refused[name] = described(name, found, first)
         else:
@@ -154,6 +156,16 @@ def _typed(
         for sign, n in counts.items()
     ]
     return *typed(column), limits
+
+
+def _dates(column: pa.ChunkedArray) -> Finding:
+    """What a column of typed dates or times holds."""
+    import pyarrow.compute as pc
+
+    recorded = len(column) - column.null_count
+    return Finding(
+        "date", len(column), recorded, forms={"date": recorded}, first=pc.index(pc.is_valid(column), True).as_py() + 1
+    )
 
 
 def _kind_of_texts(column: pa.ChunkedArray, found: Finding | None) -> Literal["numeric", "categorical"] | None:
