@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from raysim.api import html
+from raysim.api.figures import Figures
 from raysim.api.request import search_path_restored
 from raysim.config import plugins, reading
 from raysim.config.paths import expanded, shown
@@ -35,7 +36,6 @@ from raysim.storage.manifest import Manifest
 _log = logging.getLogger("raysim")
 
 if TYPE_CHECKING:
-    from raysim.api.figures import Figures
     from raysim.experiment.curve_found import Found
     from raysim.serving.predictor import Predictor
 
@@ -82,11 +82,10 @@ class Results:
             raise ConfigError(f"{self.folder}: has no table '{name}'; {nearest(name, tables)}")
         return read_csv(self.folder / name)
 
-    @property
-    def plots(self) -> dict[str, Path]:
-        """The pictures in the folder, PNG files by name."""
-        files = [self.folder / name for name in Manifest.read(self.folder).files if name.startswith("plots/")]
-        return {path.stem: path for path in files}
+    @cached_property
+    def figures(self) -> Figures:
+        """The figures of the folder's page by name; each shows itself in a notebook, and has ``save``."""
+        return Figures(self.folder)
 
     @cached_property
     def config(self) -> Config:
@@ -182,19 +181,6 @@ class RunResult(Results):
     def answer(self) -> Answer:
         """The answer: what the model may be used for, and the facts that forbid a use."""
         return Answer(json.loads((self.folder / "answer.json").read_text()))
-
-    @cached_property
-    def figures(self) -> Figures:
-        """Figures by name, drawn when they are asked for."""
-        from raysim.api.figures import of_run
-
-        return of_run(self.hospitals, self._by_model, self.strategy, self.seed, self.summary["part"])
-
-    @cached_property
-    def _by_model(self) -> pd.DataFrame:
-        from raysim.api.figures import by_model
-
-        return by_model(self.rounds, {model: list(metrics) for model, metrics in self.models.items()})
 
     @cached_property
     def clinical(self) -> pd.DataFrame:
@@ -309,14 +295,6 @@ class ComparisonResult(Results):
         """The answer: a recommendation, and sentences that give the reasons."""
         return Answer(json.loads((self.folder / "answer.json").read_text()))
 
-    @cached_property
-    def figures(self) -> Figures:
-        """Figures by name, drawn when they are asked for; more are in the folder's ``plots``."""
-        from raysim.api.figures import of_comparison
-
-        rounds = stacked({key: run._by_model for key, run in self.runs.items()}, ["strategy", "seed"])
-        return of_comparison(self.hospitals, rounds, self.comparison, self.config.evaluation.part)
-
     def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
         """The run of ``strategy`` (default: the recommended one, else the reference) with ``seed`` (default: the
         first).
@@ -398,7 +376,7 @@ def _figure(value: float | None) -> float:
 
 
 class CurveResult(ComparisonResult):
-    """A comparison along a hyper-parameter: the folder of ``raysim curve``; its picture is in :attr:`plots`."""
+    """A comparison along a hyper-parameter: the folder of ``raysim curve``; its picture is ``figures["curve"]``."""
 
     @cached_property
     def curve(self) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -15,9 +15,6 @@ from raysim.api.results import Predictions, Results, RunResult, stacked
 from raysim.core.errors import ConfigError
 from raysim.core.words import counted
 from raysim.storage.manifest import Manifest
-
-if TYPE_CHECKING:
-    from raysim.api.figures import Figures
 
 
 class SweepResult(Results):
@@ -76,15 +73,6 @@ class SweepResult(Results):
         """Which trial is recommended and why, in sentences, one a line."""
         recommended = self.summary["recommended"]
         return "no trial is recommended" if recommended is None else "\n".join(recommended["reason"])
-
-    @cached_property
-    def figures(self) -> Figures:
-        """Figures by name, drawn when they are asked for: the trials by every two objectives, and by every three."""
-        from raysim.api.figures import Figures
-        from raysim.tune.choice import choice_in
-        from raysim.tune.plots import all_figures
-
-        return Figures(all_figures(choice_in(self.folder)))
 
     @cached_property
     def runs(self) -> dict[int, RunResult]:

@@ -127,8 +127,6 @@ def write_comparison(
         part=part,
     )
     write_page(out, page)
-    for figure in page.figures():
-        out.text(f"plots/{figure.name.replace('-', '_')}.svg", figure.standalone())
     return table
 
 

@@ -8,8 +8,10 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -124,8 +126,23 @@ def test_a_run_holds_what_is_in_its_files(tmp_path: Path):
     assert list(result.rounds["round"]) == [1, 2, 3]
     assert result.rounds["global_auroc"].iloc[-1] == result.metrics["auroc"]
     assert result.config.strategy.name == "fedavg"
-    assert list(result.figures) == ["auroc_by_size", "curves"]
-    assert len(result.figures["curves"].axes) == 1
+    assert {"by_round", "by_size", "calibration", "decision_curve"} <= set(result.figures)
+    drawn = result.figures["by_round"]
+    assert drawn._repr_svg_() == (tmp_path / "run/plots/by_round.svg").read_text(encoding="utf-8")
+    assert drawn.save(tmp_path / "one.svg").read_text(encoding="utf-8") == drawn.svg
+    with pytest.raises(raysim.RaysimError, match="figures: there is no 'by_rond'; did you mean 'by_round'"):
+        result.figures["by_rond"]
+    assert "by_rond" not in result.figures
+    with pytest.raises(raysim.RaysimError, match=r"one\.gif: a figure is saved as \.svg, \.pdf or \.png"):
+        drawn.save(tmp_path / "one.gif")
+    if find_spec("vl_convert") is None:
+        with pytest.raises(
+            raysim.RaysimError, match=r"one\.png: needs the package vl_convert, which is not installed;"
+        ):
+            drawn.save(tmp_path / "one.png")
+    else:
+        assert drawn.save(tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+        assert drawn.save(tmp_path / "one.pdf").read_bytes().startswith(b"%PDF")
     assert result.training in result._repr_html_()
     quality = result.answer.card.line("quality")
     assert quality is not None
@@ -264,7 +281,10 @@ def test_a_comparison_holds_what_is_in_its_files(compared: ComparisonResult):
     assert compared.run().folder == folder / f"runs/{compared.answer.recommended}/seed-0"
     assert compared.run("local", 1).folder == folder / "runs/local/seed-1"
     for name in compared.figures:
-        assert compared.figures[name].axes
+        assert ElementTree.fromstring(compared.figures[name].svg).tag.endswith("svg")
+    assert "forest" in compared.figures
+    assert set(compared.run("local", 0).figures) >= {"by_round"}
+    assert not compared.run("local", 1).figures
     loaded = raysim.load(folder)
     assert isinstance(loaded, ComparisonResult)
     pd.testing.assert_frame_equal(loaded.metrics, compared.metrics)

@@ -352,6 +352,30 @@ def test_bad_keys(fields: dict[str, Any], words: str) -> None:
         table(Path("stays.csv"), **fields)
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding", "recognised"),
+    [
+        ("l´hôpital, N°dossier", "cp1252", True),
+        ("Gràcia col·legi; 5 µg/m²; 37 °C – “fièvre” à l’été", "cp1252", True),
+        ("Ångström Straße ÄRZTE créée", "cp1252", True),
+        ("Zürich", "cp850", False),
+        ("Zürich", "mac_roman", False),
+        ("płeć żeńska", "cp1250", False),
+        ("Αθήνα", "cp1253", False),
+        ("北京协和医院", "gb18030", False),
+        ("東京大学病院", "shift_jis", False),
+    ],
+)
+def test_western_european_is_told_from_others(text: str, encoding: str, recognised: bool, tmp_path: Path) -> None:
+    path = written(tmp_path, "t.csv", ASCII.replace("A", f'"{text}"').encode(encoding))
+    if recognised:
+        assert table(path).read().features["ward"][0] == text
+        return
+    with pytest.raises(DataError, match=r"is not UTF-8 \(first in line 2\), and its encoding cannot be recognised"):
+        table(path).read()
+    assert table(path, encoding=encoding).read().features["ward"][0] == text
+
+
 def test_an_encoding_that_is_not_the_files(tmp_path: Path) -> None:
     path = written(tmp_path, "t.csv", WESTERN.encode("latin-1"))
     with pytest.raises(DataError, match=r"data.encoding: '.*' is not in utf-8 \(.*\); name another, or remove the key"):
