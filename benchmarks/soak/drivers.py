@@ -61,9 +61,9 @@ class Ended:
 
     @property
     def clear(self) -> bool:
-        """Whether stderr holds lines of raysim's alone, one of them at least."""
+        """Whether stderr ends with one line of raysim's, behind those of progress, and has no traceback."""
         lines = self.err.strip().splitlines()
-        return bool(lines) and all(line.startswith("raysim: ") for line in lines)
+        return bool(lines) and lines[-1].startswith("raysim: ") and "Traceback" not in self.err
 
 
 class Driver:

@@ -54,13 +54,6 @@ def test_median_by_hand() -> None:
     assert matrix.scalars == 3 + 3  # the sums, and every observed value
 
 
-def test_a_column_that_training_never_saw_is_filled_with_0() -> None:
-    matrix = prepared(frame(a=[NAN, NAN, 3], b=[1, 2, 3]), [True, True, False], "median")
-    never, seen = matrix.preprocessing.columns
-    assert (never.fill, seen.fill) == (0.0, 1.5)
-    np.testing.assert_array_equal(matrix.X[:, 0], 0)
-
-
 def test_none_leaves_values_and_refuses_missing_ones() -> None:
     matrix = prepared(frame(a=[1, 2.5], b=["x", "y"]), [True, True], "none")
     assert matrix.scalars == 2  # which categories there are
@@ -93,10 +86,16 @@ def test_without_flags_the_other_columns_keep_their_bits(method: str) -> None:
     assert plain.scalars == flagged.scalars
 
 
-def test_a_feature_never_recorded_in_training_is_zero() -> None:
-    matrix = prepared(frame(a=[NAN, NAN, 3], b=[None, None, "x"], c=[1, 2, 3]), [True, True, False])
-    assert matrix.names == ("a", "c", "a_missing", "b_missing")
-    np.testing.assert_array_equal(matrix.X[:, [0, 2, 3]], [[0, 1, 1], [0, 1, 1], [0, 0, 0]])
+@pytest.mark.parametrize("method", ["standard", "median"])
+def test_a_column_without_a_training_value_is_left_out(method: str) -> None:
+    """It would be a constant, and its flag a second intercept."""
+    given = frame(a=[NAN, NAN, 3], b=[None, None, "x"], c=[1, 2, 3])
+    matrix = prepared(given, [True, True, False], method)
+    assert matrix.names == ("c",)
+    assert matrix.left_out == ("a", "b")
+    np.testing.assert_array_equal(matrix.X, prepared(given[["c"]], [True, True, False], method).X)
+    with pytest.raises(DataError, match="no feature has a value in training rows"):
+        prepared(given[["a"]], [True, True, False], method)
 
 
 def test_order_and_train_are_of_the_new_order() -> None:
