@@ -33,12 +33,14 @@ LOCAL = {
     OPEN: "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_prestart_worker_first_driver": "0",
+    "RAY_worker_register_timeout_seconds": "300",
     "AUTOSCALER_METRIC_PORT": NO_PORT,
     "DASHBOARD_METRIC_PORT": NO_PORT,
 }
 """The same for a Ray that is started here and not joined: no process gets in without the token, in any version; no
-other machine reaches it, as on Windows and macOS; no port serves metrics to those without the token; and Ray does not
-start a worker for every core first, of which a run may need two."""
+other machine reaches it, as on Windows and macOS; no port serves metrics to those without the token; Ray does not
+start a worker for every core first, of which a run may need two; and a worker may take long to start, as on a machine
+that many use."""
 
 TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """Variables that name a token or its file, which is then left as it is."""
