@@ -65,7 +65,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) --editable '.[bench,privacy]'
+	$(PIP) --editable '.[bench,eicu,privacy,sweep]'
 	touch $@
 
 # Most of its modules are imported by no test: Python compiles those that are, half a minute sooner in all.

@@ -4,7 +4,7 @@
 hospital actors, and then the loops of :mod:`benchmarks.loops` on the same rows, with one thread each. raysim's figure
 is the sum of ``seconds`` in ``rounds.csv``, the first round included; it also takes the training loss of all rows after
 every round, which the loops do not. The faster of two runs counts, of raysim and of each loop. Printed, and written
-into ``--out``: ``jobs.md``, ``jobs.svg`` and ``jobs.csv``. With ``--record`` a line for each job is added to
+into ``--out``: ``jobs.md`` and ``jobs.csv``. With ``--record`` a line for each job is added to
 ``benchmarks/record.csv``, where past figures stand with the machine that they come from.
 """
 
@@ -160,35 +160,11 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def draw(rows: list[Row], path: Path) -> None:
-    """Seconds of rounds, raysim's beside the loops', on a logarithmic axis."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 3))
-    series = {
-        "raysim, two actors": [row.rounds for row in rows],
-        "torch loop, one core": [row.torch_loop for row in rows],
-        "numpy loop, one core": [row.numpy_loop for row in rows],
-    }
-    for k, (label, seconds) in enumerate(series.items()):
-        axes.bar(np.arange(len(rows)) + 0.25 * (k - 1), seconds, 0.24, label=label)
-    axes.set_xticks(range(len(rows)), [row.job for row in rows])
-    axes.set_yscale("log")
-    axes.set_ylabel("seconds of all rounds")
-    axes.legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
-
-
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="only jobs whose name starts so, such as J1")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where the table and plot go")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where the table goes")
     parser.add_argument("--record", action="store_true", help=f"add the figures to {RECORD.name}")
     options = parser.parse_args()
     began, rows = time.perf_counter(), []
@@ -204,7 +180,6 @@ def main() -> None:
     print(f"\n{text}\n\n{about}, {time.perf_counter() - began:.0f} s in all")
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "jobs.md").write_text(text + "\n")
-    draw(rows, options.out / "jobs.svg")
     records = [about | {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in rows]
     _write(options.out / "jobs.csv", records, "w")
     if options.record:

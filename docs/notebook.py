@@ -24,7 +24,11 @@ def execute(out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"RAYSIM_CACHE": str(Path(folder, "cache"))}
         client = NotebookClient(
-            notebook, timeout=SECONDS, resources={"metadata": {"path": folder}}, record_timing=False
+            notebook,
+            timeout=SECONDS,
+            resources={"metadata": {"path": folder}},
+            record_timing=False,
+            coalesce_streams=True,  # progress comes in pieces
         )
         client.execute(env=environment)
     notebook.metadata.pop("language_info", None)  # the version of the Python that happened to execute it

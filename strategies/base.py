@@ -129,6 +129,14 @@ class Strategy:
         """Whether the configured selection decides who takes part. If not, hospitals send it nothing."""
         return True
 
+    def uses_training(self) -> bool:
+        """Whether the configured learning rate, batches and local epochs matter. If not, they are not tuned for it."""
+        return True
+
+    def uses_programs(self) -> bool:
+        """Whether its rounds call programs of its own, and not the built-in training alone."""
+        return type(self).round is not Strategy.round
+
     def asynchrony(self) -> Asynchrony | None:
         """How hospitals take part without waiting for each other, or None: in rounds.
 

@@ -29,14 +29,12 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Bound:
-    """How far one unit can move a sum."""
+    """How far one unit moves a sum at most: what it adds is shortened to this length; what is no number counts as 0."""
 
     unit: Literal["row", "patient", "hospital"]
-    """What is bounded."""
+    """What is bounded. Rows and patients are where arrays are given ``by`` row; a patient's rows are added first."""
     l2: float
     """The greatest 2-norm of what one unit adds."""
-    l1: float | None = None
-    """The greatest 1-norm; None: not declared."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Send:
     largest: float | None = None
     """Every entry (of a row, where ``by`` is ``row``) is below it in magnitude; None: as large as the sum can hold."""
     bound: Bound | None = None
-    """How far one unit can move the sum; without it no guarantee of privacy covers it."""
+    """How far one unit moves the sum at most; None: it is not bounded."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +97,25 @@ class Trained(NamedTuple):
 class LocalModel(Protocol):
     """The run's model on one hospital's rows; ``theta [P]``, and ``rows`` are indices of rows (None: all)."""
 
-    parameters: Mapping[str, slice]
-    """The slice of each tensor in ``theta``."""
-    batch_size: int
-    """As configured; 0 is all rows."""
-    epochs: int
-    """As configured."""
-    learning_rate: float
-    """As configured."""
+    @property
+    def parameters(self) -> Mapping[str, slice]:
+        """The slice of each tensor in ``theta``."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """As configured; 0 is all rows."""
+        ...
+
+    @property
+    def epochs(self) -> int:
+        """As configured."""
+        ...
+
+    @property
+    def learning_rate(self) -> float:
+        """As configured."""
+        ...
 
     def outputs(self, theta: Floats, rows: Ids | None = None) -> Array:
         """Log-odds of class 1 or predictions ``[n]``; of more than two classes logits ``[n, C]``."""
@@ -153,18 +162,40 @@ class LocalModel(Protocol):
 class Context(Protocol):
     """What a program sees at one hospital."""
 
-    rows: Rows
-    model: LocalModel
-    memory: Mapping[str, Array]
-    """What the program has kept here, by name; empty at first."""
-    received: Mapping[str, Array]
-    """What the call brought."""
-    hospital: int
-    """The hospital's id."""
-    round: int
-    """The round, 1, 2, ..."""
-    turn: int
-    """How many calls of a program of this name came before in the round."""
+    @property
+    def rows(self) -> Rows:
+        """Its training rows."""
+        ...
+
+    @property
+    def model(self) -> LocalModel:
+        """The run's model on these rows."""
+        ...
+
+    @property
+    def memory(self) -> Mapping[str, Array]:
+        """What the program has kept here, by name; empty at first."""
+        ...
+
+    @property
+    def received(self) -> Mapping[str, Array]:
+        """What the call brought."""
+        ...
+
+    @property
+    def hospital(self) -> int:
+        """The hospital's id."""
+        ...
+
+    @property
+    def round(self) -> int:
+        """The round, 1, 2, ..."""
+        ...
+
+    @property
+    def turn(self) -> int:
+        """How many calls of a program of this name came before in the round."""
+        ...
 
     def rng(self, purpose: str, *key: int) -> np.random.Generator:
         """The hospital's own random stream for a purpose of this program, in this round and turn."""

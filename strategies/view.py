@@ -26,6 +26,8 @@ class Training:
     """The configured optimiser's name."""
     classes: int = 2
     """Of the label; 0 where it is a real number."""
+    link: str = "identity"
+    """What the model's outputs are of its linear parts: ``identity``, or ``log`` for means of counts."""
     weighted: bool = False
     """Whether losses are weighted by class."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict

@@ -29,7 +29,6 @@ SOCKET = "forks"
 
 PRELOADED: tuple[str, ...] = (
     "alembic.command",
-    "matplotlib.backends.backend_agg",
     "mlflow.store.tracking.sqlalchemy_workspace_store",
     "mlflow.tracking",
     "optuna.importance",
@@ -53,8 +52,6 @@ PRELOADED: tuple[str, ...] = (
     "raysim.experiment.runs",
     "raysim.experiment.session",
     "raysim.report.pages.page",
-    "raysim.report.plots.frontier",
-    "raysim.report.plots.models",
     "raysim.training.kernels.logistic",
     "raysim.tune.sweep",
     "safetensors.numpy",

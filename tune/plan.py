@@ -99,6 +99,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     can later fail only by what it computes.
     """
     sweep = read_sweep(tree)
+    sweep.check_installed()
     for key in (key for key in ("strategies", "reference") if key in tree):
         raise ConfigError(f"{key}: changes nothing in a sweep, which searches one 'strategy'; leave it out")
     base = {key: value for key, value in tree.items() if key != "sweep"}

@@ -14,7 +14,7 @@ from raysim.core import bounded
 from raysim.data.federation import Federation
 from raysim.storage.manifest import Manifest
 from raysim.tune.choice import Choice, reason
-from raysim.tune.drawn import Importances, Pictures
+from raysim.tune.importances_beside import Importances
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
 
@@ -64,13 +64,6 @@ def write_tables(out: Manifest, finished: Mapping[int, Finished], choice: Choice
     out.csv("pareto.csv", on.drop(columns=["status", "error", "pareto"], errors="ignore"))
 
 
-def write_plots(out: Manifest, pictures: Pictures) -> None:
-    """Pictures of the trials, in ``plots/``."""
-    for name, picture in pictures.items():
-        with out.writing(f"plots/{name}.png") as path:
-            path.write_bytes(picture)
-
-
 def write_page(
     out: Manifest,
     name: str,
@@ -84,8 +77,10 @@ def write_page(
     events: int | None,
     mlflow: str,
 ) -> None:
-    """``report.html``. ``counted``: whether it says how many rows there are; ``events`` as :func:`validation_events`
-    counts them; ``mlflow``: where trials are recorded.
+    """``report.html``, and its figures as SVG.
+
+    ``counted``: whether it says how many rows there are; ``events`` as :func:`validation_events` counts them;
+    ``mlflow``: where trials are recorded.
     """
     from raysim.tune.page.contents import Setting, sweep_page
 
@@ -103,7 +98,10 @@ def write_page(
     )
     counts = {state: _count(finished, state) for state in ("completed", "stopped", "failed")}
     counts["total"] = plan.trials()
-    out.text("report.html", sweep_page(name, choice, plan.space, setting, tested, counts, importances))
+    page = sweep_page(name, choice, plan.space, setting, tested, counts, importances)
+    out.text("report.html", page.html())
+    for figure in page.figures():
+        out.text(figure.file, figure.standalone())
 
 
 def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:

@@ -37,6 +37,7 @@ class ProposalSource(Protocol):
 
 def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> ProposalSource:
     """The searcher that the sweep names, having learned of the ``finished`` trials."""
+    sweep.check_installed()
     if sweep.searcher == "optuna":
         return FromOptuna(sweep, space, seed, finished)
     return Listed(space, seed, space.grid() if sweep.searcher == "grid" else None)

@@ -13,6 +13,7 @@ from pydantic import Field, FiniteFloat, field_validator, model_validator
 from raysim.config.checking import validated
 from raysim.core.defaults import default
 from raysim.core.errors import ConfigError, nearest
+from raysim.core.extras import need
 from raysim.core.section import Section
 from raysim.engine import timing
 from raysim.metrics.labels import CLASSIFICATION, KINDS, TaskKind
@@ -143,6 +144,11 @@ class Sweep(Section):
             raise ConfigError(f"sweep.scheduler.objective: {self.judge} says nothing early; name a metric")
         if isinstance(scheduler, Pbt) and self.searcher != "random":
             raise ConfigError(f"sweep.searcher: {self.searcher} does not go with scheduler pbt, which searches; random")
+
+    def check_installed(self) -> None:
+        """Raise ``ConfigError`` where the searcher needs a package that is not installed."""
+        if self.searcher == "optuna":
+            need("optuna", "sweep", "sweep.searcher", "set it to random or grid")
 
     @property
     def names(self) -> tuple[str, ...]:

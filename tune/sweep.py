@@ -22,6 +22,7 @@ from raysim.engine.job import Outcome, Result
 from raysim.experiment.notes import observed_over_expected
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
+from raysim.experiment.unseen.folds import refuse
 from raysim.report.terminal.progress import data_warnings, phase, say, size_in_words
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, write_run
@@ -32,7 +33,7 @@ from raysim.tracking.names import TOP
 from raysim.tracking.stores import check_reachable
 from raysim.tune import results
 from raysim.tune.choice import Choice, choose, reason
-from raysim.tune.drawn import Drawing, drawn
+from raysim.tune.importances_beside import Beside, importances_of
 from raysim.tune.journal import JOURNAL, Journal, digest, working
 from raysim.tune.plan import SweepPlan, make_plan
 from raysim.tune.promised import LOST, cost, read_cost, read_lost
@@ -53,6 +54,7 @@ def begin(source: Source, overrides: Sequence[str], out: Path | None, console: C
     """``raysim sweep``. Returns the exit code."""
     with phase(console, "reading data"):
         plan, config = make_plan(read_tree(source, overrides))
+    refuse(config, "sweep")
     check_reachable(config.tracking.uri)
     folder = choose_folder(out, config.name)
     with held(folder):
@@ -132,7 +134,7 @@ class SweepRun:
         with SweepTracker(self._folder, plan, config, first.fingerprint) as tracker:
             tracker.catch_up(journal.trials.values())
             choice = choose(journal.trials, plan.sweep)
-            tested, shown = self._tested_before(choice), None
+            tested, importances, known = self._tested_before(choice), None, False
             tested_before = tested is not None
             if tested is None:
                 with contextlib.ExitStack() as standing:
@@ -148,24 +150,23 @@ class SweepRun:
                         choice = choose(journal.trials, plan.sweep)
                         results.write_tables(self._out, journal.trials, choice)
                     if self._ended:
-                        # What is drawn of trials needs neither hospitals nor test rows.
-                        drawing = Drawing(choice, plan.space)
+                        # Importances need neither hospitals nor test rows.
+                        beside = Beside(choice, plan.space)
                         with phase(self._console, "testing the recommended trial"):
                             tested = self._test(places.session, choice)
                         with phase(self._console, DRAWING):
-                            shown = drawing.end()
+                            importances, known = beside.end(), True
             tree = results.summary(choice, journal.trials, self._total, tested, self._events)
             promised = self._cost(tested_before)
             if promised is not None:
                 tree["privacy"] = promised
                 self._line(f"privacy: {promised['statement']}")
             self._out.json("summary.json", tree)
-            if shown is None:
+            if not known:
                 with phase(self._console, DRAWING):
-                    shown = drawn(choice, plan.space)
-            results.write_plots(self._out, shown.pictures)
+                    importances = importances_of(choice, plan.space)
             results.write_recommended(self._out, plan, choice)
-            of = (config.name, plan, choice, journal.trials, tested, shown.importances)
+            of = (config.name, plan, choice, journal.trials, tested, importances)
             counted = not config.hides_sizes
             results.write_page(self._out, *of, counted=counted, events=self._events, mlflow=tracker.address)
             if self._ended:

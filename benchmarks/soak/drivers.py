@@ -19,7 +19,6 @@ import psutil
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
-        "matplotlib.backends.backend_agg",
         "mlflow.tracking",
         "pandas",
         "optuna",
@@ -29,8 +28,6 @@ FORKS.set_forkserver_preload(
         "raysim.experiment.comparison",
         "raysim.experiment.runs",
         "raysim.report.pages.page",
-        "raysim.report.plots.frontier",
-        "raysim.report.plots.models",
         "raysim.tune.sweep",
         "scipy.stats",
         "sklearn.cluster",
@@ -40,9 +37,6 @@ FORKS.set_forkserver_preload(
 
 END_SECONDS = 300.0
 """How long a disturbed command may take to end before it is taken to hang."""
-
-PICTURE = bytes(20_000)
-"""As many as a picture has."""
 
 PATIENCE = "SOAK_PATIENCE"
 """The variable that shortens how long a silent coordinator is waited for, in shares of the usual time."""
@@ -67,9 +61,9 @@ class Ended:
 
     @property
     def clear(self) -> bool:
-        """Whether stderr holds lines of raysim's alone, one of them at least."""
+        """Whether stderr ends with one line of raysim's, behind those of progress, and has no traceback."""
         lines = self.err.strip().splitlines()
-        return bool(lines) and all(line.startswith("raysim: ") for line in lines)
+        return bool(lines) and lines[-1].startswith("raysim: ") and "Traceback" not in self.err
 
 
 class Driver:
@@ -135,25 +129,14 @@ def _play(arguments: list[str], folder: str, environment: dict[str, str], *outpu
         session.SILENCE *= float(patience)
         session.RESTARTS = 30  # on a busy machine some are silent by themselves
     greeting.check_greets = _greeted
-    from matplotlib.figure import Figure
-
     from raysim.cli.main import main
 
-    Figure.savefig = _undrawn  # type: ignore[assignment, method-assign]
     sys.argv = list(arguments)
     main()
 
 
 def _greeted(address: str, asked: subprocess.Popen[str]) -> None:
     """In place of asking, in a process of its own that imports Ray, whether the standing Ray is one."""
-
-
-def _undrawn(self: Any, target: Any, **options: Any) -> None:
-    """In place of pictures, whose drawing takes most of the time of a small run: some bytes."""
-    if hasattr(target, "write"):
-        target.write(PICTURE)
-    else:
-        Path(target).write_bytes(PICTURE)
 
 
 def name_of(process: psutil.Process) -> str:

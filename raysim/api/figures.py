@@ -1,73 +1,76 @@
-"""The figures of results, drawn from their tables when they are asked for."""
+"""The figures of results: those of their page, which lie in the folder as SVG."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-import pandas as pd
-from matplotlib.figure import Figure
+from raysim.core.errors import ConfigError, nearest
+from raysim.core.extras import need
+from raysim.storage.manifest import Manifest
 
-from raysim.experiment.stacked_tables import for_plots
-from raysim.metrics.labels import reporting
-from raysim.report.plots import frontier, models
+SCALE = 2.0
+"""Pixels of a PNG for each unit of a figure."""
 
 
-class Figures(Mapping[str, Figure]):
-    """Figures of matplotlib by name, each drawn anew when it is asked for; no display and no ``pyplot`` is touched."""
+class Drawing:
+    """A figure of a page. A notebook shows it; :meth:`save` writes it as SVG, PDF or PNG."""
 
-    def __init__(self, drawn: Mapping[str, Callable[[], Figure]]) -> None:
-        self._drawn = drawn
+    def __init__(self, name: str, svg: str) -> None:
+        self.name, self.svg = name, svg
 
-    def __getitem__(self, name: str) -> Figure:
-        return self._drawn[name]()
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        return f"figure '{self.name}'"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the figure to ``path``: as SVG, or by ``vl-convert-python`` as PDF or PNG, by its suffix.
+
+        Raises ``ConfigError`` for another suffix, or where that package is missing. Returns the path.
+        """
+        path = Path(path)
+        kind = path.suffix.lower()
+        if kind == ".svg":
+            path.write_text(self.svg, encoding="utf-8")
+            return path
+        if kind not in (".pdf", ".png"):
+            raise ConfigError(f"{path}: a figure is saved as .svg, .pdf or .png; name a file that ends so")
+        need("vl_convert", "figures", str(path), "save it as .svg")
+        import vl_convert
+
+        drawn = vl_convert.svg_to_pdf(self.svg) if kind == ".pdf" else vl_convert.svg_to_png(self.svg, scale=SCALE)
+        path.write_bytes(drawn)
+        return path
+
+
+class Figures(Mapping[str, Drawing]):
+    """The figures in ``folder`` by name. A name that is none of them is answered with the nearest."""
+
+    def __init__(self, folder: Path) -> None:
+        paths = [Path(folder, name) for name in Manifest.read(folder).files if name.startswith("plots/")]
+        self._paths = {path.stem: path for path in paths}
+
+    def __getitem__(self, name: str) -> Drawing:
+        if name not in self._paths:
+            found = (
+                nearest(name, list(self._paths))
+                if self._paths
+                else "only runs of a comparison's first seed have a page"
+            )
+            raise ConfigError(f"figures: there is no '{name}'; {found}")
+        return Drawing(name, self._paths[name].read_text(encoding="utf-8"))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._paths
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._drawn)
+        return iter(self._paths)
 
     def __len__(self) -> int:
-        return len(self._drawn)
+        return len(self._paths)
 
     def __repr__(self) -> str:
         return f"figures: {', '.join(self)}"
-
-
-def by_model(rounds: pd.DataFrame, metrics: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """``rounds.csv`` with one row per model served and round: ``model, round, training_loss`` and its ``metrics``.
-
-    Rounds that were not evaluated are left out.
-    """
-    blocks = []
-    for model, names in metrics.items():
-        columns = {f"{model}_{name}": name for name in names if f"{model}_{name}" in rounds}
-        block = rounds[["round", "training_loss", *columns]].rename(columns=columns)
-        evaluated = block[list(columns.values())].notna().any(axis="columns")
-        block.insert(0, "model", model)
-        blocks.append(block[evaluated])
-    return pd.concat(blocks, ignore_index=True)
-
-
-def of_run(hospitals: pd.DataFrame, rounds: pd.DataFrame, strategy: str, seed: int, part: str) -> Figures:
-    """The figures of one run, from its ``hospitals.csv`` and its rounds by :func:`by_model`."""
-    named, played = (table.assign(strategy=strategy, seed=seed) for table in (hospitals, rounds))
-    return Figures(_of_runs(named, played, part))
-
-
-def of_comparison(hospitals: pd.DataFrame, rounds: pd.DataFrame, table: pd.DataFrame, part: str) -> Figures:
-    """The figures of a comparison, from ``hospitals.csv``, all runs' rounds by :func:`by_model`, and
-    ``comparison.csv``.
-    """
-    return Figures(
-        _of_runs(hospitals, rounds, part)
-        | {
-            "worst_decile_vs_size_bias": lambda: frontier.worst_decile_vs_size_bias(table),
-            "frontier_3d": lambda: frontier.frontier_3d(table),
-        }
-    )
-
-
-def _of_runs(hospitals: pd.DataFrame, rounds: pd.DataFrame, part: str) -> dict[str, Callable[[], Figure]]:
-    shown = for_plots(hospitals, part)
-    return {
-        f"{reporting(hospitals).headline}_by_size": lambda: models.auroc_by_size(shown),
-        "curves": lambda: models.curves(rounds),
-    }

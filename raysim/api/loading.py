@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from raysim.api.results import ComparisonResult, CurveResult, RunResult
 from raysim.api.sweep_result import SweepResult
+from raysim.config.paths import expanded
 from raysim.core.errors import ConfigError
 from raysim.storage import resume
 from raysim.storage.manifest import NAME, Manifest
@@ -27,7 +27,7 @@ def load(folder: str | os.PathLike[str]) -> Loaded:
 
     Raises ``ConfigError`` for a folder that has none, and for one that is not finished.
     """
-    path = Path(folder)
+    path = expanded(folder)
     if not (path / NAME).is_file():
         raise ConfigError(f"{path}: holds no results of raysim; name the folder of a run, comparison, curve or sweep")
     kind = Manifest.read(path).kind

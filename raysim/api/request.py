@@ -17,7 +17,7 @@ from rich.console import Console
 from raysim.config import reading
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over
-from raysim.config.paths import anchored
+from raysim.config.paths import anchored, expanded
 from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
@@ -122,11 +122,16 @@ def _keys(section: Any) -> Mapping[str, Any]:
 
 
 def console_or_warnings(console: Console | None, verbose: bool) -> Console:
-    """The console that shows progress: ``console``; or with ``verbose`` standard output; or one that shows nothing.
+    """The console that shows progress: ``console``; or standard output with ``verbose`` and in a notebook; or nothing.
 
     Where nothing is shown, warnings go to the logger ``raysim``.
     """
-    return console or (Console() if verbose else Console(file=_Warnings(), width=WIDE, force_jupyter=False))
+    if console is not None:
+        return console
+    usual = Console()
+    if usual.is_jupyter:
+        return Console(force_jupyter=False, force_terminal=False)  # plain lines, of which a cell keeps one output
+    return usual if verbose else Console(file=_Warnings(), width=WIDE, force_jupyter=False)
 
 
 class _Warnings(io.StringIO):
@@ -174,4 +179,4 @@ def search_path_restored() -> Iterator[None]:
 
 def path_of(out: str | os.PathLike[str] | None) -> Path | None:
     """A folder to write into."""
-    return None if out is None else Path(out)
+    return None if out is None else expanded(out)

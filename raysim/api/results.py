@@ -7,6 +7,7 @@ are the same.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from raysim.api import html
+from raysim.api.figures import Figures
 from raysim.api.request import search_path_restored
 from raysim.config import plugins, reading
-from raysim.config.paths import shown
+from raysim.config.paths import expanded, shown
 from raysim.config.schema import Config
-from raysim.core.errors import ConfigError, nearest
+from raysim.core.errors import ConfigError, DataError, RaysimError, nearest
+from raysim.core.words import counted, of_type
 from raysim.engine.stopping import Stopped
 from raysim.experiment.entries import folder_of
 from raysim.report.judgement.card import Card
@@ -30,8 +33,9 @@ from raysim.report.tables import labels, read_csv
 from raysim.statistics.convergence import Convergence
 from raysim.storage.manifest import Manifest
 
+_log = logging.getLogger("raysim")
+
 if TYPE_CHECKING:
-    from raysim.api.figures import Figures
     from raysim.experiment.curve_found import Found
     from raysim.serving.predictor import Predictor
 
@@ -45,10 +49,31 @@ class Results:
     """The results in a folder that raysim has written."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).absolute()
+        self.folder = expanded(folder).absolute()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}('{shown(self.folder)}')"
+        """What it is and its answer: never rows, and no error where files are missing."""
+        try:
+            return f"<{self._title}: {self._sentences[0]} ({shown(self.folder)})>"
+        except (OSError, ValueError, LookupError, RaysimError):
+            return f"{type(self).__name__}('{shown(self.folder)}')"
+
+    def __str__(self) -> str:
+        """Its answer in sentences, a line each."""
+        try:
+            return "\n".join([self._title, *self._sentences, f"files: {shown(self.folder)}"])
+        except (OSError, ValueError, LookupError, RaysimError):
+            return repr(self)
+
+    @property
+    def _title(self) -> str:
+        """What the results are of."""
+        raise NotImplementedError
+
+    @property
+    def _sentences(self) -> list[str]:
+        """The answer, the shortest first; at least one."""
+        raise NotImplementedError
 
     def table(self, name: str) -> pd.DataFrame:
         """A CSV file of the folder, by its name. Raises ``ConfigError`` where it has none of that name."""
@@ -57,11 +82,10 @@ class Results:
             raise ConfigError(f"{self.folder}: has no table '{name}'; {nearest(name, tables)}")
         return read_csv(self.folder / name)
 
-    @property
-    def plots(self) -> dict[str, Path]:
-        """The pictures in the folder, PNG files by name."""
-        files = [self.folder / name for name in Manifest.read(self.folder).files if name.startswith("plots/")]
-        return {path.stem: path for path in files}
+    @cached_property
+    def figures(self) -> Figures:
+        """The figures of the folder's page by name; each shows itself in a notebook, and has ``save``."""
+        return Figures(self.folder)
 
     @cached_property
     def config(self) -> Config:
@@ -76,6 +100,14 @@ class Results:
 
 class RunResult(Results):
     """One strategy with one seed: the folder of ``raysim run``, or of a run inside of a comparison."""
+
+    @property
+    def _title(self) -> str:
+        return f"{self.strategy}, seed {self.seed}"
+
+    @property
+    def _sentences(self) -> list[str]:
+        return self.answer.sentences
 
     @property
     def strategy(self) -> str:
@@ -151,19 +183,6 @@ class RunResult(Results):
         return Answer(json.loads((self.folder / "answer.json").read_text()))
 
     @cached_property
-    def figures(self) -> Figures:
-        """Figures by name, drawn when they are asked for."""
-        from raysim.api.figures import of_run
-
-        return of_run(self.hospitals, self._by_model, self.strategy, self.seed, self.summary["part"])
-
-    @cached_property
-    def _by_model(self) -> pd.DataFrame:
-        from raysim.api.figures import by_model
-
-        return by_model(self.rounds, {model: list(metrics) for model, metrics in self.models.items()})
-
-    @cached_property
     def clinical(self) -> pd.DataFrame:
         """One row per model served, hospital (empty: all together) and clinical figure."""
         return self.table("clinical.csv")
@@ -179,7 +198,7 @@ class RunResult(Results):
         :attr:`models`; None: the headline. Raises ``DataError`` for rows that do not fit the run.
         """
         with search_path_restored():
-            table = rows if isinstance(rows, pd.DataFrame) else Path(rows)
+            table = rows if isinstance(rows, pd.DataFrame) else _file(rows)
             scored = self._predictor.predict(table, hospital=hospital, model=model)
         if isinstance(rows, pd.DataFrame):
             scored.index = rows.index
@@ -196,7 +215,7 @@ class RunResult(Results):
 
     def _repr_html_(self) -> str:
         return html.page(
-            f"{self.strategy}, seed {self.seed}",
+            self._title,
             html.table(pd.DataFrame(self.models).T.rename_axis("model served")),
             [self.training],
             self.folder,
@@ -213,6 +232,12 @@ class Answer(dict[str, Any]):
         return label
 
     @property
+    def sentences(self) -> list[str]:
+        """The headline, and all other sentences."""
+        headline = str(self["headline"])
+        return [headline, *(each for each in self["reasons"] if each != headline)]
+
+    @property
     def card(self) -> Card:
         """The decision card."""
         return Card.read(self)
@@ -223,6 +248,16 @@ class Answer(dict[str, Any]):
 
 class ComparisonResult(Results):
     """Strategies over seeds: the folder of ``raysim compare``."""
+
+    @property
+    def _title(self) -> str:
+        labels, seeds = zip(*self.runs, strict=True)
+        strategies = counted(len(set(labels)), "strategy", "strategies")
+        return f"{self.config.name}: {strategies} x {counted(len(set(seeds)), 'seed')}"
+
+    @property
+    def _sentences(self) -> list[str]:
+        return self.answer.sentences
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
@@ -260,14 +295,6 @@ class ComparisonResult(Results):
         """The answer: a recommendation, and sentences that give the reasons."""
         return Answer(json.loads((self.folder / "answer.json").read_text()))
 
-    @cached_property
-    def figures(self) -> Figures:
-        """Figures by name, drawn when they are asked for; more are in the folder's ``plots``."""
-        from raysim.api.figures import of_comparison
-
-        rounds = stacked({key: run._by_model for key, run in self.runs.items()}, ["strategy", "seed"])
-        return of_comparison(self.hospitals, rounds, self.comparison, self.config.evaluation.part)
-
     def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
         """The run of ``strategy`` (default: the recommended one, else the reference) with ``seed`` (default: the
         first).
@@ -291,12 +318,29 @@ class ComparisonResult(Results):
         strategy: str | None = None,
         seed: int | None = None,
     ) -> Predictions:
-        """Predictions of :meth:`run` for new rows, by default with the recommended model.
+        """Predictions of :meth:`run` for new rows, by default with the recommended model and the first seed.
 
-        See :meth:`RunResult.predict`.
+        See :meth:`RunResult.predict`. A warning of the logger ``raysim`` says whose model scores. Raises
+        ``ConfigError`` where nothing is recommended and no ``strategy`` is named.
         """
-        model = self._recommended[1] if strategy is None else None
-        return self.run(strategy, seed).predict(rows, hospital, model=model)
+        if strategy is not None:
+            return self.run(strategy, seed).predict(rows, hospital)
+        run, model = self.recommended_run(seed)
+        _log.warning(f"rows are scored by the recommended model: {run.strategy}, {model}, seed {run.seed}")
+        return run.predict(rows, hospital, model=model)
+
+    def recommended_run(self, seed: int | None = None) -> tuple[RunResult, str]:
+        """The run of the recommended strategy with ``seed`` (default: the first), and the model that is recommended.
+
+        Raises ``ConfigError`` where nothing is recommended.
+        """
+        strategy, model = self._recommended
+        if self.answer.recommended is None or model is None:
+            raise ConfigError(
+                f"strategy: {shown(self.folder)} recommends none ({self.answer['headline']}); name one, or one of its "
+                "runs, to score with it all the same"
+            )
+        return self.run(strategy, seed), model
 
     @property
     def _recommended(self) -> tuple[str, str | None]:
@@ -316,13 +360,23 @@ def _of_run(run: RunResult, labels: Mapping[str, str]) -> tuple[str, int]:
     return (run.strategy, run.seed) if label is None else (label, int(run.folder.name.removeprefix("seed-")))
 
 
+def _file(rows: Any) -> Path:
+    """The file of new rows. Raises ``DataError`` for what is neither a file nor a data frame."""
+    if not isinstance(rows, str | os.PathLike):
+        raise DataError(
+            f"table: {of_type(rows)} is neither a data frame nor a file; put each row into a frame: "
+            "pandas.DataFrame([row])"
+        )
+    return expanded(rows)
+
+
 def _figure(value: float | None) -> float:
     """A figure of a JSON file, NaN for null."""
     return math.nan if value is None else value
 
 
 class CurveResult(ComparisonResult):
-    """A comparison along a hyper-parameter: the folder of ``raysim curve``; its picture is in :attr:`plots`."""
+    """A comparison along a hyper-parameter: the folder of ``raysim curve``; its picture is ``figures["curve"]``."""
 
     @cached_property
     def curve(self) -> pd.DataFrame:

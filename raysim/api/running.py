@@ -21,6 +21,7 @@ from raysim.api.request import (
     tree_of,
 )
 from raysim.config import reading
+from raysim.config.paths import expanded
 from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.report.terminal.progress import phase
@@ -157,8 +158,10 @@ def play_run(
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
             from raysim.experiment.runs import Experiment
+            from raysim.experiment.unseen.folds import refuse
 
             config = reading.resolve(config)
+            refuse(config, "run")
             experiment = Experiment(config, [config], [config.seed], out, again=again)
         experiment.play(console, in_process=in_process, verbose=verbose)
         from raysim.api.results import RunResult
@@ -173,8 +176,10 @@ def play_comparison(
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         from raysim.experiment import comparison
+        from raysim.experiment.unseen import written
 
-        comparison.write_comparison(out, config, results, beside=beside)
+        unseen = written.write(out, config, results, experiment.left_out)
+        comparison.write_comparison(out, config, results, beside=beside, unseen=unseen)
 
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
@@ -205,7 +210,7 @@ def resume(
     from raysim.storage.resume import read_ticket
     from raysim.tune.sweep import is_sweep
 
-    path = Path(folder).absolute()
+    path = expanded(folder).absolute()
     if is_sweep(path):
         return resume_sweep(path, failed=failed, verbose=verbose, console=console)
     return resume_with(path, read_ticket(path), in_process=in_process, verbose=verbose, console=console)
@@ -257,5 +262,5 @@ def resume_sweep(
     from raysim.tune.sweep import go_on
 
     with search_path_restored(), alone_on_ray(in_process=False):
-        go_on(Path(folder), console_or_warnings(console, verbose), failed=failed, verbose=verbose)
+        go_on(expanded(folder), console_or_warnings(console, verbose), failed=failed, verbose=verbose)
     return SweepResult(folder)

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -16,12 +16,17 @@ from raysim.core.errors import ConfigError
 from raysim.core.words import counted
 from raysim.storage.manifest import Manifest
 
-if TYPE_CHECKING:
-    from raysim.api.figures import Figures
-
 
 class SweepResult(Results):
     """Trials, their Pareto set and a recommendation: the folder of ``raysim sweep``."""
+
+    @property
+    def _title(self) -> str:
+        return counted(self.summary["trials"], "trial")
+
+    @property
+    def _sentences(self) -> list[str]:
+        return self.answer.splitlines()
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
@@ -70,15 +75,6 @@ class SweepResult(Results):
         return "no trial is recommended" if recommended is None else "\n".join(recommended["reason"])
 
     @cached_property
-    def figures(self) -> Figures:
-        """Figures by name, drawn when they are asked for: the trials by every two objectives, and by every three."""
-        from raysim.api.figures import Figures
-        from raysim.tune.choice import choice_in
-        from raysim.tune.plots import all_figures
-
-        return Figures(all_figures(choice_in(self.folder)))
-
-    @cached_property
     def runs(self) -> dict[int, RunResult]:
         """The runs of the recommended trial on test rows, by seed."""
         runs = [RunResult(manifest.folder) for manifest in Manifest.read(self.folder).below()]
@@ -123,4 +119,4 @@ class SweepResult(Results):
 
     def _repr_html_(self) -> str:
         shown = self.pareto.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)
-        return html.page(counted(self.summary["trials"], "trial"), shown, self.answer.splitlines(), self.folder)
+        return html.page(self._title, shown, self._sentences, self.folder)

@@ -52,7 +52,7 @@ def curve(
     began = time.perf_counter()
 
     from raysim.api import running
-    from raysim.experiment.curve import FILE, PICTURE
+    from raysim.experiment.curve import DRAWING, FILE
 
     console = console_of(json)
     settings = with_dashboard(set_, dashboard, in_process)
@@ -66,6 +66,6 @@ def curve(
         if of is None:
             show_end(result.folder, console, out, open_)
         return
-    files = "" if of is None else f"Drawn: {of / FILE}, {of / PICTURE}"
+    files = "" if of is None else f"Drawn: {of / FILE}, {of / DRAWING}"
     seconds = time.perf_counter() - began
     show_curve(result, console, out or of, seconds, config, details=details, files=files, open_=open_)

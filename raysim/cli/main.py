@@ -48,6 +48,7 @@ class Commands(TyperGroup):
     """All commands. They also call plug-ins, whose ``sys.exit`` must not look like the end of the command."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **settings: Any) -> Any:
+        args = [_at_home(argument) for argument in args]
         with in_one_line() if args else contextlib.nullcontext():  # without arguments typer raises its help
             return super().make_context(info_name, args, *more, **settings)
 
@@ -74,6 +75,12 @@ class Commands(TyperGroup):
                 f"{last.filename}, line {last.lineno}: {last.name} {exits.said(error)}, which would have ended raysim; "
                 "raise an error instead"
             ) from None
+
+
+def _at_home(argument: str) -> str:
+    """An argument in which ``~/`` begins a path, as in ``--out=~/runs``, which a shell leaves as it is."""
+    option, given, path = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    return option + given + (os.path.expanduser(path) if path.startswith("~/") else path)
 
 
 app = typer.Typer(

@@ -82,6 +82,8 @@ def _said(looked: Looked, found: Tried) -> Iterator[str]:
         yield f"classes: {', '.join(proposal.classes)}"
     elif proposal.label.column is not None:
         yield "the label is a number (data.task: regression)"
+    for name, marks in proposal.marks.items():
+        yield f"numbers: '{name}', with other marks: {marks}; data.censored and data.na_values say what they are"
     for name, why in (proposal.drop | found.leaks).items():
         yield f"data.drop: '{name}', as {why}" if why.startswith("it") else f"data.drop: '{name}' ({why})"
     columns, kinds = proposal.numbers + proposal.categories - len(found.leaks), f"{proposal.categories} of categories"

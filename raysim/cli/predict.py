@@ -9,7 +9,7 @@ import typer
 
 from raysim.cli.options import Verbose, greet, ungreet
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run or comparison.")]
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet file with the columns of the run's data.")]
 Out = Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write, a row for each of the table's.")]
 Hospital = Annotated[
@@ -23,20 +23,29 @@ def predict(
 ) -> None:
     """Score the rows of a table with a run's models.
 
-    Each hospital's rows are scored by the model that served it.
+    Each hospital's rows are scored by the model that served it. Of a comparison the recommended model of the first seed
+    is taken.
     """
     greet()
     from raysim.core.errors import ConfigError
     from raysim.core.words import counted
+    from raysim.serving.folder import is_comparison
     from raysim.serving.predictor import Predictor
     from raysim.storage.tables import check_place, write_table
 
     check_place(out, "--out")
     if out.exists() and table.exists() and out.samefile(table):
         raise ConfigError(f"--out: {out} is the table itself; name another file")
+    if of_comparison := is_comparison(run):
+        from raysim.api.results import ComparisonResult
+
+        found, recommended = ComparisonResult(run).recommended_run()
+        run, model = found.folder, model or recommended
     scored = Predictor.open(run).predict(table, hospital=hospital, model=model)
     write_table(scored, out, "--out")
     by = scored["scored_by"].value_counts()
     ungreet()
+    if of_comparison:
+        print(f"scored by the recommended strategy: {found.strategy}, {model}, seed {found.seed}")
     print(f"{counted(len(scored), 'row')} scored" + (f" by {len(by)} models" if len(by) > 1 else ""))
     print(f"files: {out}")

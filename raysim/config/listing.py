@@ -134,17 +134,16 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
 def example(name: str, keys: Sequence[Key]) -> str:
     """A strategy in the YAML of a comparison, with the first keys of its own that have a value.
 
-    >>> print(example("fedavg", []))
-    strategies: [fedavg, local]
+    >>> print(example("afl", []))
+    strategies: [fedavg, afl]
     """
-    if name in ("fedavg", "local"):
-        return "strategies: [fedavg, local]"
+    reference = table()["reference"]
     shared = {"weights", "minimum_weight", "signature"}
     own = [key for key in keys if key.key not in shared and "." not in key.key and key.default[:1] not in ("{", "[")]
     own.sort(key=lambda key: key.type != "number")  # what a paper's method turns on
     said = [f"{key.key}: {key.default}" for key in own if key.default not in ("null", "required")][:EXAMPLES]
     one = f"{{{', '.join([f'name: {name}', *said])}}}" if said else name
-    return f"strategies: [fedavg, {one}]"
+    return f"strategies: [{', '.join(dict.fromkeys([reference, one]))}]"
 
 
 def type_in_words(kind: Any) -> str:

@@ -1,7 +1,8 @@
 """Paths of input files: those that a YAML file names are relative to its folder, all others to the working directory.
 
 They become absolute when a configuration is read, so that a frozen one means the same files wherever it is read again.
-Paths of output (``--out``, ``tracking.uri``, ``checkpoint.path``) stay relative to the working directory.
+Paths of output (``--out``, ``tracking.uri``, ``checkpoint.path``) stay relative to the working directory. In all of
+them ``~`` is the user's home folder.
 """
 
 from __future__ import annotations
@@ -20,9 +21,18 @@ SYSTEM = ("trace", "table")
 """The keys of ``system`` that name files."""
 
 
+WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
+"""The keys that name what is written."""
+
+
 def anchored(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """``tree`` with the paths of its input files made absolute, relative ones from ``folder``."""
+    """``tree`` with the paths of its input files made absolute, relative ones from ``folder``, and ``~`` replaced in
+    all.
+    """
     result = dict(tree)
+    for name, key in WRITTEN:
+        if isinstance(section := tree.get(name), Mapping) and isinstance(path := section.get(key), str):
+            result[name] = {**section, key: _at_home(path)}
     if isinstance(data := tree.get("data"), Mapping):
         result["data"] = _absolute(data, path_keys(data.get("source", table()["data.source"])), folder)
     if isinstance(system := tree.get("system"), Mapping):
@@ -45,6 +55,15 @@ def path_keys(source: Any) -> tuple[str, ...]:
     return ("path", *(key for key, hint in types.items() if key != "path" and Path in (hint, *get_args(hint))))
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """A path as a user gives it, with the home folder for ``~``. Raises ``ConfigError`` for one that no system has."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise ConfigError(f"{os.fspath(path)!a}: is no path, as it holds half a character; name another") from None
+    return Path(os.path.expanduser(path))
+
+
 def shown(path: Path) -> str:
     """A path for people: relative where it is below the working directory."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
@@ -56,7 +75,15 @@ def _absolute(section: Mapping[str, Any], keys: Collection[str], folder: Path) -
 
 
 def _from(path: str, folder: Path) -> str:
-    """An absolute path; an empty one, an address (``s3://...``), or one that begins with ``~`` stays as it is."""
-    if not path or path.startswith("~") or "://" in path:
-        return path
-    return os.path.abspath(folder / path)
+    """An absolute path; an empty one and an address (``s3://...``) stay as they are."""
+    return path if not path or "://" in path else os.path.abspath(folder / _at_home(path))
+
+
+def _at_home(path: str) -> str:
+    """A path or address with the home folder for ``~`` at its beginning.
+
+    >>> _at_home("sqlite:///~/mlflow.db") == "sqlite:///" + os.path.expanduser("~/mlflow.db")
+    True
+    """
+    before, slashes, after = path.rpartition(":///")
+    return before + slashes + os.path.expanduser(after)

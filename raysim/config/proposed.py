@@ -12,7 +12,7 @@ import yaml
 
 from raysim.core.errors import DataError, RaysimError
 from raysim.data.proposal import Choice, Proposal, propose
-from raysim.data.sources.table_files import Table, hospital_of, is_pattern, read_files, table_files
+from raysim.data.sources.table_files import Files, hospital_of, is_pattern, read_files, table_files
 
 FIELD = "table"
 """The name of the table in error messages."""
@@ -28,7 +28,7 @@ class Looked:
     """A table at ``path`` that was looked at, and what its columns probably are."""
 
     path: Path
-    read: Table
+    read: Files
     proposal: Proposal
     named_after: bool
 
@@ -89,6 +89,14 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
     if proposal.patient.column is not None:
         lines.append(f"  group: {_scalar(proposal.patient.column)}  # the patient: {reason(proposal.patient)}")
     lines += [f"  {key}: {_scalar(name)}" for key, name in proposal.attributes.items()]
+    if proposal.censored:
+        lines.append(f"  censored: {json.dumps(proposal.censored)}  # what values beyond a limit are taken as")
+    if proposal.na_values:
+        lines.append("  na_values:")
+        lines += [
+            f"    {_scalar(name)}: {json.dumps(marks, ensure_ascii=False)}"
+            for name, marks in proposal.na_values.items()
+        ]
     if drop := proposal.drop | more:
         lines.append("  drop:")
         lines += [f"    - {_scalar(name)}  # {why}" for name, why in drop.items()]
@@ -145,4 +153,6 @@ def tried(looked: Looked, text: str, folder: Path) -> Tried:
         return Tried({}, (), str(error))
     leaks = {s.feature: "it alone tells the label" for s in federation.leaks.suspects if s.level == "warn"}
     asked = [s.text for s in federation.leaks.suspects if s.level != "list"]
-    return Tried(leaks, (*federation.warnings, *asked))
+    known = [remark.partition("' ")[2] for remark in looked.read.remarks]  # behind the path, which is absolute here
+    doubts = [text for text in federation.warnings if text.partition("' ")[2] not in known]
+    return Tried(leaks, (*doubts, *asked))

@@ -11,7 +11,7 @@ from typing import Any
 from raysim.config import last_steps, loading, plugins
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over, parsed
-from raysim.config.paths import anchored, shown
+from raysim.config.paths import anchored, expanded, shown
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
@@ -94,10 +94,11 @@ def read_tree(source: Source | None, overrides: Sequence[str] = ()) -> dict[str,
     elif not isinstance(source, str | PathLike | None):
         raise ConfigError(
             f"config: {of_type(source)} is neither a path nor keys and values; give a YAML file or a mapping, and "
-            "a data frame as data"
+            "a data frame by name (data=frame)"
         )
     elif source is not None:
-        tree = anchored(_loaded(Path(source)), Path(source).parent)
+        path = expanded(source)
+        tree = anchored(_loaded(path), path.parent)
     return anchored(laid_over(tree, parsed(overrides), "--set "), Path.cwd())
 
 
@@ -112,6 +113,13 @@ def checked(tree: Mapping[str, Any]) -> Config:
 def _loaded(path: Path) -> dict[str, Any]:
     if path.name.lower().endswith(TABLES) and path.is_file():
         raise _table_given(path)
+    if path.is_dir() and (
+        tables := sorted(each.suffix for each in path.iterdir() if each.suffix in (".csv", ".parquet"))
+    ):
+        pattern = shlex.quote(str(path / f"*{tables[0]}"))
+        raise ConfigError(
+            f"{path}: is a folder of tables; write a configuration for them: raysim new {pattern} --out sites.yaml"
+        )
     try:
         tree: Any = loading.read(path) or {}
     except OSError as error:

@@ -80,6 +80,15 @@ def as_yaml(value: Any) -> str:
     return of_type(value)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written to a file: half of a pair of UTF-16 (a surrogate) cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def of_type(value: Any) -> str:
     """What a value is, without its content.
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.errors import DataError
-from raysim.core.words import counted
+from raysim.core.errors import DataError, nearest
+from raysim.core.words import counted, listed
 from raysim.data import alone, leaks, quality
 from raysim.data.columns import columns_of, warnings_of
 from raysim.data.declared import Declared, SumNoise
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 Found = tuple[Leaks, tuple[Suspect, ...]]
 """What may give the label away, and what else is odd in a table."""
+
+
+MOST_NAMED = 5
+"""How many columns a warning names."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
         rows, note = _large(rows, recipe.minimum or 0, recipe.largest)
         notes.append(note)
     _check_labels(records, rows.kept)
-    part = _parts(records, recipe, rows, by, group, source)
+    part = _with_unseen(split, rows, _parts(records, recipe, rows, by, group, source))
     counts = np.bincount(rows.home * 3 + part, minlength=3 * len(rows.names)).reshape(-1, 3)
     _check_parts(counts)
 
@@ -123,7 +127,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
             "classes": records.classes,
             "attributes": {a: [records.attributes.get(name, {}).get(a, "") for name in rows.names] for a in attributes},
             "notes": [*notes, split.described(by, recipe.seed), prepared.note],
-            "warnings": [*records.warnings, *suspect],
+            "warnings": [*records.warnings, *suspect, *_left_out(prepared.left_out)],
             "columns": [dataclasses.asdict(column) for column in columns],
             "leaks": dataclasses.asdict(checked[0]),
             "quality": [dataclasses.asdict(suspect) for suspect in checked[1]],
@@ -131,6 +135,16 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
             "preprocessing_noise": "" if recipe.noise is None else recipe.noise.named,
         },
     }
+
+
+def _left_out(columns: Sequence[str]) -> list[str]:
+    """A warning on columns without a value in training rows."""
+    if not columns:
+        return []
+    named = listed([f"'{name}'" for name in columns[:MOST_NAMED]])
+    more = f" and {len(columns) - MOST_NAMED:,} more" if len(columns) > MOST_NAMED else ""
+    verb = "has" if len(columns) == 1 else "have"
+    return [f"left out as features: {named}{more}, which {verb} no value in training rows"]
 
 
 def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
@@ -165,6 +179,16 @@ def _parts(
         return assign(split, rows.home, rows.names, undivided, drawn)
     fold = deal(split.folds, rows.home, rows.names, undivided, records.y[rows.kept], drawn)
     return np.where(fold == split.fold(recipe.seed), 2, 0).astype(np.int8)
+
+
+def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[np.int8]:
+    """``part [N]`` with all rows of hospitals that are to be unseen in the test part."""
+    if not split.unseen:
+        return part
+    for name in split.unseen:
+        if name not in rows.names:
+            raise DataError(f"data.split.unseen: '{name}' is not a hospital; {nearest(name, rows.names)}")
+    return np.where(np.isin(np.array(rows.names, dtype=object), split.unseen)[rows.home], np.int8(2), part)
 
 
 def _check_parts(counts: NDArray[np.int64]) -> None:

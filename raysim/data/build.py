@@ -24,7 +24,7 @@ from raysim.data.suspects import Leaks, suspects_of
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
 
-STORED = 5
+STORED = 6
 """Version of the stored layout: raise it when a stored federation gets another file."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}

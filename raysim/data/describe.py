@@ -29,7 +29,7 @@ _NAMED = 12
 _SUSPECTS = 4
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Summary:
     """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` value columns."""
 

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
+from raysim.core.words import is_unicode
 from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.reading import filled_table, is_texts, uncensored, unmarked
 from raysim.data.sources.columns import numbers, plain_text, texts
-from raysim.data.sources.frame import arrow_table
+from raysim.data.sources.frame import arrow_table, check_index
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ FIELD = "table"
 """The name of the rows in error messages."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NewRows:
     """Rows to score.
 
@@ -68,6 +69,8 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     )
     homes: NDArray[Any] | None = None
     if hospital is not None:
+        if not is_unicode(hospital):
+            raise DataError(f"--hospital: {hospital!a} holds half a character; name one of the run's")
         homes = np.full(read.num_rows, hospital, dtype=object)
     elif fitted.hospital in read.column_names:
         homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")
@@ -88,7 +91,8 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
 
     needed, written = [column.name for column in fitted.columns], fitted.reading
     numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]
-    as_text, remarks = [fitted.hospital, *(name for name in needed if name not in numeric)], ()
+    as_text = [fitted.hospital, *(name for name in needed if name not in numeric)]
+    remarks: tuple[str, ...] = ()
     if isinstance(table, Path):
         check_table(table, FIELD)
         usual = Keys(written.separator, written.decimal or ".", written.encoding)
@@ -96,6 +100,8 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
         names, where = made.table.column_names, f"'{table}'"
         read, remarks = made.table, tuple(f"{FIELD}: {where} {remark}" for remark in made.remarks)
     else:
+        for name in (fitted.hospital, *needed):
+            check_index(table, name, FIELD)
         read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
         names, where = [str(name) for name in table.columns], "the data frame"
         read, _ = with_points(read, written.decimal, False, as_text, FIELD, where, numeric=numeric)

@@ -81,7 +81,7 @@ def _mean(around_zero: Sums) -> Floats:
     return mean
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prepared:
     """Features of rows, and the preprocessing that made them.
 
@@ -89,6 +89,7 @@ class Prepared:
     - ``observed [N, D]``: whether the value behind a feature was recorded.
     - ``scalars``: how many scalars each hospital sent to fit the preprocessing.
     - ``note``: a line on the method and the features, for ``raysim describe``.
+    - ``left_out``: columns without a value in training rows, of which no model could learn anything.
     """
 
     X: NDArray[np.float32]
@@ -96,6 +97,7 @@ class Prepared:
     preprocessing: Preprocessing
     scalars: int
     note: str
+    left_out: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,12 +119,18 @@ def prepare(
 
     ``train`` is in the new order. Numeric columns are scaled; a categorical column becomes one 0/1 column for each
     category seen in training, and a category not seen there is 0 in all of them. Each feature with a missing training
-    value gets a flag column ``<feature>_missing``, unless there are to be no ``flags``. ``hospitals`` is the number
+    value gets a flag column ``<feature>_missing``, unless there are to be no ``flags``. A column without any training
+    value is left out: it would be a constant, and its flag a second intercept. ``hospitals`` is the number
     that have training rows, ``into`` a folder for what is made.
     Raises ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing ones.
     """
     table, training = RawColumns.of(features), order[train]
     around_zero = _total(table, training)
+    if method != "none" and (empty := _empty(table, training, around_zero)):
+        rest = features.loc[:, [str(name) not in empty for name in features.columns]]
+        if not rest.shape[1]:
+            raise DataError("data: no feature has a value in training rows; check the columns, or the split")
+        return replace(prepare(rest, order, train, method, hospitals, into, flags=flags), left_out=tuple(empty))
     _refuse_infinite(around_zero, table.numeric)
     scaler = Scaler.of(around_zero, _total(table, training, _mean(around_zero)))
     seen = [np.flatnonzero(np.bincount(codes[training] + 1, minlength=1)[1:]) for codes in table.codes]
@@ -146,6 +154,13 @@ def prepare(
         columns[name] = Categorical(name, tuple(categories[c] for c in kept), flagged)
     fitted = Preprocessing(method, tuple(columns[name] for name in table.order))
     return _prepared(fitted, table, order, scalars, into, flags)
+
+
+def _empty(table: RawColumns, training: NDArray[np.int64], around_zero: Sums) -> list[str]:
+    """The columns of a table without a value in the rows ``training``."""
+    numbers = [name for name, count in zip(table.numeric, around_zero.count.tolist(), strict=True) if not count]
+    texts = [name for name, codes in zip(table.categorical, table.codes, strict=True) if (codes[training] < 0).all()]
+    return [*numbers, *texts]
 
 
 def prepare_declared(

@@ -44,6 +44,7 @@ _ATTRIBUTES = {
 _EVENT = re.compile(
     r"1|1\.0|yes|y|true|died|dead|death|deceased|expired|positive|case|ja|oui|si|verstorben|readmitted", re.I
 )
+_LIMITS = {"<": ("<≤", "half"), ">": (">≥", "limit")}
 _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 
 
@@ -64,7 +65,8 @@ class Proposal:
     - ``drop``: why each column is to be no feature; ``numbers``, ``categories``: how many of the others are of a kind.
     - ``event``: of two classes, the one to be named as ``positive``; None: the last one, as without the key.
     - ``classes``: the classes of the label with their rows; a number has none.
-    - ``mixed``: the columns that are numbers with other marks among them.
+    - ``censored``, ``na_values``: of columns of numbers with other marks, what values beyond a limit of each sign are
+      taken as, and by column the marks that stand for a missing value; ``marks`` shows the marks of each.
     """
 
     rows: int
@@ -78,7 +80,9 @@ class Proposal:
     task: Literal["classification", "regression"]
     event: str | None
     classes: dict[str, int]
-    mixed: dict[str, Finding]
+    censored: dict[str, str]
+    na_values: dict[str, list[str]]
+    marks: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
     chosen = next((column for column in columns if column.name == label.column), None)
     drop = {column.name: reason for column in left if (reason := _no_feature(column, outcomes))}
     features = [column for column in left if column.name not in drop]
+    mixed = [column for column in features if _settled(column.found)]
     categories = sum(column.found.kind == "category" for column in features)
     task: Literal["classification", "regression"] = "classification"
     classes: dict[str, int] = {}
@@ -138,8 +143,23 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
         task=task,
         event=_event(list(classes)),
         classes=classes,
-        mixed={column.name: column.found for column in features if column.found.kind == "mixed"},
+        censored={sign: rule for sign, (signs, rule) in _LIMITS.items() if any(_beyond(each, signs) for each in mixed)},
+        na_values={each.name: absent for each in mixed if (absent := [m for m in each.found.marks if not _limit(m)])},
+        marks={each.name: each.found.shown for each in mixed},
     )
+
+
+def _settled(found: Finding) -> bool:
+    """Whether a column is numbers with values beyond a limit and marks that say that there is none, and no other."""
+    return found.kind == "mixed" and found.forms.keys() <= {"limit", "absent"}
+
+
+def _beyond(column: _Column, signs: str) -> bool:
+    return any(_limit(mark) and mark.strip()[0] in signs for mark in column.found.marks)
+
+
+def _limit(mark: str) -> bool:
+    return mark.strip()[0] in "<>≤≥"
 
 
 def _columns(table: pa.Table) -> list[_Column]:
@@ -204,7 +224,7 @@ def _attributes(columns: Sequence[_Column]) -> dict[str, str]:
     found = {}
     for key, pattern in _ATTRIBUTES.items():
         named = [column for column in columns if pattern.fullmatch(column.squashed) and column.distinct > 1]
-        named = [column for column in named if key != "age" or column.found.kind == "number"]
+        named = [column for column in named if key != "age" or column.found.kind == "number" or _settled(column.found)]
         if named:
             found[key] = named[0].name
     return found

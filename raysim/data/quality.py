@@ -135,7 +135,10 @@ class _Asked:
         """At most one thing that is odd in the recorded values of a column of numbers."""
         if not len(value):
             return
-        column = _Column(name, value, home, np.bincount(home, minlength=len(self.hospitals)))
+        sizes = np.bincount(home, minlength=len(self.hospitals))
+        if sizes.max() < _ROWS:
+            return
+        column = _Column(name, value, home, sizes)
         suspects = (find(column) for find in (self._marked, self._filled, self._units))
         yield from filter(None, [next(filter(None, suspects), None)])
 
@@ -247,14 +250,17 @@ def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -
     """Numbers of patients that several hospitals have."""
     import pandas as pd
 
-    person, _ = pd.factorize(patients)
-    seen = np.unique(np.column_stack([home, person]), axis=0)
-    at = np.bincount(seen[:, 1])
+    person, numbers = pd.factorize(patients)
+    if len(numbers) == len(home):
+        return
+    seen = np.sort(home * len(numbers) + person)  # of a million patients numpy's unique takes a minute
+    where, who = np.divmod(seen[np.append(True, seen[1:] != seen[:-1])], len(numbers))
+    at = np.bincount(who)
     several = int((at > 1).sum())
     if not several:
         return
-    own = np.bincount(seen[:, 0], minlength=len(hospitals))
-    shared = np.bincount(seen[at[seen[:, 1]] > 1, 0], minlength=len(hospitals))
+    own = np.bincount(where, minlength=len(hospitals))
+    shared = np.bincount(where[at[who] > 1], minlength=len(hospitals))
     judged = own >= _ROWS
     text = f"{several:,} of {counted(len(at), 'patient')} have rows at several hospitals"
     if judged.any() and np.median(shared[judged] / own[judged]) >= _SHARED:

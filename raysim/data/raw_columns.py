@@ -18,7 +18,7 @@ CHUNK = 65_536
 """Number of rows that are held in float64 at once."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RawColumns:
     """The columns of ``N`` rows by kind, as a source gives them.
 

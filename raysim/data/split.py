@@ -14,6 +14,7 @@ from raysim.core.defaults import default
 from raysim.core.errors import DataError
 from raysim.core.section import Section, Seed
 from raysim.core.streams import Streams
+from raysim.core.words import counted
 from raysim.data.federation import PARTS
 
 ROUNDED = 0.0015
@@ -34,6 +35,7 @@ class Split(Section):
     - ``column``: a column that holds ``train``, ``validation`` or ``test``; the other fields then stay unset.
     - ``independent``: whether the part or fold of what is not divided depends on itself and the seed alone
       (:mod:`raysim.data.alone`). Shares are then kept on average only. None: as ``privacy.unit`` needs.
+    - ``unseen``: hospitals whose rows are all test rows, whatever else decides parts.
     """
 
     train: float = default("data.split.train", allow_inf_nan=False)
@@ -44,6 +46,7 @@ class Split(Section):
     folds: int | None = default("data.split.folds", ge=2)
     column: str | None = default("data.split.column")
     independent: bool | None = default("data.split.independent")
+    unseen: tuple[str, ...] = default("data.split.unseen")
 
     @model_validator(mode="after")
     def _consistent(self) -> Split:
@@ -71,9 +74,12 @@ class Split(Section):
 
     @model_serializer(mode="wrap")
     def _without_idle_fractions(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Where folds or a column decide, a written configuration names no fractions: it could not be read again."""
+        """Where folds or a column decide, a written configuration names no fractions: it could not be read again. No
+        hospital that is unseen is not written, so that runs of earlier versions go on.
+        """
         decided = self.folds is not None or self.column is not None
-        return {key: value for key, value in write(self).items() if not (decided and key in PARTS)}
+        idle = {*(PARTS if decided else ()), *(() if self.unseen else ("unseen",))}
+        return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
         """This split with a part for each patient that depends on nobody else; a column gives parts as it does."""
@@ -94,8 +100,10 @@ class Split(Section):
     def described(self, by: str, run: int) -> str:
         """The split in words; ``by`` is what was never divided."""
         alone = f"; each {by} by a hash of its own, so that shares are kept on average" if self.independent else ""
+        if self.unseen:
+            alone += f"; all rows of {counted(len(self.unseen), 'hospital')} test"
         if self.column is not None:
-            return f"split: by column '{self.column}'"
+            return f"split: by column '{self.column}'{alone}"
         if (fold := self.fold(run)) is not None:
             seed = self.effective_seed(run)
             return f"split: fold {fold + 1} of {self.folds} tests, by {by}, seed {seed}{alone}"

@@ -189,7 +189,8 @@ class JobRun(JobServer):
         measured = NOTHING
         if self._rounds and self._evaluation.due(t - 1):
             measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
-        calls, answer, told = self._strategy.round(self._view, self._state), None, False
+        calls, told = self._strategy.round(self._view, self._state), False
+        answer: Answer = None
         cohort = ScheduledCohort(NOBODY, None, self._state)
         senders: Ids | None = None
         while (call := self._next(calls, answer)) is not None or not told:

@@ -104,7 +104,7 @@ class JobServer:
         self._reception = Reception(self._job, strategy, self._federation, size, self._private, self._first)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
-        ends_itself = type(job.strategy).done is not Strategy.done
+        ends_itself = strategy.uses_programs() and type(job.strategy).done is not Strategy.done
         certain = job.rounds if job.stop is None and not ends_itself else 1
         figures = figure_noise(job.privacy, len(self._federation.classes))
         self._evaluation = Evaluation(
@@ -316,7 +316,7 @@ class JobServer:
 
     def _called(self) -> Ids | None:
         """In how many rounds client programs were run at each hospital, ``[N]``; None for strategies without."""
-        if not self._strategy.calls_programs:
+        if not self._strategy.uses_programs():
             return None
         ids = [ids[ids >= 0] for ids in self._cohorts if ids is not None]
         return np.bincount(np.concatenate([NOBODY, *ids]), minlength=len(self._everyone))

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LARGER = ("auroc", "accuracy", "auprc", "recall", "r2")
-SMALLER = ("mae", "rmse", "log_loss", "brier", "gini", "std", "size_bias_abs", "ad", "sdad")
+LARGER = ("auroc", "accuracy", "accuracy_min", "auprc", "recall", "r2")
+SMALLER = (
+    *("mae", "rmse", "log_loss", "brier", "gini", "std", "size_bias_abs", "ad", "sdad"),
+    *("accuracy_range", "accuracy_cv"),
+)
 AS_HEADLINE = ("mean_unweighted", "worst_decile", "p10")
 """Metrics of which more is better; of which less is better; and those that follow the headline metric."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -32,10 +33,12 @@ def card_of_comparison(
     shown: Evidence | None,
     noise: Mapping[Key, Noise],
     edge: str = "",
+    unseen: Mapping[Key, Line] | None = None,
 ) -> Card:
     """The card of a comparison; ``frame`` has a row a strategy, model and seed, the others as for its page.
 
-    ``edge`` is a clause on values that tuning has chosen at the edge of what it tried; may be empty.
+    ``edge`` is a clause on values that tuning has chosen at the edge of what it tried; may be empty. ``unseen`` has a
+    line a model on hospitals that were left out in turn.
     """
     titles = {result.label: result.title for result in results if result.title}
     return comparison_card(
@@ -45,7 +48,7 @@ def card_of_comparison(
         _asked(config),
         names=names(tables.comparison(frame), titles),
         noise=noise,
-        remarks=_remarks(config, results, (edge,) if edge else ()),
+        remarks=replace(_remarks(config, results, (edge,) if edge else ()), unseen=unseen or {}),
     )
 
 

@@ -26,6 +26,8 @@ from raysim.experiment.stacked_tables import (
     splits,
     stacked_files,
 )
+from raysim.experiment.unseen import said
+from raysim.experiment.unseen.written import Found
 from raysim.report import svg, tables
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
@@ -47,9 +49,11 @@ def write_comparison(
     first: Sequence[svg.Figure] = (),
     beside: NoiseBeside | None = None,
     found: str = "",
+    unseen: Found | None = None,
 ) -> pd.DataFrame:
     """Write a comparison's files; returns its table. ``first``: figures that its page begins with. ``beside``: the
     noise that may have been computed while runs were still being played. ``found``: what its headline begins with.
+    ``unseen``: what hospitals showed that were left out.
     """
     frame, rounds = _with_virtual_time(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
@@ -66,7 +70,8 @@ def write_comparison(
     table["dominated"] = [key in dominated for key in zip(table["strategy"], table["model"], strict=True)]
     tried = tables.read_csv(out.folder / tuning.FILE) if tuning.FILE in out else None
     edge = "" if tried is None else tuning.at_the_edge(tried)
-    card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge)
+    outside = None if unseen is None else said.lines(unseen)
+    card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge, outside)
     if found:
         card = dataclasses.replace(card, headline=f"{found} {card.headline}")
     titles = {result.label: result.title for result in results if result.title}
@@ -105,6 +110,7 @@ def write_comparison(
             use=clinical.drawn(served, part, [*taken, *alone]),
             use_shared=clinical.shared(served, part, [*taken, *alone]),
             equity=[
+                *([] if unseen is None or not card.ways else said.drawn(unseen, card.ways[0].key, card.ways[0].name)),
                 *_patient_group_figures(frame, results, out, part, titles),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
             ],
@@ -121,8 +127,6 @@ def write_comparison(
         part=part,
     )
     write_page(out, page)
-    for figure in page.figures():
-        out.text(f"plots/{figure.name.replace('-', '_')}.svg", figure.standalone())
     return table
 
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 SECTION = "curve.json"
 FILE = "curve.csv"
-PICTURE = "plots/curve.png"
 DRAWING = "plots/curve.svg"
 ANSWER = "curve_answer.json"
 """The file that says what was found."""
@@ -81,12 +80,15 @@ def begin(
     in_process: bool,
     verbose: bool,
 ) -> Path:
-    """Run the comparison that the curve needs; its folder then also has ``curve.csv`` and ``plots/curve.png``.
+    """Run the comparison that the curve needs; its folder then also has ``curve.csv`` and ``plots/curve.svg``.
 
     With ``of``, nothing is run: the table and the pictures are made from the comparison in that folder. Returns the
     folder.
     """
+    from raysim.experiment.unseen.folds import refuse
+
     config, curve, lines = read(source, overrides)
+    refuse(config, "curve")
     if of is not None:
         part = config.evaluation.part
         hospitals = _finished(of, curve, lines, part)
@@ -187,21 +189,17 @@ def write_curve(
     part: str,
     titles: Mapping[str, str],
 ) -> tuple[Figure, Found]:
-    """Write ``curve.csv``, its pictures and its answer; returns the figure and what was found.
+    """Write ``curve.csv``, its picture and its answer; returns the figure and what was found.
 
     ``titles``: what people call each label.
     """
     from raysim.experiment.curve_found import found
     from raysim.report.figures.curve import curve_figure
-    from raysim.report.plots import curve as picture
-    from raysim.report.plots.canvas import save
 
     evaluated = hospitals[hospitals[f"n_{part}"] > 0]
     table = curve_table(evaluated, curve, lines)
     out.csv(FILE, table)
     called = {line: titles[label].removesuffix(label.removeprefix(line)) for label, (line, _) in lines.items()}
-    with out.writing(PICTURE) as path:
-        save(picture.curves(table, curve.field, curve.figure, curve.scale, called), path)
     drawn = curve_figure(table, curve.field, curve.figure, curve.scale, called)
     out.text(DRAWING, drawn.standalone())
     answer = found(evaluated, curve.field, curve.figure, lines, called)

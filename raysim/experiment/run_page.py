@@ -73,9 +73,11 @@ def write_run_page(
 
 
 def write_page(out: Manifest, page: Page) -> None:
-    """``report.html``, and in ``report.json`` what ``raysim report`` writes it from again."""
+    """``report.html``, in ``report.json`` what ``raysim report`` writes it from again, and its figures as SVG."""
     out.text(PAGE, page.html())
     out.text("report.json", page.json())
+    for figure in page.figures():
+        out.text(figure.file, figure.standalone())
 
 
 def files_in(out: Manifest) -> list[tuple[str, str]]:

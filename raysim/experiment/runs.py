@@ -6,6 +6,7 @@ Whatever is wrong with the configuration or the data is reported before Ray star
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from raysim.config import plugins, reading
 from raysim.config.schema import Config
 from raysim.config.sections.training import TuneSection
 from raysim.core.errors import ConfigError, ResourceError, TrainingDiverged
+from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.checks.job_checks import check_job
@@ -34,6 +36,9 @@ from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Spared
 from raysim.experiment.run_placement import Load
 from raysim.experiment.services import RunServices
+from raysim.experiment.unseen.folds import check as check_folds
+from raysim.experiment.unseen.folds import folds_of
+from raysim.experiment.unseen.measured import LeftOut
 from raysim.report.terminal.progress import data_warnings
 from raysim.storage import resume
 from raysim.storage.file_store import check as check_file_store
@@ -77,7 +82,8 @@ class Experiment:
         self._again = again
         self.seeds = seeds
         self.entries = entries(configs)
-        self._trials = [] if tune is None else tuning.trials(tune, configs)
+        tuned = [entry.config for entry in self.entries if entry.strategy.uses_training()]
+        self._trials = [] if tune is None else tuning.trials(tune, tuned)
         self._trial_seeds = () if tune is None else tune.of_seeds(seeds)
         self._source = plugins.build_source(config.data)
         check_reachable(config.tracking.uri)
@@ -85,6 +91,16 @@ class Experiment:
             check_file_store(config.checkpoint.path)
         self.folder = choose_folder(out, config.name, again=again)
         self.federations = {seed: plugins.build_federation(config, self._source, seed) for seed in seeds}
+        self.folds = (
+            [] if config.evaluation.unseen is None else folds_of(config.evaluation.unseen, self._first, seeds[0])
+        )
+        self._without = {
+            (seed, fold): plugins.build_federation(fold.of(config), self._source, seed)
+            for seed in seeds
+            for fold in self.folds
+        }
+        self.left_out: list[LeftOut] = []
+        """The results of the runs that left hospitals out, once these were played."""
         self._parameters = 0  # of the largest model
         self._check()
 
@@ -92,6 +108,7 @@ class Experiment:
     def comparing(cls, config: Config, out: Path | None, *, again: bool = False) -> Experiment:
         """The strategies and seeds that a resolved configuration compares; ``out`` and ``again`` as above."""
         seeds = config.seeds or (config.seed,)
+        check_folds(config)
         experiment = cls(config, reading.compared(config), seeds, out, again=again, tune=config.tune)
         reading.check_reference(config.reference, [entry.label for entry in experiment.entries])
         return experiment
@@ -158,7 +175,12 @@ class Experiment:
             )
         private = any(entry.config.privacy is not None for entry in self.entries)
         remarks = (f"{', '.join(labels)}: {remark}" for remark, labels in by_remark.items())
-        return [*data_warnings(self.federations.values(), private), *seeds, *remarks, *dict.fromkeys(doubts)]
+        further = []
+        if self.folds:
+            runs = len(self.folds) * len(self.entries) * len(self.seeds)
+            further.append(f"hospitals are left out in {counted(len(self.folds), 'fold')}: {runs} more runs")
+        odd = data_warnings(self.federations.values(), private)
+        return [*odd, *seeds, *further, *remarks, *dict.fromkeys(doubts)]
 
     @property
     def _first(self) -> Federation:
@@ -168,7 +190,8 @@ class Experiment:
     def _rounds(self) -> int:
         """The rounds of all runs, trials included."""
         tried = sum(trial.config.training.rounds for trial in self._trials) * len(self._trial_seeds)
-        return tried + sum(entry.config.training.rounds for entry in self.entries) * len(self.seeds)
+        played = len(self.seeds) * (1 + len(self.folds))
+        return tried + sum(entry.config.training.rounds for entry in self.entries) * played
 
     def _load(self, runs: int) -> Load:
         federation = self._first
@@ -195,7 +218,8 @@ class Experiment:
     ) -> list[Result]:
         frozen = self.config.frozen()
         prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
-        load = self._load(len(self.entries) * len(self.seeds) + len(self._trials) * len(self._trial_seeds))
+        played = len(self.entries) * len(self.seeds) * (1 + len(self.folds))
+        load = self._load(played + len(self._trials) * len(self._trial_seeds))
         with resume.opened(kind, self.folder, frozen, self._first, prints, again=self._again) as whole:
             if begin is not None:
                 with resume.writing(self.folder):
@@ -216,15 +240,17 @@ class Experiment:
                         if on_result is not None and services.actors is not None:
                             on_result(result)
                 tuning.charge(results, tried)
+                self.left_out = list(self._play_left_out(services, whole.manifest, parent))
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
-                manifest, ended = whole.manifest, verdict(whole.manifest)
+                manifest, said = whole.manifest, verdict(whole.manifest)
                 figures = headlines(results) | taken(manifest, results)
-                named = title(self.config.name, ended)
-                parent.done(figures, manifest.paths(), note(manifest, kind), named, ended)
+                named = title(self.config.name, said)
+                parent.done(figures, manifest.paths(), note(manifest, kind), named, said)
             whole.finish()
-            for folder in (*trials, *(result.folder for result in results)):
+            ended = [*results, *(each.result for each in self.left_out)]
+            for folder in (*trials, *(result.folder for result in ended)):
                 (folder / FINISHED).unlink(missing_ok=True)
         return results
 
@@ -234,7 +260,7 @@ class Experiment:
         """Play the trials, and give each strategy the best values; returns the folders of the trials' runs, and what
         they came to.
         """
-        if self._tune is None:
+        if self._tune is None or not self._trials:
             return [], []
         trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]
         runs = [self._nested(entries([trial.config])[0], seed, trial=True) for trial, seed in trials]
@@ -251,8 +277,22 @@ class Experiment:
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
         values = tuning.chosen(self._tune, table)
-        self.entries = entries([tuning.with_values(entry.config, values[entry.label]) for entry in self.entries])
+        self.entries = entries([tuning.with_values(e.config, values.get(e.label, {})) for e in self.entries])
         return [run.folder for run in runs], tried
+
+    def _play_left_out(self, services: RunServices, out: Manifest, parent: Record) -> Iterator[LeftOut]:
+        """Play every strategy and seed without the hospitals of every fold."""
+        asked = [(fold, seed, entry) for fold in self.folds for seed in self.seeds for entry in self.entries]
+        runs = []
+        for fold, seed, entry in asked:
+            folder = self.folder / "unseen" / folder_of(entry.label) / f"seed-{seed}" / f"fold-{fold.number}"
+            without = dataclasses.replace(entry, config=fold.of(entry.config))
+            name = f"{entry.label}, seed {seed}, fold {fold.number}"
+            runs.append(Run(without, seed, self._without[seed, fold].folder, folder, name, True, first=False))
+        for (fold, _, _), (run, result) in zip(asked, self._play_all(services, runs, parent), strict=True):
+            if isinstance(result, Result):
+                out.add(Manifest.read(run.folder))
+                yield LeftOut(fold, result)
 
     def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:
         """A run of the comparison."""
@@ -268,12 +308,12 @@ class Experiment:
         Other errors are raised.
         """
         if services.actors is not None:
-            listeners = [Listener(services, run, self.federations[run.seed], parent) for run in runs]
+            listeners = [Listener(services, run, self._data_of(run), parent) for run in runs]
             yield from listen(services.actors, listeners, self._again, spared)
             return
         for run in runs:
             try:
-                with run.opened(self.federations[run.seed], again=self._again) as opened:
+                with run.opened(self._data_of(run), again=self._again) as opened:
                     result = self._played(services, run, opened, parent)
                     opened.finish(result.outcome)
             except spared as error:
@@ -283,7 +323,7 @@ class Experiment:
 
     def _played(self, services: RunServices, run: Run, opened: Opened, parent: Record | None) -> Result:
         """Play a run with this process's session."""
-        federation = self.federations[run.seed]
+        federation = self._data_of(run)
         with (
             Listener(services, run, federation, parent) as listener,
             contextlib.closing(run.play(federation, opened, services.session, services.say)) as events,
@@ -295,6 +335,11 @@ class Experiment:
                     return event
                 listener.round(event)
         raise RuntimeError("the run ended without a result")
+
+    def _data_of(self, run: Run) -> Federation:
+        """The federation that a run learns on."""
+        among = (*self.federations.values(), *self._without.values())
+        return next(federation for federation in among if federation.folder == run.data)
 
     def job(self, seed: int) -> Job:
         """The job of the only strategy with ``seed``."""

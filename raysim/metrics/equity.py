@@ -85,18 +85,30 @@ def over_hospitals(
 
 
 def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, float]:
-    """``accuracy`` weighted by test rows, ``ad`` and ``sdad``: mean and population deviation of ``1 - accuracy``.
+    """``accuracy`` weighted by test rows, ``ad`` and ``sdad``: mean and population deviation of ``1 - accuracy``; its
+    least and greatest value, their difference (``accuracy_range``), and the deviation over the mean (``accuracy_cv``).
 
-    Arguments are ``[H]``; hospitals without test rows, or with NaN, are left out. ``ad`` and ``sdad`` are unweighted.
-    All are NaN when no hospital is left, ``sdad`` also with one.
+    Arguments are ``[H]``; hospitals without test rows, or with NaN, are left out. All but ``accuracy`` are unweighted.
+    All are NaN when no hospital is left, deviations and the difference also with one.
     """
     values, rows = (np.asarray(a, dtype=np.float64) for a in (accuracy, test_rows))
     counted = (rows > 0) & np.isfinite(values)
     a, v = values[counted], rows[counted]
     if not len(a):
-        return {"accuracy": NAN, "ad": NAN, "sdad": NAN}
-    sdad = float(np.std(1.0 - a)) if len(a) > 1 else NAN
-    return {"accuracy": float(v @ a / v.sum()), "ad": float(np.mean(1.0 - a)), "sdad": sdad}
+        return dict.fromkeys(
+            ("accuracy", "ad", "sdad", "accuracy_min", "accuracy_max", "accuracy_range", "accuracy_cv"), NAN
+        )
+    several, mean = len(a) > 1, float(a.mean())
+    sdad = float(np.std(1.0 - a)) if several else NAN
+    return {
+        "accuracy": float(v @ a / v.sum()),
+        "ad": float(np.mean(1.0 - a)),
+        "sdad": sdad,
+        "accuracy_min": float(a.min()),
+        "accuracy_max": float(a.max()),
+        "accuracy_range": float(np.ptp(a)) if several else NAN,
+        "accuracy_cv": sdad / mean if mean > 0 else NAN,
+    }
 
 
 def worst_decile(values: NDArray[Any], *, larger: bool = True) -> NDArray[np.float64]:

@@ -19,6 +19,11 @@ from raysim.training.models import build_model
 REMEDY = "name the folder of a finished run"
 
 
+def is_comparison(folder: Path) -> bool:
+    """Whether ``folder`` holds the results of a comparison, or of a curve, which is one."""
+    return (folder / manifest.NAME).is_file() and Manifest.read(folder).kind in ("compare", "curve")
+
+
 def check_run(folder: Path) -> None:
     """Raise ``ConfigError`` unless ``folder`` is that of a finished run; for a folder of several runs, it names
     them.

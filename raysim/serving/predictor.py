@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("raysim.serving")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Predictor:
     """A run's models, bound to its features and classes on the CPU, with its preprocessing and who is served by what.
 

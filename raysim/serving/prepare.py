@@ -25,9 +25,12 @@ def columns() -> list[dict[str, Any]]:
 def features(rows: pd.DataFrame) -> Any:
     """The features ``[n, F]``, float32, of ``n`` rows: values, then flags of missing ones.
 
-    Raises ``ValueError`` naming a column of numbers that holds another text.
+    Raises ``ValueError`` naming a column that is not there, or one of numbers that holds another text.
     """
     described, values, flags = _described(), [], []
+    absent = [column["name"] for column in columns() if column["name"] not in rows]
+    if absent:
+        raise ValueError(f"there is no column {absent[0]!r}; read() separates columns by {described['separator']!r}")
     for column in columns():
         marks = described["na_values"]
         marks = marks.get(column["name"], []) if isinstance(marks, dict) else marks
@@ -59,7 +62,10 @@ def read(path: str) -> pd.DataFrame:
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
     rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
     rows = rows.rename(columns=str.strip)
-    return rows.apply(lambda texts: texts.str.lstrip() if all(text[:1] in ("", " ") for text in texts) else texts)
+    for name, texts in rows.items():
+        if all(text[:1] in ("", " ") for text in texts):
+            rows[name] = texts.str.lstrip()
+    return rows
 
 
 def _described() -> dict[str, Any]:

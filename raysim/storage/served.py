@@ -60,7 +60,7 @@ class Shift(NamedTuple):
         return shifted
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Served:
     """The models that serve hospitals, or groups of their rows where models belong to groups of patients."""
 

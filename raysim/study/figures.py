@@ -1,4 +1,4 @@
-"""The figures of a study's page, from the same frames as its pictures in :mod:`raysim.study.plots`."""
+"""The figures of a study, from the frames of :mod:`raysim.study.grid` and :mod:`raysim.study.predictors`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,19 @@ import pandas as pd
 from raysim.report import svg
 from raysim.report.svg import PANEL, Chart, Figure, Style
 from raysim.report.svg.styles import COLOURS, SHAPES
-from raysim.study.plots import MODELS, NAMES
 from raysim.study.predictors import ALL
+
+NAMES = {
+    "wpsi": "WPSI",
+    "hellinger": "Hellinger",
+    "jensen_shannon": "Jensen-Shannon",
+    "emd_tv": "EMD, total variation",
+    "emd_pooled": "EMD to the pool",
+    "emd_l1": "EMD to the pool, L1",
+    "emd_ordinal": "EMD, ordinal",
+    "emd_fedartml": "EMD as FedArtML",
+}
+MODELS = {"linear": "linear", "random_forest": "random forest", "gradient_boosting": "gradient boosting"}
 
 PANELS = (
     ("r2_alone", "R² of the metric alone"),

@@ -11,10 +11,9 @@ import pandas as pd
 
 from raysim.report.naming import number, signed
 from raysim.report.pages.contents import Cell, Row
-from raysim.report.pages.rendering import render
+from raysim.report.pages.rendering import Page
 from raysim.study.answer import called, headline, ranking
-from raysim.study.figures import figures
-from raysim.study.plots import MODELS
+from raysim.study.figures import MODELS, figures
 from raysim.study.predictors import ALL
 from raysim.study.settings import Study
 
@@ -43,17 +42,19 @@ class Figures:
     rows: Sequence[Row]
 
 
-def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Study, note: str, config: str) -> str:
-    """The page, as HTML text, from the frames of ``study.csv`` and ``importances.csv``."""
+def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Study, note: str, config: str) -> Page:
+    """The page, from the frames of ``study.csv`` and ``importances.csv``."""
     infeasible = int((~table["feasible"]).sum())
     partitions = f"{len(table):,}" + (f", of which {infeasible:,} are not feasible" if infeasible else "")
-    return render(
+    return Page(
         "study.html.j2",
-        title=title,
-        lead=lead(table, shares, study),
-        tables=[_figures(shares, clients) for clients in dict.fromkeys(shares["clients"])],
-        pictures=list(figures(table, shares, study.candidates)),
-        provenance=Setting(note, partitions, study.seeds, config),
+        {
+            "title": title,
+            "lead": lead(table, shares, study),
+            "tables": [_figures(shares, clients) for clients in dict.fromkeys(shares["clients"])],
+            "pictures": list(figures(table, shares, study.candidates)),
+            "provenance": Setting(note, partitions, study.seeds, config),
+        },
     )
 
 

@@ -94,8 +94,6 @@ def _source(config: Config) -> Pooled:
 
 
 def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, shares: pd.DataFrame, note: str) -> None:
-    from raysim.report.plots.canvas import save
-    from raysim.study import plots
     from raysim.study.page import study_page
 
     read = config.model_dump(mode="json", exclude_none=True, include={*READ}, exclude={"data": {*PASSED_OVER}})
@@ -105,7 +103,7 @@ def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, shar
     out.text("config.yaml", text)
     out.csv("study.csv", table)
     out.csv("importances.csv", shares)
-    for name, figure in plots.all_figures(table, shares, study.candidates):
-        with out.writing(f"plots/{name}.png") as path:
-            save(figure, path)
-    out.text("report.html", study_page(config.name, table, shares, study, note, text))
+    page = study_page(config.name, table, shares, study, note, text)
+    out.text("report.html", page.html())
+    for figure in page.figures():
+        out.text(figure.file, figure.standalone())

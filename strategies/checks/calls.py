@@ -13,7 +13,7 @@ import numpy as np
 from raysim.strategies.checks.answers import check_cohort
 from raysim.strategies.checks.values import check_choice, check_count, check_kind, shown
 from raysim.strategies.fields import Invalid
-from raysim.strategies.programs import Array, Call, Keep, Program, Reply, Send, TrainLocally
+from raysim.strategies.programs import Array, Bound, Call, Keep, Program, Reply, Send, TrainLocally
 
 MOST_RECEIVED = 2**31
 """Bytes that a call may bring to a hospital."""
@@ -35,8 +35,8 @@ def check_call(call: Any, sizes: Array) -> None:
         raise Invalid(f"program: {type(program).__name__} has no name; give its class a name")
     where = f"program '{program.name}'"
     check_cohort(call.ids, len(sizes))
-    if not program.sends:
-        raise Invalid(f"{where}: it sends nothing, so the server would learn nothing; declare what it sends")
+    if not program.sends and not program.keeps:
+        raise Invalid(f"{where}: it sends nothing and keeps nothing, so it would be lost; declare what it sends")
     rows = int(sizes[call.ids].sum() if (call.ids >= 0).all() else sizes.sum())
     for name, send in program.sends.items():
         _check_send(f"{where}: {name}", send, rows if getattr(send, "by", "") == "row" else len(call.ids))
@@ -64,10 +64,19 @@ def _check_send(field: str, send: Any, terms: int) -> None:
     check_count(f"{field}.bits", send.bits)
     if send.how == "each" and (send.by == "row" or send.groups > 1):
         raise Invalid(f"{field}: what is sent each has no sums; leave by and groups out")
-    if send.how == "summed" and send.largest is not None and not 0 < send.largest <= largest(send, terms):
+    if send.bound is not None:
+        check_kind(f"{field}.bound", send.bound, Bound)
+        check_choice(f"{field}.bound.unit", send.bound.unit, ("row", "patient", "hospital"))
+        if not send.bound.l2 > 0:
+            raise Invalid(f"{field}.bound.l2: {shown(send.bound.l2)} is no length above 0")
+        if (send.by == "row") != (send.bound.unit != "hospital") or send.how == "each":
+            raise Invalid(f"{field}.bound: {send.bound.unit} does not fit what is sent by {send.by}, {send.how}")
+    most = send.largest if send.bound is None else send.bound.l2
+    if send.how == "summed" and most is not None and not 0 < most <= largest(send, terms):
         raise Invalid(
-            f"{field}.largest: {send.largest:g} for {terms} terms on a grid of 2^-{send.bits} is more than a sum of 64 "
-            f"bits can hold; give at most {largest(send, terms):g}, or fewer bits"
+            f"{field}.{'largest' if send.bound is None else 'bound.l2'}: {most:g} for {terms} terms on a grid of "
+            f"2^-{send.bits} is more than a sum of 64 bits can hold; give at most {largest(send, terms):g}, or fewer "
+            "bits"
         )
 
 
@@ -90,13 +99,15 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
     _check_names("sends", reply.sent, program.sends, complete=True)
     _check_names("keeps", reply.memory, program.keeps, complete=False)
-    groups = max(send.groups for send in program.sends.values())
+    groups = max((send.groups for send in program.sends.values()), default=1)
     if not 0 <= reply.group < groups:
         raise Invalid(f"group: {shown(reply.group)} is no sum; there are 0 to {groups - 1}")
     for name, send in program.sends.items():
         array = np.asarray(reply.sent[name])
         due = (rows, *send.shape) if send.by == "row" else send.shape
         _check_array(name, array, due)
+        if send.bound is not None:
+            continue
         bound = np.inf if send.how == "each" else largest(send, terms[name]) if send.largest is None else send.largest
         if array.size and not (most := float(np.abs(array).max())) < bound:
             if not np.isfinite(array).all():

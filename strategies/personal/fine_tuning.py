@@ -1,8 +1,8 @@
-"""A proximal global model, then a personal one for every hospital.
+"""A global model by federated averaging, then a personal one for every hospital.
 
-The baseline "Personalization (mu = 0.01)" of CHiP-FL (Zhou), Table 2, which the paper leaves undefined; taken as
-FedProx followed by one local epoch at .03. Its other reading (federated averaging, then fine-tuning with the proximal
-term) is ``mu: 0, prox: 0.01``.
+The baseline "Personalization (mu = 0.01)" of CHiP-FL (Zhou), Table 2, which the paper leaves undefined, is either
+FedProx followed by one local epoch at .03 (``mu: 0.01``), or federated averaging followed by fine-tuning with the
+proximal term (``prox: 0.01``).
 
 Traffic: per participant P scalars down, P + 1 up; before fine-tuning P down per hospital, which no figure counts.
 """
@@ -33,11 +33,11 @@ from raysim.strategies.shared.proximal import global_pull
 
 @dataclass(frozen=True)
 class FineTuning(Strategy):
-    """``mu``: proximal weight during the rounds; ``prox``: the same during fine-tuning."""
+    """``mu``: proximal weight during the rounds (0: federated averaging); ``prox``: the same during fine-tuning."""
 
     title: ClassVar[str] = "Fine-tuning"
 
-    mu: float = 0.01
+    mu: float = 0.0
     """μ: how strongly rounds pull a hospital to the global model, as FedProx does."""
     prox: float = 0.0
     """How strongly the fine-tuning after the last round is pulled to the global model."""

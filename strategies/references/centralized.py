@@ -1,8 +1,8 @@
 """All rows in one place: what federating gives up for privacy, as a reference. It can be beaten, and is no bound.
 
 Trains on the pooled training rows of all hospitals, for the same number of epochs, in the usual way: rows are shuffled
-in every epoch, and the optimiser keeps its state from round to round. Traffic: every training row leaves its hospital
-once.
+in every epoch, and the optimiser keeps its state from round to round. With ``solve: true`` a regression is solved to
+convergence instead, as ``newton`` does. Traffic: every training row leaves its hospital once.
 """
 
 from __future__ import annotations
@@ -12,23 +12,76 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, Needs, State, Strategy, Upload, Visit
+from raysim.strategies.base import (
+    POOLED,
+    Calls,
+    FederationView,
+    Ids,
+    LocalProblem,
+    Needs,
+    State,
+    Strategy,
+    Training,
+    Uncertainty,
+    Upload,
+    Visit,
+)
+from raysim.strategies.regressions.newton import Newton
+
+
+@dataclass(frozen=True)
+class PooledNewton(Newton):
+    """Newton's steps on the pooled rows."""
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        return np.array([int(POOLED)])
+
+
+SOLVER = PooledNewton()
 
 
 @dataclass(frozen=True)
 class Centralized(Strategy):
-    """No hyper-parameters of its own."""
+    """``solve`` for regressions."""
 
     title: ClassVar[str] = "All rows in one place"
     needs: ClassVar[Needs] = Needs.more("sends every row")
 
     yardstick: ClassVar[bool] = True
 
+    solve: bool = False
+    """Whether a regression is solved to convergence, instead of trained by steps."""
+
+    def check_training(self, training: Training) -> None:
+        if self.solve:
+            SOLVER.check_training(training)
+
     def uses_selection(self) -> bool:
         return False
+
+    def uses_training(self) -> bool:
+        return not self.solve
+
+    def uses_programs(self) -> bool:
+        return self.solve
+
+    def setup(self, view: FederationView) -> State:
+        return SOLVER.setup(view) if self.solve else super().setup(view)
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        return (yield from (SOLVER.round(view, state) if self.solve else super().round(view, state)))
+
+    def done(self, view: FederationView, state: State) -> bool:
+        return self.solve and SOLVER.done(view, state)
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return np.array([POOLED])
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(np.ones(1)), visit=Visit(carry=True))
+
+    def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        return SOLVER.uncertainty(view, state) if self.solve else None
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        return SOLVER.facts(view, state) if self.solve else {}

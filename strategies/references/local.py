@@ -1,30 +1,112 @@
 """Every hospital alone: the reference that federating has to beat.
 
 Each hospital trains on its own rows for as many epochs as a federated participant of every round would, with the same
-streams, and uses its own model. Its optimiser keeps its state from round to round, for nothing interrupts it. No
-traffic.
+streams, and uses its own model. Its optimiser keeps its state from round to round, for nothing interrupts it. With
+``solve: true`` each solves a regression to convergence instead, in one round: with Firth's penalty for two classes, and
+with ridge 1 where it has no more rows than columns or one class. No traffic.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, State, Strategy, Visit
+from raysim.strategies.base import (
+    OWN,
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Ids,
+    Keep,
+    LocalProblem,
+    Program,
+    Reply,
+    Send,
+    State,
+    Strategy,
+    Training,
+    Visit,
+    own_state,
+)
+from raysim.strategies.regressions.families import FAMILIES
+from raysim.strategies.regressions.newton_steps import fitted
+from raysim.strategies.regressions.sums_program import check_linear, design, family_of
+
+
+@dataclass(frozen=True, eq=False)
+class LocalState(State):
+    """``solved``: whether hospitals have solved their regressions."""
+
+    solved: bool = False
+
+
+@dataclass(frozen=True)
+class OwnRegression(Program):
+    """A hospital's own regression, which stays there."""
+
+    family: str
+    p: int
+    name: str = "own regression"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {}
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"model": Keep((self.p,))}
+
+    def run(self, at: Context) -> Reply:
+        X, y, family = design(at.rows.X), at.rows.y.astype(np.float64), FAMILIES[self.family]
+        few = len(y) <= self.p or (self.family == "logistic" and y.min() == y.max())
+        fit = fitted(family, X, y, ridge=float(few), firth=self.family == "logistic" and not few)
+        if fit.status != "converged":
+            fit = fitted(family, X, y, ridge=1.0)
+        model = np.zeros(self.p)
+        model[at.model.parameters["bias"]], model[at.model.parameters["weight"]] = fit.beta[:1], fit.beta[1:]
+        return Reply({}, {"model": model})
 
 
 @dataclass(frozen=True)
 class Local(Strategy):
-    """No hyper-parameters of its own."""
+    """``solve`` for regressions."""
 
     title: ClassVar[str] = "Training alone"
     alone: ClassVar[bool] = True
     yardstick: ClassVar[bool] = True
 
+    solve: bool = False
+    """Whether each hospital solves a regression to convergence, instead of training by steps."""
+
+    def check_training(self, training: Training) -> None:
+        if self.solve:
+            check_linear(training, "local with solve")
+
     def uses_selection(self) -> bool:
         return False
+
+    def uses_training(self) -> bool:
+        return not self.solve
+
+    def uses_programs(self) -> bool:
+        return self.solve
+
+    def setup(self, view: FederationView) -> State:
+        return LocalState(bank=view.initial[None].copy()) if self.solve else super().setup(view)
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        if not self.solve:
+            return (yield from super().round(view, state))
+        program = OwnRegression(family_of("auto", view.classes).name, len(view.initial))
+        yield Call(program, {}, view.trainable)
+        return replace(own_state(state, LocalState), solved=True)
+
+    def done(self, view: FederationView, state: State) -> bool:
+        return self.solve and own_state(state, LocalState).solved
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return view.trainable

@@ -24,17 +24,16 @@ from raysim.strategies.base import (
     Context,
     FederationView,
     Floats,
-    Ids,
     Needs,
     Program,
     Reply,
     Send,
     State,
-    Strategy,
     Training,
     one_of,
     own_state,
 )
+from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.local_fits import Coefficients, LocalFit
 from raysim.strategies.regressions.one_shot import stacked
@@ -69,7 +68,7 @@ class Predictions(Program):
 
 
 @dataclass(frozen=True)
-class Ensemble(Strategy):
+class Ensemble(Exact):
     """``combine`` says how hospitals' models count, and ``local_fit``, how they are made."""
 
     title: ClassVar[str] = "Ensemble of own regressions"
@@ -87,17 +86,8 @@ class Ensemble(Strategy):
     def check_training(self, training: Training) -> None:
         check_linear(training, "ensemble", ("logistic",))
 
-    def uses_selection(self) -> bool:
-        return False
-
-    def remark(self, sizes: Ids) -> str:
-        return "it has one round of all hospitals, and uses no selection, learning rate or local epochs"
-
     def setup(self, view: FederationView) -> State:
         return EnsembleState(bank=view.initial[None].copy())
-
-    def select(self, view: FederationView, state: State, round: int) -> Ids:
-        return view.trainable
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, ids = own_state(state, EnsembleState), self.select(view, state, view.round)

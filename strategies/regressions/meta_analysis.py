@@ -24,15 +24,14 @@ from raysim.strategies.base import (
     Calls,
     FederationView,
     Floats,
-    Ids,
     Needs,
     State,
-    Strategy,
     Training,
     Uncertainty,
     one_of,
     own_state,
 )
+from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.local_fits import InformationSums, LocalFit, univariate_means
 from raysim.strategies.regressions.one_shot import Information
 from raysim.strategies.regressions.sums_program import as_theta, check_linear, normal_uncertainty, symmetric
@@ -51,7 +50,7 @@ class MetaState(State):
 
 
 @dataclass(frozen=True)
-class MetaAnalysis(Strategy):
+class MetaAnalysis(Exact):
     """``combine`` says how own fits are averaged, ``local_fit`` how they are made."""
 
     title: ClassVar[str] = "Meta-analysis"
@@ -69,17 +68,8 @@ class MetaAnalysis(Strategy):
     def check_training(self, training: Training) -> None:
         check_linear(training, "meta_analysis", ("logistic",))
 
-    def uses_selection(self) -> bool:
-        return False
-
-    def remark(self, sizes: Ids) -> str:
-        return "it has one round of all hospitals, and uses no selection, learning rate or local epochs"
-
     def setup(self, view: FederationView) -> State:
         return MetaState(bank=view.initial[None].copy())
-
-    def select(self, view: FederationView, state: State, round: int) -> Ids:
-        return view.trainable
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, p = own_state(state, MetaState), len(view.initial)

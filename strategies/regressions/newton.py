@@ -26,21 +26,21 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from raysim.strategies.base import (
+    POOLED,
     Answers,
     Call,
     Calls,
     FederationView,
     Floats,
-    Ids,
     Needs,
     State,
-    Strategy,
     Training,
     Uncertainty,
     at_least,
     one_of,
     own_state,
 )
+from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import FAMILIES, Family
 from raysim.strategies.regressions.newton_steps import Fit, independent
 from raysim.strategies.regressions.standard_errors import Errors, by_hospital, model_based
@@ -84,7 +84,7 @@ class NewtonState(State):
 
 
 @dataclass(frozen=True)
-class Newton(Strategy):
+class Newton(Exact):
     """``family`` ``auto`` is logistic for two classes and linear for a number; ``poisson`` is for counts."""
 
     title: ClassVar[str] = "Newton (exact regression)"
@@ -109,32 +109,28 @@ class Newton(Strategy):
         if bool(training.classes) != (self.family == "logistic") and self.family != "auto":
             label = f"has {training.classes} classes" if training.classes else "is a number"
             raise ValueError(f"strategy.family: '{self.family}' does not fit this label, which {label}; take auto")
+        if (self.family == "poisson") != (training.link == "log"):
+            raise ValueError(
+                f"strategy.family: '{self.family}' and the model do not fit; write family: poisson and model: {{class: "
+                "raysim.training.kernels.poisson.PoissonRegression}, or neither"
+            )
         if self.firth == "always" and not training.classes:
             raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
-
-    def uses_selection(self) -> bool:
-        return False
-
-    def remark(self, sizes: Ids) -> str:
-        return "it needs the sums of all hospitals, and uses no selection, learning rate or local epochs"
 
     def setup(self, view: FederationView) -> State:
         return NewtonState(bank=view.initial[None].copy())
 
-    def select(self, view: FederationView, state: State, round: int) -> Ids:
-        return view.trainable
-
     def round(self, view: FederationView, state: State) -> Calls:
         own, ids = own_state(state, NewtonState), self.select(view, state, view.round)
         family, p = family_of(self.family, view.classes), len(view.initial)
-        program = RegressionSums(family.name, p, Grid.of(view.sizes[ids]))
+        rows = int(view.sizes[view.trainable].sum())
+        program = RegressionSums(family.name, p, Grid.of(np.array([rows]) if POOLED in ids else view.sizes[ids]))
         fit = own.fit or Fit(as_beta(view, own.bank[0]), ridge=self.ridge, firth=self.firth == "always")
         if own.ending is not None:
             return own
         answers: Answers = yield Call(program, {"beta": fit.beta}, ids)
         if len(answers.ids) < len(ids):
             return own
-        rows = int(view.sizes[ids].sum())
         sums = sums_of(rows, answers.sums)
         if fit.firth:
             keep = independent(sums.hessian) if fit.keep is None else fit.keep

@@ -6,8 +6,9 @@ al.: *Robust-ODAL*, AMIA 2020.
 One round of three calls: the mean of hospitals' own fits by information matrices (see ``meta_analysis``), which is the
 common point; the gradients, and for ``order: 2`` the Hessians, of all hospitals there; and the lead's fit of its
 surrogate likelihood. With ``robust: true`` the gradient of all is the median of hospitals' mean gradients, coefficient
-by coefficient, so that a hospital of another kind cannot move it far. If the lead holds all rows, this is the pooled
-fit.
+by coefficient, so that a hospital of another kind cannot move it far. Where the surrogate has no maximum, as with too
+few rows of the lead, its first step is taken (with ``order: 2`` Newton's for all rows), or with ``order: 1`` none. If
+the lead holds all rows, this is the pooled fit.
 
 Choice: the lead is the hospital with the most training rows. Standard errors are those of the information of all rows
 at the common point. The lead's fit, and robust gradients, are seen one by one: secure sums refuse them.
@@ -28,22 +29,21 @@ from raysim.strategies.base import (
     Context,
     FederationView,
     Floats,
-    Ids,
     Needs,
     Program,
     Reply,
     Send,
     State,
-    Strategy,
     Training,
     Uncertainty,
     one_of,
     own_state,
     within,
 )
+from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import LOGISTIC, Sums
 from raysim.strategies.regressions.local_fits import InformationSums, LocalFit
-from raysim.strategies.regressions.newton_steps import independent
+from raysim.strategies.regressions.newton_steps import Fit, independent
 from raysim.strategies.regressions.one_shot import Information, Surrogate
 from raysim.strategies.regressions.sums_program import (
     Grid,
@@ -105,11 +105,15 @@ class LeadFit(Program):
         surrogate = Surrogate.of(point, everybody, LOGISTIC.sums(X, y, point), second=self.second)
         fit = surrogate.fitted(LOGISTIC, X, y)
         converged = fit.status == "converged" and bool(np.isfinite(fit.beta).all())
-        return Reply({"beta": fit.beta if converged else point, "converged": float(converged)})
+        beta = fit.beta
+        if not converged:
+            # Where the lead's rows are too few, its surrogate has no maximum.
+            beta = Fit(point).heard(surrogate.sums(LOGISTIC.sums(X, y, point), point)).beta if self.second else point
+        return Reply({"beta": beta, "converged": float(converged)})
 
 
 @dataclass(frozen=True)
-class Odal(Strategy):
+class Odal(Exact):
     """``order`` of the correction, ``robust`` gradients, and ``local_fit`` of the common point."""
 
     title: ClassVar[str] = "ODAL"
@@ -129,17 +133,8 @@ class Odal(Strategy):
     def check_training(self, training: Training) -> None:
         check_linear(training, "odal", ("logistic",))
 
-    def uses_selection(self) -> bool:
-        return False
-
-    def remark(self, sizes: Ids) -> str:
-        return "it has one round of all hospitals, and uses no selection, learning rate or local epochs"
-
     def setup(self, view: FederationView) -> State:
         return OdalState(bank=view.initial[None].copy())
-
-    def select(self, view: FederationView, state: State, round: int) -> Ids:
-        return view.trainable
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, p, ids = own_state(state, OdalState), len(view.initial), self.select(view, state, view.round)

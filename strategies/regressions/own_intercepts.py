@@ -35,11 +35,11 @@ from raysim.strategies.base import (
     Reply,
     Send,
     State,
-    Strategy,
     Training,
     Uncertainty,
     own_state,
 )
+from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import FAMILIES
 from raysim.strategies.regressions.hospital_effects import Own, eliminated
 from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, independent
@@ -129,7 +129,7 @@ class InterceptSums(Program):
 
 
 @dataclass(frozen=True)
-class OwnIntercepts(Strategy):
+class OwnIntercepts(Exact):
     """No hyper-parameters of its own; logistic for two classes, linear for a number."""
 
     title: ClassVar[str] = "Shared slopes, own intercepts"
@@ -138,17 +138,8 @@ class OwnIntercepts(Strategy):
     def check_training(self, training: Training) -> None:
         check_linear(training, "own_intercepts")
 
-    def uses_selection(self) -> bool:
-        return False
-
-    def remark(self, sizes: Ids) -> str:
-        return "it needs the sums of all hospitals, and uses no selection, learning rate or local epochs"
-
     def setup(self, view: FederationView) -> State:
         return OwnInterceptsState(bank=view.initial[None].copy())
-
-    def select(self, view: FederationView, state: State, round: int) -> Ids:
-        return view.trainable
 
     def private(self, view: FederationView) -> Mask | None:
         mask = np.zeros(len(view.initial), np.bool_)

@@ -36,11 +36,11 @@ from raysim.strategies.base import (
     Reply,
     Send,
     State,
-    Strategy,
     Training,
     Uncertainty,
     own_state,
 )
+from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.hospital_effects import laplace
 from raysim.strategies.regressions.newton_steps import ROSE, independent
@@ -143,7 +143,7 @@ class MarginalSums(Program):
 
 
 @dataclass(frozen=True)
-class RandomIntercepts(Strategy):
+class RandomIntercepts(Exact):
     """No hyper-parameters of its own; logistic regression."""
 
     title: ClassVar[str] = "Random intercepts"
@@ -152,17 +152,8 @@ class RandomIntercepts(Strategy):
     def check_training(self, training: Training) -> None:
         check_linear(training, "random_intercepts", ("logistic",))
 
-    def uses_selection(self) -> bool:
-        return False
-
-    def remark(self, sizes: Ids) -> str:
-        return "it needs the sums of all hospitals, and uses no selection, learning rate or local epochs"
-
     def setup(self, view: FederationView) -> State:
         return RandomInterceptsState(bank=view.initial[None].copy())
-
-    def select(self, view: FederationView, state: State, round: int) -> Ids:
-        return view.trainable
 
     def private(self, view: FederationView) -> Mask | None:
         mask = np.zeros(len(view.initial), np.bool_)
@@ -181,12 +172,13 @@ class RandomIntercepts(Strategy):
         if len(answers.ids) < len(ids):
             return own
         value, gradient = float(answers.sums["value"]), answers.sums["gradient"]
-        if own.at is not None and own.gradient is not None and own.step is not None:
-            promised = own.share * float(own.gradient @ own.step)
+        before, slope = own.at, own.gradient
+        if before is not None and slope is not None and own.step is not None:
+            promised = own.share * float(slope @ own.step)
             if not value >= own.value + ARMIJO * promised - ROSE * (1 + abs(own.value)):
                 own = replace(own, share=own.share / 2)
                 return replace(own, bank=self._bank(view, own))
-            moved, fell = point - own.at, own.gradient - gradient
+            moved, fell = point - before, slope - gradient
             if float(moved @ fell) > 0:
                 own = replace(own, pairs=(*own.pairs, (moved, fell))[-PAIRS:])
         step = _step(gradient, symmetric(answers.sums["hessian"]), float(answers.sums["spread"]), own.pairs)

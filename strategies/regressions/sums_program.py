@@ -148,6 +148,8 @@ class RegressionSums(Program):
     def run(self, at: Context) -> Reply:
         family, beta = FAMILIES[self.family], at.received["beta"]
         X, y = design(at.rows.X), at.rows.y.astype(np.float64)
+        if family.name == "poisson" and not ((y >= 0) & (y == np.rint(y))).all():
+            raise ValueError("data.label: family poisson is for whole numbers of at least 0; choose linear")
         counts = 1.0 if at.rows.weights is None else at.rows.weights
         sums = family.sums(X, y, beta, counts=counts)
         gradient = sums.gradient

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp.web  # noqa: F401  # libraries set filters of warnings when they are imported
-import matplotlib
 import mlflow
 import ray
 import torch
@@ -61,11 +60,9 @@ def state() -> dict[str, Any]:
         "threads of torch": torch.get_num_threads(),
         "loggers": {
             name: (logging.getLogger(name).level, len(logging.getLogger(name).handlers))
-            for name in ("", "ray", "ray.tune", "mlflow", "alembic", "py4j", "matplotlib")
+            for name in ("", "ray", "ray.tune", "mlflow", "alembic", "py4j")
         },
         "warnings": [str(each) for each in warnings.filters],
-        "backend": matplotlib.get_backend(auto_select=False),
-        "settings": {key: str(dict.__getitem__(matplotlib.rcParams, key)) for key in matplotlib.rcParams},
         "tracking": mlflow.get_tracking_uri(),
         "active run": str(mlflow.active_run()),
         "ray": ray.is_initialized(),

@@ -8,8 +8,10 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -22,6 +24,7 @@ import raysim
 from raysim.api.request import alone_on_ray, console_or_warnings
 from raysim.api.results import ComparisonResult, RunResult
 from raysim.cli.commands import compare_all, run_one
+from raysim.cli.predict import predict
 from raysim.config import reading
 from raysim.strategies.one_model.fedavg import FedAvg
 
@@ -123,8 +126,23 @@ def test_a_run_holds_what_is_in_its_files(tmp_path: Path):
     assert list(result.rounds["round"]) == [1, 2, 3]
     assert result.rounds["global_auroc"].iloc[-1] == result.metrics["auroc"]
     assert result.config.strategy.name == "fedavg"
-    assert list(result.figures) == ["auroc_by_size", "curves"]
-    assert len(result.figures["curves"].axes) == 1
+    assert {"by_round", "by_size", "calibration", "decision_curve"} <= set(result.figures)
+    drawn = result.figures["by_round"]
+    assert drawn._repr_svg_() == (tmp_path / "run/plots/by_round.svg").read_text(encoding="utf-8")
+    assert drawn.save(tmp_path / "one.svg").read_text(encoding="utf-8") == drawn.svg
+    with pytest.raises(raysim.RaysimError, match="figures: there is no 'by_rond'; did you mean 'by_round'"):
+        result.figures["by_rond"]
+    assert "by_rond" not in result.figures
+    with pytest.raises(raysim.RaysimError, match=r"one\.gif: a figure is saved as \.svg, \.pdf or \.png"):
+        drawn.save(tmp_path / "one.gif")
+    if find_spec("vl_convert") is None:
+        with pytest.raises(
+            raysim.RaysimError, match=r"one\.png: needs the package vl_convert, which is not installed;"
+        ):
+            drawn.save(tmp_path / "one.png")
+    else:
+        assert drawn.save(tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+        assert drawn.save(tmp_path / "one.pdf").read_bytes().startswith(b"%PDF")
     assert result.training in result._repr_html_()
     quality = result.answer.card.line("quality")
     assert quality is not None
@@ -263,7 +281,10 @@ def test_a_comparison_holds_what_is_in_its_files(compared: ComparisonResult):
     assert compared.run().folder == folder / f"runs/{compared.answer.recommended}/seed-0"
     assert compared.run("local", 1).folder == folder / "runs/local/seed-1"
     for name in compared.figures:
-        assert compared.figures[name].axes
+        assert ElementTree.fromstring(compared.figures[name].svg).tag.endswith("svg")
+    assert "forest" in compared.figures
+    assert set(compared.run("local", 0).figures) >= {"by_round"}
+    assert not compared.run("local", 1).figures
     loaded = raysim.load(folder)
     assert isinstance(loaded, ComparisonResult)
     pd.testing.assert_frame_equal(loaded.metrics, compared.metrics)
@@ -277,22 +298,34 @@ def test_the_headline_model_is_the_one_in_metrics(tmp_path: Path):
     assert result.metrics.loc["ditto", "auroc"] == result.run("ditto").metrics["auroc"]
 
 
-def test_predictions_are_of_the_recommended_model(tmp_path: Path):
+def test_predictions_are_of_the_recommended_model(tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: Any):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=300), "site": rng.choice(["x", "y"], 300)})
     frame["died"] = (frame["a"] + rng.normal(size=300) > 0).astype(int)
     config = {**SMALL, "data": {"silo": "site", "label": "died"}}
     result = raysim.compare(config, strategies=["ditto", "fedavg"], data=frame, seed=0, out=tmp_path, in_process=True)
     answer = json.loads((tmp_path / "answer.json").read_text())
+    frame.to_csv(tmp_path / "rows.csv", index=False)
     for recommended, strategy, model in (
         ("ditto (global)", "ditto", "global"),
         ("ditto (personal)", "ditto", "personal"),
         ("fedavg", "fedavg", "global"),
-        (None, "fedavg", "global"),
     ):
         (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": recommended}))
+        caplog.clear()
         said = ComparisonResult(tmp_path).predict(frame)
         assert np.array_equal(said, result.run(strategy).predict(frame, model=model))
+        assert caplog.messages == [f"rows are scored by the recommended model: {strategy}, {model}, seed 0"]
+        predict(tmp_path, tmp_path / "rows.csv", tmp_path / "scores.csv")
+        assert f"scored by the recommended strategy: {strategy}, {model}, seed 0\n" in capsys.readouterr().out
+        assert np.allclose(pd.read_csv(tmp_path / "scores.csv")["probability"], said, atol=1e-6)
+    (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": None, "headline": "Do not use it."}))
+    nothing = ComparisonResult(tmp_path)
+    with pytest.raises(raysim.RaysimError, match=r"recommends none \(Do not use it\.\); name one, or one of its runs"):
+        nothing.predict(frame)
+    with pytest.raises(raysim.RaysimError, match="recommends none"):
+        predict(tmp_path, tmp_path / "rows.csv", tmp_path / "other.csv")
+    assert np.array_equal(nothing.predict(frame, strategy="fedavg"), result.run("fedavg").predict(frame))
     assert not np.array_equal(result.run("ditto").predict(frame), result.run("ditto").predict(frame, model="global"))
 
 
@@ -441,15 +474,23 @@ def test_one_thread_at_a_time_connects_the_process_to_ray(compared: ComparisonRe
     assert in_another_thread(enter)
 
 
-def test_a_warning_is_logged_where_nothing_is_shown(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)  # else it would show in a notebook after all
+def test_a_warning_is_logged_where_nothing_is_shown(caplog: pytest.LogCaptureFixture):
     silent = console_or_warnings(None, False)
     long = "no more " * 50
     for text in ("[1/1] fedavg: 0.1 s", f"warning: {long}", "a line with warning: in it"):
         silent.print(text, soft_wrap=True, highlight=False, markup=False)
     assert [record.getMessage() for record in caplog.records] == [long]
     assert not silent.is_terminal
-    assert not silent.is_jupyter
+
+
+def test_a_notebook_shows_progress_as_lines(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    shown = console_or_warnings(None, False)
+    shown.print("[1/1] fedavg: 0.1 s", soft_wrap=True, highlight=False, markup=False)
+    assert capfd.readouterr().out == "[1/1] fedavg: 0.1 s\n"
+    assert not shown.is_jupyter
+    given = Console(file=io.StringIO())
+    assert console_or_warnings(given, False) is given
 
 
 def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

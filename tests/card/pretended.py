@@ -61,6 +61,7 @@ class PretendedMemory:
 
     def __init__(self) -> None:
         self.limit, self.held, self.most = float("inf"), 0, 0
+        self.sent = 0
         self._tensors: dict[int, int] = {}
 
     def add(self, tensor: Tensor, held: Tensor) -> Callable[[], object]:
@@ -174,6 +175,8 @@ def computed(func: Any, args: Any, kwargs: Any) -> Any:
     result = OF_GPUS.get(func, func)(*plain, **options)
     if func is aten.copy_.default:
         return args[0]
+    if func is aten._to_copy.default and to_card and not here:
+        MEMORY.sent += result.nbytes
     if func is aten._to_copy.default and any(result is tensor.held for tensor in here):
         result = result.clone()
     if torch.Tag.inplace_view in func.tags:

@@ -130,6 +130,25 @@ def test_clipped_sums_are_those_of_the_cpu(name, card):
         agree(total, sums[0], 3)
 
 
+@pytest.mark.parametrize("name", ["fashion_cnn", "mlp"])
+def test_rows_are_sent_to_the_card_once(name, pretended_card):
+    """By all epochs, rounds and evaluations: what else a round sends is a model, weights and orders of rows."""
+    from tests.card.pretended import MEMORY
+
+    features, classes, _ = MODELS[name]
+    model, (X, y) = models(name, pretended_card)[1], rows_of(name, 200)
+    P = model.layout.size
+    (task,) = make_tasks([len(y)], features, classes, P, rate=0.01, epochs=3, dtype=np.float32)
+    task, sent = replace(task, X=X, y=y), []
+    for _ in range(2):
+        before = MEMORY.sent
+        theta = model.train([task], Optimizer("sgd", 0.01, 16))[0]
+        model.logits(theta, X)
+        sent.append(MEMORY.sent - before)
+    assert sent[0] - sent[1] >= X.nbytes
+    assert sent[1] <= 8 * P + 3 * 8 * 2 * len(y)
+
+
 PRIVATE = {
     "plain": None,
     "local": {"unit": "patient", "mode": "local"},

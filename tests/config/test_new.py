@@ -134,7 +134,18 @@ def test_the_event(label: list[Any], event: str | None) -> None:
 def test_attributes() -> None:
     found = proposed(Gender=["F", "M"] * (N // 2), race=["a", "b"] * (N // 2))
     assert found.attributes == {"sex": "Gender", "age": "age", "ethnicity": "race"}
-    assert proposed(age=["> 89", *["50"] * (N - 1)]).attributes == {}
+    assert proposed(age=["> 89", *["50"] * (N - 1)]).attributes == {"age": "age"}
+    assert proposed(age=["old", *["50"] * (N - 1)]).attributes == {}
+
+
+def test_marks_among_numbers() -> None:
+    numbers = [str(i / 7)[:4] for i in range(N - 4)]
+    found = proposed(
+        x=["<0.3", "> 9", "?", "n.d.", *numbers], y=["-", *numbers, "1", "2", "3"], z=["old", *numbers, *"123"]
+    )
+    assert found.censored == {"<": "half", ">": "limit"}
+    assert found.na_values == {"x": ["?", "n.d."], "y": ["-"]}
+    assert set(found.marks) == {"x", "y"}  # z is left to a person
 
 
 def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -146,7 +157,8 @@ def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
         discharged_to=["morgue", "home", "rehab"] * (N // 3),
     )
     (tmp_path / "in").mkdir()
-    rows.to_csv(tmp_path / "in" / "my stays.csv", sep=";", decimal=",", index=False, encoding="cp1252")
+    text = rows.to_csv(sep=";", decimal=",", index=False)
+    (tmp_path / "in" / "my stays.csv").write_text("Stays of 2024;;;;;;;\n" + text)
     new("in/my stays.csv", "--out", "stays.yaml", monkeypatch=monkeypatch)
     assert yaml.safe_load(Path("stays.yaml").read_text()) == {
         "name": "my_stays",
@@ -167,13 +179,15 @@ def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
         "strategies": ["local", "centralized", "fedavg", "fedprox"],
     }
     said = capsys.readouterr().out.splitlines()
-    assert said[:4] == [
+    assert said[:5] == [
         "in/my stays.csv: 120 rows, 8 columns",
         "'in/my stays.csv' is read with semicolons between columns and a decimal comma; data.separator and "
         "data.decimal name another",
+        "'in/my stays.csv' is read without 1 line above its column names",
         "data.silo: 'hospital', as it is called so",
         "data.label: 'died', as it is called like an outcome",
     ]
+    assert sum("above its column names" in line for line in said) == 1
     assert "the event: 'dead', in 33.3% of rows; data.positive names another" in said
     assert "data.drop: 'stay_id' (another value in every row)" in said
     assert "data.drop: 'discharged_to', as it alone tells the label" in said
@@ -323,7 +337,14 @@ OPEN: dict[str, tuple[Callable[[Path], pd.DataFrame], dict[str, Any], list[str]]
     ),
     "eicu patient": (
         patients,
-        {"silo": "hospitalid", "label": "hospitaldischargestatus", "group": "uniquepid", "sex": "gender"},
+        {
+            "silo": "hospitalid",
+            "label": "hospitaldischargestatus",
+            "group": "uniquepid",
+            "sex": "gender",
+            "age": "age",
+            "censored": {">": "limit"},
+        },
         ["patientunitstayid", "wardid", "apacheadmissiondx", "hospitaldischargetime24", "unitdischargestatus"],
     ),
     "eicu apachepredvar": (
@@ -369,3 +390,13 @@ def test_the_open_tables(name: str, data_folder: Path, tmp_path: Path) -> None:
         tmp_path / "t.yaml", overrides={"training.rounds": 1, "training.local_epochs": 1}, in_process=True, out="out"
     )
     assert result.folder.is_dir()
+
+
+def test_a_folder_of_tables_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "my sites").mkdir()
+    frame().to_csv(tmp_path / "my sites" / "a.csv")
+    with pytest.raises(
+        raysim.RaysimError,
+        match=r"my sites: is a folder of tables; write a configuration for them: raysim new 'my sites/\*.csv' --out",
+    ):
+        raysim.run("my sites")

@@ -11,6 +11,7 @@ import yaml
 from rich.console import Console
 
 from raysim.cli.commands import describe_data, run_one
+from raysim.cli.main import _at_home
 from raysim.config import reading
 from raysim.config.paths import anchored, path_keys, shown
 from raysim.config.schema import Config
@@ -69,9 +70,32 @@ def test_other_configurations_and_tables_of_hospitals_are_too():
     assert [each.strategy.name for each in reading.compared(config)] == ["fedavg", "fedprox"]
 
 
+def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    tree = {
+        "data": {"source": "yaib", "path": "~/cohort", "eicu": "~/eicu"},
+        "system": {"trace": "~/trace.csv"},
+        "strategies": [{"from": "~/c.yaml"}],
+        "checkpoint": {"path": "~/kept"},
+        "tracking": {"uri": "sqlite:///~/runs.db"},
+    }
+    assert anchored(tree, Path("/study")) == {
+        "data": {"source": "yaib", "path": "/home/me/cohort", "eicu": "/home/me/eicu"},
+        "system": {"trace": "/home/me/trace.csv"},
+        "strategies": [{"from": "/home/me/c.yaml"}],
+        "checkpoint": {"path": "/home/me/kept"},
+        "tracking": {"uri": "sqlite:////home/me/runs.db"},
+    }
+
+
+def test_arguments_of_commands_name_the_home_folder_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    given = ["run", "~/c.yaml", "--out=~/runs", "--set", "data.path=~/x.csv", "--seed", "1", "~"]
+    said = [_at_home(argument) for argument in given]
+    assert said == ["run", "/home/me/c.yaml", "--out=/home/me/runs", *given[3:]]
+
+
 def test_what_is_no_relative_path_stays():
-    tree = {"data": {"source": "table", "path": "~/stays.csv"}}
-    assert anchored(tree, Path("/study")) == tree
     assert anchored({"data": {"path": "/a/b.csv"}}, Path("/study"))["data"]["path"] == "/a/b.csv"
     assert anchored({"data": {"path": "s3://bucket/b.csv"}}, Path("/study"))["data"]["path"] == "s3://bucket/b.csv"
     assert anchored({"data": "synthetic", "strategies": "fedavg"}, Path("/study")) == {

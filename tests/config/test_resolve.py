@@ -121,7 +121,7 @@ def test_a_file_a_mapping_and_overrides_are_the_same(tmp_path: Path):
 
 def test_a_run_reads_no_strategies_and_a_comparison_no_strategy():
     broken = {"name": "chip", "lam": -1}
-    assert resolve({"strategies": [broken]}).strategy.name == "chip"
+    assert resolve({"strategies": [broken]}).strategy.name == "fedavg"
     assert resolve({"strategy": broken}, reads=COMPARISON).reference == "fedavg"
     with pytest.raises(ConfigError, match=r"^strategies.0.lam: -1.0 is not at least 0"):
         resolve({"strategies": [broken]}, reads=COMPARISON)

@@ -44,7 +44,7 @@ OTHER_MEANINGS = {
     "fine_tuning": ["raysim/engine/last_steps.py"],  # the step after the last round
     "all": [
         *("raysim/report/pages/audit.py", "raysim/report/judgement/facts/calibration.py"),  # all hospitals
-        *("raysim/experiment/stacked_tables.py", "raysim/study/plots.py", "raysim/study/predictors.py"),  # every one
+        *("raysim/experiment/stacked_tables.py", "raysim/study/predictors.py"),  # every one
         *(
             "raysim/adversaries/who.py",
             "raysim/engine/reception/colluding.py",

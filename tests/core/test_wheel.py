@@ -69,7 +69,7 @@ def encode(rows: Floats) -> Floats:
     return rows[:, :2]
 '''
 
-UNREAD = "matplotlib.*,mlflow.*,pandas.*,ray.*,scipy.*,sklearn.*,torch.*,raysim.api.*,raysim.config.*"
+UNREAD = "mlflow.*,pandas.*,ray.*,scipy.*,sklearn.*,torch.*,raysim.api.*,raysim.config.*"
 """What mypy need not read to see whether what a strategy needs is typed."""
 
 SETTINGS = {

@@ -113,6 +113,13 @@ def _is_number(name: str) -> bool:
     return True
 
 
+def test_a_warning_names_columns_without_a_training_value() -> None:
+    rows = records({"a": [np.nan] * 8, "b": range(8)}, [0, 1] * 4, ["h", "i"] * 4)
+    federation = build(fixed(rows, "empty column"), Split(train=0.5, test=0.5), seed=0)
+    assert federation.features == ("b",)
+    assert "left out as features: 'a', which has no value in training rows" in federation.warnings
+
+
 def test_small_hospitals_can_be_left_out() -> None:
     source = fixed(records({"x": range(12)}, [0, 1] * 6, ["a"] * 6 + ["b"] + ["c"] * 5), "minimum")
     federation = build(source, Split(), "none", 0, minimum=5)

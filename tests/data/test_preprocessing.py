@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from raysim.core.errors import DataError
-from raysim.data.fitted import scaled
+from raysim.data.fitted import Numeric, Preprocessing, scaled
 from raysim.data.preprocessing import Prepared, Scaler, prepare, sums
 from raysim.data.raw_columns import RawColumns
+from raysim.data.reading import Reading
 
 NAN = np.nan
 
@@ -51,13 +54,6 @@ def test_median_by_hand() -> None:
     assert matrix.scalars == 3 + 3  # the sums, and every observed value
 
 
-def test_a_column_that_training_never_saw_is_filled_with_0() -> None:
-    matrix = prepared(frame(a=[NAN, NAN, 3], b=[1, 2, 3]), [True, True, False], "median")
-    never, seen = matrix.preprocessing.columns
-    assert (never.fill, seen.fill) == (0.0, 1.5)
-    np.testing.assert_array_equal(matrix.X[:, 0], 0)
-
-
 def test_none_leaves_values_and_refuses_missing_ones() -> None:
     matrix = prepared(frame(a=[1, 2.5], b=["x", "y"]), [True, True], "none")
     assert matrix.scalars == 2  # which categories there are
@@ -90,10 +86,16 @@ def test_without_flags_the_other_columns_keep_their_bits(method: str) -> None:
     assert plain.scalars == flagged.scalars
 
 
-def test_a_feature_never_recorded_in_training_is_zero() -> None:
-    matrix = prepared(frame(a=[NAN, NAN, 3], b=[None, None, "x"], c=[1, 2, 3]), [True, True, False])
-    assert matrix.names == ("a", "c", "a_missing", "b_missing")
-    np.testing.assert_array_equal(matrix.X[:, [0, 2, 3]], [[0, 1, 1], [0, 1, 1], [0, 0, 0]])
+@pytest.mark.parametrize("method", ["standard", "median"])
+def test_a_column_without_a_training_value_is_left_out(method: str) -> None:
+    """It would be a constant, and its flag a second intercept."""
+    given = frame(a=[NAN, NAN, 3], b=[None, None, "x"], c=[1, 2, 3])
+    matrix = prepared(given, [True, True, False], method)
+    assert matrix.names == ("c",)
+    assert matrix.left_out == ("a", "b")
+    np.testing.assert_array_equal(matrix.X, prepared(given[["c"]], [True, True, False], method).X)
+    with pytest.raises(DataError, match="no feature has a value in training rows"):
+        prepared(given[["a"]], [True, True, False], method)
 
 
 def test_order_and_train_are_of_the_new_order() -> None:
@@ -198,3 +200,32 @@ def test_floats_of_one_type_are_taken_as_they_are_and_others_in_float64() -> Non
     assert RawColumns.of(single.astype({"b": np.float64})).values.dtype == np.float64
     assert RawColumns.of(single.astype({"b": np.int8})).values.dtype == np.float64
     assert RawColumns.of(single.astype(np.int32)).values.dtype == np.float64
+
+
+def test_no_two_features_have_one_name() -> None:
+    columns = {
+        "x": np.array([1.0, np.nan, 3.0], np.float32),
+        "x_missing": np.array([0.0, 1.0, 0.0], np.float32),
+        "unit": pd.Categorical(["a", "b=c", "a"]),
+        "unit=b": pd.Categorical(["c", "c", "d"]),
+    }
+    order = np.arange(3)
+    prepared = prepare(pd.DataFrame(columns), order, np.ones(3, np.bool_), "standard", 1)
+    assert prepared.names == (
+        *("x", "x_missing", "unit=a", "unit=b=c", "unit=b=c (2)", "unit=b=d"),
+        "x_missing (2)",
+    )
+    np.testing.assert_array_equal(prepared.X[:, 6], [0, 1, 0])
+    again = Preprocessing.of(json.loads(json.dumps(prepared.preprocessing.tree())))
+    assert again.features == prepared.names
+
+
+def test_rules_of_reading_are_kept_and_older_ones_understood() -> None:
+    reading = Reading({"x": ("?", "00")}, {"<": "half"}, ",", ";", "cp1252")
+    fitted = Preprocessing("none", (Numeric("x"),), reading=reading)
+    tree = json.loads(json.dumps(fitted.tree()))
+    assert Preprocessing.of(tree) == fitted
+    older = {key: value for key, value in tree.items() if key not in ("missing", "censored", "decimal", "separator")}
+    assert Preprocessing.of(older | {"na_values": ["-1"]}).reading.na_values == ("-1",)
+    with pytest.raises(ValueError, match="'double' says nothing on a value beyond a limit"):
+        Preprocessing.of(tree | {"censored": {"<": "double"}})

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from raysim.cluster.software import source_files
 
@@ -33,8 +37,9 @@ def imported() -> set[str]:
 
 
 def test_what_is_imported_is_what_is_installed():
-    brought = {"pydantic_core", "mpl_toolkits"}  # parts of pydantic and matplotlib
-    extras = {name.replace("-", "_") for name in OPTIONAL["privacy"]}
+    brought = {"pydantic_core"}  # a part of pydantic
+    extras = {name.replace("-", "_") for extra in ("eicu", "privacy", "sweep") for name in OPTIONAL[extra]}
+    extras |= {"vl_convert"}
     assert imported() - brought - extras == {IMPORTED_AS.get(name, name) for name in NEEDED}
 
 
@@ -44,3 +49,31 @@ def test_each_dependency_is_explained():
     assert explained == set(NEEDED)
     for name in (name for names in OPTIONAL.values() for name in names):
         assert f"`{name}`" in page or name in ("pandas-stubs", "types-PyYAML", "types-psutil"), name
+
+
+@pytest.mark.parametrize(
+    ("package", "call", "line"),
+    [
+        (
+            "duckdb",
+            "raysim.describe({'data': {'source': 'eicu', 'path': PATH}})",
+            "data.source: needs the package duckdb, which is not installed; pip install 'raysim[eicu]'",
+        ),
+        (
+            "optuna",
+            "raysim.sweep({'sweep': {'space': {'training.rounds': [1, 2]}, 'trials': 2}}, out=PATH + '/out')",
+            "sweep.searcher: needs the package optuna, which is not installed; pip install 'raysim[sweep]', or set it "
+            "to random or grid",
+        ),
+    ],
+)
+def test_what_is_not_installed_is_named_with_its_line(tmp_path: Path, package: str, call: str, line: str):
+    """Where Python finds no package of that name; all else of raysim does without it."""
+    (tmp_path / "patient.csv").write_text("patientunitstayid\n1\n")
+    blocked = f"import sys\nsys.modules[{package!r}] = None\nPATH = {str(tmp_path)!r}"
+    caught = f"try:\n    {call}\nexcept raysim.RaysimError as error:\n    print(error)"
+    code = f"{blocked}\nimport raysim, raysim.cli.main\n{caught}"
+    environment = {**os.environ, "RAYSIM_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.returncode) == (f"{line}\n", 0), done.stderr
+    assert not (tmp_path / "out").exists()

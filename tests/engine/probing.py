@@ -11,6 +11,7 @@ import numpy as np
 from raysim.strategies.base import (
     OWN,
     POOLED,
+    Bound,
     Call,
     Calls,
     Context,
@@ -135,7 +136,7 @@ class Wrong(Program):
 
     @property
     def keeps(self) -> Mapping[str, Keep]:
-        return {"state": Keep((2,))}
+        return {} if self.what == "nothing" else {"state": Keep((2,))}
 
     def run(self, at: Context) -> Reply:
         total: Any = np.ones(2)
@@ -218,6 +219,38 @@ class Mean(Program):
 
     def run(self, at: Context) -> Reply:
         return Reply({"sum": at.rows.X, "each": float(at.hospital), "rows": len(at.rows.y)})
+
+
+@dataclass(frozen=True)
+class Bounded(Program):
+    """The features' sums, in which a unit counts up to a length."""
+
+    features: int
+    bound: Bound
+    name: str = "bounded"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        by = "hospital" if self.bound.unit == "hospital" else "row"
+        return {"sum": Send((self.features,), by=by, bound=self.bound)}
+
+    def run(self, at: Context) -> Reply:
+        X = at.rows.X.astype(np.float64)
+        if at.hospital == 0:
+            X[0] = np.inf
+        return Reply({"sum": X.sum(axis=0) if self.bound.unit == "hospital" else X})
+
+
+@dataclass(frozen=True)
+class BoundedSums(Strategy):
+    """The bank holds the bounded sums."""
+
+    bound: Bound
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        features = len(view.initial) - 1
+        heard = yield Call(Bounded(features, self.bound), {}, view.trainable)
+        return replace(state, bank=np.append(heard.sums["sum"], 0.0)[None])
 
 
 @dataclass(frozen=True)

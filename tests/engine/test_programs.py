@@ -21,10 +21,10 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
 from raysim.engine.programs.sums import SumLayout
 from raysim.storage.encoding import decode, encode
-from raysim.strategies.base import Reply, Send
+from raysim.strategies.base import Bound, Reply, Send
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play, run
-from tests.engine.probing import AtOnce, CallsWrong, Means, Probe, Training
+from tests.engine.probing import AtOnce, BoundedSums, CallsWrong, Means, Probe, Training
 from tests.equality import same_models
 
 
@@ -109,6 +109,33 @@ def test_rows_add_up_to_the_same_bits_pooled_and_federated(federation: Federatio
     assert {kind for _, kind, _, _ in together.ledger.entries} == {"size", "rows", "metrics"}
 
 
+@pytest.mark.parametrize("unit", ["row", "patient", "hospital"])
+def test_one_unit_moves_a_sum_by_its_bound_at_most(federation: Federation, unit):
+    """Rows, patients (of two rows each) or hospitals are shortened by hand; what is no number counts nowhere."""
+    np.save(federation.folder / "people.npy", np.arange(len(federation.y)) // 2)
+    federation = Federation.open(federation.folder)
+    length, total, cut = 0.9, np.zeros(4), 0
+    for h in range(7):
+        rows = federation.rows(h, "train")
+        X = federation.X[rows].astype(np.float64)
+        if h == 0:
+            X[0] = np.inf
+        people = {"row": np.arange(len(X)), "patient": federation.people[rows], "hospital": np.zeros(len(X))}[unit]
+        for person in np.unique(people):
+            added = X[people == person].sum(axis=0)
+            norm = np.linalg.norm(added)
+            cut += norm > length
+            total += 0 if not np.isfinite(added).all() else added * min(1, length / norm)
+    outcome = play(federation, BoundedSums(Bound(unit, length)), rounds=1, actors=3)
+    np.testing.assert_allclose(outcome.bank[0, :4], total, atol=1e-11)
+    assert cut > 2
+
+
+def test_a_bound_that_does_not_fit_is_refused(federation: Federation):
+    with pytest.raises(StrategyError, match=r"program 'bounded': sum.bound.l2: 0 is no length above 0"):
+        play(federation, BoundedSums(Bound("row", 0)))
+
+
 def test_what_leaves_is_counted_by_kind(federation: Federation):
     outcome = play(federation, Probe(), rounds=1)
     sent = {kind: bytes for t, kind, _, bytes in outcome.ledger.entries if t == 1 and kind != "metrics"}
@@ -147,7 +174,7 @@ def test_a_wrong_reply_ends_the_run_with_one_line(federation: Federation, what: 
 
 
 CALLS = {
-    "nothing": "program 'wrong': it sends nothing, so the server would learn nothing; declare what it sends",
+    "nothing": "program 'wrong': it sends nothing and keeps nothing, so it would be lost; declare what it sends",
     "overflow": r"program 'wrong': total.largest: 1.04858e\+06 for 6 terms on a grid of 2\^-44 is more than a sum of "
     "64 bits can hold; give at most 43690.7, or fewer bits",
     "strangers": "select: 7 is no hospital's id; there are 0 to 6",

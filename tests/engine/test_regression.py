@@ -33,8 +33,8 @@ from raysim.strategies.shared.signatures import Signature, signature_matrix
 from raysim.training import losses
 from raysim.tune.choice import choose
 from raysim.tune.journal import Finished
+from raysim.tune.page.figures import title
 from raysim.tune.plan import make_plan
-from raysim.tune.plots import axis_label
 from raysim.tune.settings import read_sweep
 from tests.conftest import empty_store, job_of, play, store
 from tests.tune.conftest import small_tree
@@ -315,4 +315,4 @@ def test_the_recommended_trial_has_the_lower_error() -> None:
     assert choice.recommended is trials[2]
     assert choice.reference == (5.0, 9.0)  # the worst of the trials: an error has no usual worst
     assert choice.hypervolume == pytest.approx(3 * 6)
-    assert axis_label(choice, 1) == "MAE of the worst decile   (less is better)"
+    assert title(choice, 1) == "MAE of the worst decile"

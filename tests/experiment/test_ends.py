@@ -133,8 +133,7 @@ def program(folder: Path, text: str) -> Done:
         ("run", "pandas._libs.lib"),
         ("run", "raysim.experiment.runs"),
         ("run", "raysim.experiment.run_page"),
-        ("curve", "matplotlib.figure"),
-        ("curve", "raysim.report.plots.curve"),
+        ("curve", "raysim.report.figures.curve"),
     ],
 )
 def test_a_command_that_is_terminated_while_it_imports(command: str, moment: str, tmp_path: Path):

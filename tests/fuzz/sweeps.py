@@ -54,7 +54,7 @@ def up_to_trials() -> Iterator[None]:
 
     # Pictures take most of the time, and read nothing.
     with (
-        mock.patch("raysim.tune.drawn.pictures", undrawn),
+        mock.patch("raysim.tune.importances_beside.pictures", undrawn),
         mock.patch("raysim.tune.running.places.open_session", here),
         mock.patch("raysim.tune.sweep.drive"),
     ):

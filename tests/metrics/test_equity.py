@@ -46,7 +46,16 @@ def test_golden_numbers() -> None:
     assert set(figures) == set(golden)
     assert figures == pytest.approx(golden, abs=6e-11)
     assert accuracy_equity(A, N) == pytest.approx(
-        {"accuracy": 0.9157593688, "ad": 0.1166666667, "sdad": 0.0630255680}, abs=6e-11
+        {
+            "accuracy": 0.9157593688,
+            "ad": 0.1166666667,
+            "sdad": 0.0630255680,
+            "accuracy_min": 0.70,
+            "accuracy_max": 0.95,
+            "accuracy_range": 0.25,
+            "accuracy_cv": 0.0630255680 / 0.8833333333,
+        },
+        abs=2e-10,
     )
 
 
@@ -82,7 +91,9 @@ def test_nothing_defined_is_nan_and_one_hospital_has_no_spread() -> None:
     assert math.isnan(same["size_bias"])
     assert same["std"] == pytest.approx(0.05)
     assert all(math.isnan(v) for v in accuracy_equity([], []).values())
-    assert math.isnan(accuracy_equity([0.7], [5])["sdad"])
+    one = accuracy_equity([0.7], [5])
+    assert {name for name, value in one.items() if math.isnan(value)} == {"sdad", "accuracy_range", "accuracy_cv"}
+    assert math.isnan(accuracy_equity([0.0, 0.0], [5, 5])["accuracy_cv"])
 
 
 def test_shapes_must_agree() -> None:
@@ -253,7 +264,8 @@ def test_paired_interval_equals_resampling_by_hand() -> None:
 def test_a_gini_and_a_slope_of_two_hospitals_by_hand() -> None:
     assert gini(np.array([0.25, 0.75])) == 0.25
     assert size_slope(np.array([0.5, 0.7]), np.array([1.0, math.e])) == pytest.approx(0.2)
-    assert accuracy_equity([0.5, 0.25, 0.0], [1, 1, 0]) == {"accuracy": 0.375, "ad": 0.625, "sdad": 0.125}
+    found = accuracy_equity([0.5, 0.25, 0.0], [1, 1, 0])
+    assert (found["accuracy"], found["ad"], found["sdad"], found["accuracy_min"]) == (0.375, 0.625, 0.125, 0.25)
 
 
 def test_the_worst_decile_of_each_of_several_models():

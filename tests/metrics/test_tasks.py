@@ -18,7 +18,6 @@ from raysim.metrics.measures import ERRORS, regression_figures
 from raysim.metrics.summary import error_metrics
 from raysim.report import tables
 from raysim.report.pages import contents, page
-from raysim.report.plots import frontier, models
 from tests.report.answered import answered
 from tests.report.pages import CARD, PROVENANCE, assert_sound
 
@@ -237,21 +236,6 @@ def test_pages_speak_of_errors_and_never_of_auroc(tmp_path: Path) -> None:
     highest = theirs.loc[theirs["mae"].idxmax()]
     cells = [text for tag, text in run.texts if tag in ("th", "td")]
     assert cells[cells.index("MAE") + 1] == highest["hospital"], "without intervals there is no column of them"
-
-
-def test_pictures_turn_axes_so_that_up_is_better(tmp_path: Path) -> None:
-    per_seed, hospitals, rounds = frames()
-    table = tables.comparison(per_seed)
-    flat = frontier.worst_decile_vs_size_bias(table)
-    bottom, top = flat.axes[0].get_ylim()
-    assert bottom > table["worst_decile"].max()
-    assert 0 <= top < table["worst_decile"].min()
-    assert "MAE of the worst decile" in flat.axes[0].get_ylabel()
-    left, right = frontier.frontier_3d(table).axes[0].get_xlim()
-    assert left > right
-    by_size = models.auroc_by_size(hospitals)
-    assert by_size.axes[0].get_ylim()[1] > hospitals["mae"].groupby(hospitals["hospital"]).mean().max()
-    assert models.curves(rounds).axes[0].get_ylabel() == "mean MAE over hospitals"
 
 
 @pytest.mark.parametrize("case", ["large unit", "small unit", "undefined", "one hospital", "empty"])

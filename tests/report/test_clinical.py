@@ -51,7 +51,7 @@ def test_the_page_says_what_the_tables_say(run: Path):
     bins = pd.read_csv(run / "calibration.csv")
     dots = bins[bins["hospital"].isna() & (bins["model"] == "global")]
     first = str(calibration.markup).split("<svg")[1]
-    assert len(re.findall("<(?:circle|path)[^>]*filled", first)) == len(dots)
+    assert len(re.findall('<(?:circle|path)[^>]*class="[^"]*filled', first)) == len(dots)
     assert str(decisions.markup).count('class="c') >= 4, "two lines and two signs"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -12,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysim.core.registry import entries
@@ -246,3 +247,35 @@ def test_a_strategy_keeps_its_colour_along_a_curve() -> None:
     looks = svg.styles([(label, "global") for label in labels])
     assert {look.colour for look in looks.values()} == {svg.style("ditto").colour}
     assert len({look.shape for look in looks.values()}) == 3
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(1, 20))
+def test_spread_keeps_order_room_and_gap(positions: list[float], gap: float) -> None:
+    moved = charts.spread(positions, gap, 0, 100)
+    assert min(moved) >= -1e-6
+    assert max(moved) <= 100 + 1e-6
+    room = min(gap, 100 / max(len(positions) - 1, 1))
+    ordered = sorted(moved)
+    assert all(b - a >= room - 1e-6 for a, b in itertools.pairwise(ordered))
+    by_position = [moved[i] for i in sorted(range(len(moved)), key=lambda i: positions[i])]
+    assert by_position == pytest.approx(ordered)
+
+
+def test_a_figure_by_itself_has_no_variables() -> None:
+    """Converters know classes alone: each colour stands in the rule of its series, and mixed ones are worked out."""
+    looks = [svg.style("fedavg"), svg.style("chip", "cluster")]
+    chart = svg.Chart(svg.linear("x", [0, 1]), svg.linear("y", [0, 1]), name="one", right=svg.ENDS)
+    for look in looks:
+        chart.marked_line([0, 1], [0.2, 0.8], look)
+    chart.ends([("one", 0.8, looks[0]), ("two", 0.8, looks[1])])
+    drawn = svg.figure("one", "One", [chart], "", svg.legend([("one", looks[0])], lines=True)).standalone()
+    assert not re.search(r"var\(|color-mix|--own|@media", drawn)
+    colours = dict(re.findall(r"\.line\.c(\d+) \{[^}]*stroke: (#\w{6})", drawn))
+    assert set(colours) == {str(look.colour) for look in looks}
+    ringed = re.search(rf"\.ringed\.c{looks[1].colour} \{{ fill: #(\w{{6}})", drawn)
+    assert ringed is not None
+    own = int(colours[str(looks[1].colour)][1:3], 16)
+    assert int(ringed[1][:2], 16) == round(0.35 * own + 0.65 * 255)
+    places = [float(y) for y in re.findall(r'y="([\d.]+)" class="c\d+ end"', drawn)]
+    assert abs(places[0] - places[1]) >= 13, "names do not touch"

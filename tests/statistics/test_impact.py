@@ -7,11 +7,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import expit
+from scipy.special import expit, logit
 
+from raysim.experiment.unseen.tables import BEYOND, pooled
 from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical.by_hospital import calibration_by_hospital, events_p
+from raysim.statistics.clinical.calibration import calibration, raw
+from raysim.statistics.discrimination.auroc import pair_sums
+from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import observed_over_expected
+from raysim.statistics.levels import Z
 from raysim.statistics.several import bound, holm
 
 RATIOS = {
@@ -79,3 +84,43 @@ def test_so_they_are_from_what_hospitals_count(studies) -> None:
     for name, (ratio, low, high) in RATIOS.items():
         h = names.index(name)
         assert (found.ratio[h], found.low[h], found.high[h]) == pytest.approx((ratio, low, high), abs=0.003)
+
+
+def test_what_the_next_study_may_see(studies) -> None:
+    """Pooled over studies each of which was left out: metafor's estimates, and the interval for a further one."""
+    _, risks, deaths = studies
+    offsets = np.concatenate([[0], np.cumsum([len(y) for y in deaths])])
+    margins, y = logit(np.concatenate(risks)), np.concatenate(deaths)
+    curve = common_curve(pair_sums(margins, y, offsets))
+    auroc = pooled(curve.auroc, curve.variance)
+    assert auroc.estimate == pytest.approx(0.7904864786, abs=1e-8)
+    assert (auroc.low, auroc.high) == pytest.approx((0.7619, 0.8190), abs=1e-4)
+    assert auroc.tau**2 == pytest.approx(0.0022142137, abs=1e-8)
+    assert (auroc.next_low, auroc.next_high) == pytest.approx((0.6710, 0.9085), abs=0.005)
+    observed, expected, rows = (
+        np.array([f(r, d) for r, d in zip(risks, deaths, strict=True)])
+        for f in (lambda r, d: d.sum(), lambda r, d: r.sum(), lambda r, d: float(len(d)))
+    )
+    ratio = pooled(np.log(observed / expected), (1 - observed / rows) / observed, BEYOND)
+    assert ratio.estimate == pytest.approx(-0.0110455199, abs=1e-8)
+    assert ratio.tau**2 == pytest.approx(0.0289940698, abs=1e-8)
+    assert np.exp([ratio.low, ratio.high]) == pytest.approx((0.8927, 1.0957), abs=1e-4)
+    assert np.exp([ratio.next_low, ratio.next_high]) == pytest.approx((0.6383, 1.5245), abs=0.02)
+    fits = [calibration(raw(r, d)) for r, d in zip(risks, deaths, strict=True)]
+    for name, golden, tau2 in (
+        ("in_the_large", 0.0010512849, 0.1145367775),
+        ("slope", 0.9838425970, 0.0230499845),
+    ):
+        each = [getattr(fit, name) for fit in fits]
+        found = pooled(
+            np.array([c.estimate for c in each]), np.array([(c.high - c.low) / (2 * Z) for c in each]) ** 2, BEYOND
+        )
+        assert found.estimate == pytest.approx(golden, abs=1e-6)
+        assert found.tau**2 == pytest.approx(tau2, abs=1e-6)
+
+
+def test_few_studies_are_not_pooled() -> None:
+    assert np.isnan(pooled(np.array([0.7, 0.8]), np.array([0.01, 0.01])).estimate)
+    four = pooled(np.array([0.7, 0.8, 0.75, 0.72]), np.full(4, 0.001))
+    assert np.isfinite(four.estimate)
+    assert np.isnan(four.next_low)

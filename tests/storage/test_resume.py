@@ -196,7 +196,7 @@ def test_a_stopped_curve_goes_on_to_its_table_and_picture(here: Path, monkeypatc
             go_on("stopped")
     Path("stopped/curve.json").write_text(kept)
     assert "fedprox, mu 1, seed 42 goes on from round 4 of 7" in go_on("stopped")
-    assert Path("stopped/plots/curve.png").exists()
+    assert Path("stopped/plots/curve.svg").exists()
     for name in ("curve.csv", "hospitals.csv", "curve.json"):
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
 

@@ -63,7 +63,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "fedrep": WEIGHTED | {"head": None, "head_epochs": None, "final_head_epochs": 0},
     "fedsoft": {"clusters": 5, "lam": 0.1, "every": 2, "floor": 1e-4, "spread": 0.1, "fraction": 0.5},
     "fedyogi": WEIGHTED | {"server_learning_rate": 0.001, "beta_1": 0.9, "beta_2": 0.99, "tau": 0.01},
-    "fine_tuning": FINE_TUNING | {"mu": 0.01, "prox": 0.0},
+    "fine_tuning": FINE_TUNING | {"mu": 0.0, "prox": 0.0},
     "hierarchical": SIGNED,
     "ifca": WEIGHTED | {"weights": "uniform", "clusters": "auto", "averaging": "model", "spread": 0.1},
     "kfed": {"clusters": None, "local_clusters": 4, "inherit": False},

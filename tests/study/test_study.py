@@ -15,7 +15,7 @@ import yaml
 
 from raysim.cli import main as cli
 from raysim.report.terminal.block import MOST, lines
-from raysim.study import plots as study_plots
+from raysim.study import figures as study_figures
 from raysim.study.answer import block, headline
 from raysim.study.page import lead
 from raysim.study.settings import Study, metric_names
@@ -61,9 +61,9 @@ def test_it_leaves_tables_pictures_a_page_and_its_configuration(folder):
         "config.yaml",
         "importances.csv",
         "manifest.json",
-        "plots/clusters.png",
-        "plots/importances.png",
-        "plots/metrics.png",
+        "plots/clusters.svg",
+        "plots/metrics.svg",
+        "plots/shares.svg",
         "report.html",
         "study.csv",
     }
@@ -160,18 +160,17 @@ def table() -> pd.DataFrame:
     return table
 
 
-def test_the_picture_of_clusters_has_means_ranges_and_dashes(table):
-    figure = study_plots.clusters(table)
-    said = [text.get_text() for text in figure.axes[0].texts]
-    assert sorted(said) == sorted(["3", "2 to 4", "2", "2", "–", "2", "2"])
+def test_the_figure_of_clusters_has_means_ranges_and_dashes(table):
+    drawn = study_figures.clusters(table).standalone()
+    assert re.findall(r'class="value"[^>]*>([^<]+)<', drawn) == ["3", "2", "–", "2"]
+    assert "10 clients, alpha 1: 3 (2–4); 10 clients, alpha 5: 2; 20 clients, alpha 1: –" in drawn
 
 
-def test_the_picture_of_metrics_has_a_line_for_each_number_of_clients(table):
-    figure = study_plots.metrics_by_alpha(table, ["wpsi", "hellinger"])
-    ax = figure.axes[0]
-    assert [len(line.get_xdata()) for line in ax.lines] == [2, 1]
-    assert np.asarray(ax.lines[0].get_ydata(), float) == pytest.approx([1.01, 0.21])
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["10 clients", "20 clients"]
+def test_the_figure_of_metrics_has_a_line_for_each_number_of_clients(table):
+    figure = study_figures.metrics_by_alpha(table, ["wpsi", "hellinger"])
+    assert len(re.findall(r'class="c\d+ line"', str(figure.charts[0].markup()))) == 2
+    assert figure.legend is not None
+    assert [name for name, _ in figure.legend.entries] == ["10 clients", "20 clients"]
 
 
 def test_words_name_the_metric_that_is_best_alone(table, folder):

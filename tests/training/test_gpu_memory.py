@@ -22,7 +22,7 @@ from raysim.training.base import DeviceFull, Moments, Optimizer, Task
 from raysim.training.kernels import batch_schedule, batched, gpu_memory
 from raysim.training.kernels.batch_schedule import example, groups, padded
 from raysim.training.kernels.batched import Cohort, Dense
-from raysim.training.kernels.gpu_memory import CudaMemory, Resident, claim, fitting, memory_of, room
+from raysim.training.kernels.gpu_memory import STALE, CudaMemory, Resident, claim, fitting, memory_of, room
 from raysim.training.kernels.logistic import LogisticModel
 from raysim.training.kernels.modules.generic import Vmapped
 from raysim.training.models import build_model
@@ -322,6 +322,17 @@ def test_copies_are_kept_up_to_a_limit() -> None:
     again = [resident(array, np.dtype(np.float32)) for array in arrays]
     assert again[0] is not second
     assert all(resident(array, np.dtype(np.float32)) is copy for array, copy in zip(arrays, again, strict=True))
+
+
+def test_copies_that_nobody_asks_for_make_room() -> None:
+    """Of a run that has ended, whose rows are still there."""
+    resident, float32 = Resident(torch.device("cpu"), 16), np.dtype(np.float32)
+    ended, playing = ([np.arange(2.0) + k for k in ks] for ks in ((0, 1), (2, 3)))
+    before = [resident(array, float32) for array in ended]
+    for _ in range(2 * STALE):
+        copies = [resident(array, float32) for array in playing]
+    assert all(resident(array, float32) is copy for array, copy in zip(playing, copies, strict=True))
+    assert all(resident(array, float32) is not copy for array, copy in zip(ended, before, strict=True))
 
 
 def test_a_hospital_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, federate: MakeFederation) -> None:

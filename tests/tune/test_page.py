@@ -67,7 +67,7 @@ def setting() -> Setting:
 
 def page(choice: Choice, tested: dict[str, tuple[float, float]] | None = None) -> str:
     shares = importances(choice, parse(SPACE))
-    return sweep_page("a sweep", choice, parse(SPACE), setting(), tested, COUNTS, shares)
+    return sweep_page("a sweep", choice, parse(SPACE), setting(), tested, COUNTS, shares).html()
 
 
 def test_the_recommendation_and_what_it_gives_up_in_plain_sentences():

@@ -16,9 +16,8 @@ from raysim.core.errors import ConfigError, DataError
 from raysim.engine.job import Round
 from raysim.report.terminal.block import MOST, lines
 from raysim.storage.manifest import Manifest
-from raysim.tune import answer, plots, results
+from raysim.tune import answer, results
 from raysim.tune.choice import at_the_edge, choose, reason
-from raysim.tune.drawn import pictures
 from raysim.tune.journal import Finished, Journal, working
 from raysim.tune.plan import make_plan
 from raysim.tune.search import objectives
@@ -174,27 +173,6 @@ def test_the_frozen_sweep_reads_back_the_same(tmp_path):
     assert (again.sweep, config_again) == (plan.sweep, config)
     assert again.folders == plan.folders
     assert again.jobs({"strategy.lam": 1}, "validation") == plan.jobs({"strategy.lam": 1}, "validation")
-
-
-def test_pictures_of_every_pair_and_every_three(tmp_path):
-    sweep = SWEEP.model_copy(update={"objectives": {"auroc": "max", "size_bias_abs": "min", "worst_decile": "max"}})
-    choice = choose(TRIALS, sweep)
-    names = list(plots.all_figures(choice))
-    assert names == [
-        "auroc_size_bias_abs",
-        "auroc_worst_decile",
-        "size_bias_abs_worst_decile",
-        "auroc_size_bias_abs_worst_decile",
-    ]
-    out = Manifest.begin(tmp_path, "sweep")
-    assert pictures(choose({}, sweep)) == {}
-    results.write_plots(out, pictures(choice))
-    assert sorted(path.stem for path in (tmp_path / "plots").iterdir()) == sorted(names)
-    assert set(out.files) == {f"plots/{name}.png" for name in names}
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "plots").iterdir())
-    grey, _, coloured, *_ = plots.pair_figure(choice, 0, 1).axes[0].lines
-    assert grey.get_xdata().tolist() == [0.7]  # type: ignore[union-attr]  # trial 4; trial 7 is undefined
-    assert coloured.get_xdata() == pytest.approx([0.9, 0.88, 0.8])
 
 
 def test_a_journal_gives_back_what_was_written(tmp_path):

@@ -14,10 +14,10 @@ from raysim.core import words
 from raysim.core.words import capitalised
 from raysim.report import svg
 from raysim.report.pages.contents import Cell, Row
-from raysim.report.pages.rendering import render
+from raysim.report.pages.rendering import Page
 from raysim.tune.answer import Tested, falls
 from raysim.tune.choice import Choice, at_the_edge, headline, title
-from raysim.tune.drawn import Importances
+from raysim.tune.importances_beside import Importances
 from raysim.tune.page.figures import figures, student
 from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
@@ -64,33 +64,37 @@ def sweep_page(
     tested: Tested | None,
     counts: Mapping[str, int],
     importances: Importances | None,
-) -> str:
-    """The page, as HTML text. ``tested``: the recommended trial on test rows, None where it was not; ``counts``: trials
+) -> Page:
+    """The page. ``tested``: the recommended trial on test rows, None where it was not; ``counts``: trials
     by state, and how many there are to be in ``total``; ``importances`` of keys, where there are some.
     """
     keys = [dimension.key for dimension in space]
     recommended = choice.recommended
-    return render(
+    return Page(
         "sweep.html.j2",
-        title=name,
-        lead=headline(choice),
-        gives_up=gives_up(choice),
-        cautions=[*at_the_edge(choice), *falls(choice, tested)],
-        warning=setting.warning,
-        counted=counted(choice, counts),
-        recommended=recommended,
-        params=[] if recommended is None else [(key, _value_text(value)) for key, value in recommended.params.items()],
-        columns=["validation rows", "test rows", "best of the set, validation rows"],
-        objectives=objective_rows(choice, tested),
-        several=len(setting.seeds) > 1,
-        tested=tested is not None,
-        figures=figures(choice, space, importances),
-        trial_columns=[*(title(choice, j) for j in range(len(choice.sweep.names))), *keys],
-        trials=trial_rows(choice, keys),
-        unlisted=max(len(choice.trials) - MOST_ROWS, 0),
-        data=svg.json_block("trials", trial_data(choice, keys)),
-        numbers=[(i, trial.number) for i, trial in enumerate(choice.trials)],
-        provenance=setting,
+        {
+            "title": name,
+            "lead": headline(choice),
+            "gives_up": gives_up(choice),
+            "cautions": [*at_the_edge(choice), *falls(choice, tested)],
+            "warning": setting.warning,
+            "counted": counted(choice, counts),
+            "recommended": recommended,
+            "params": []
+            if recommended is None
+            else [(key, _value_text(value)) for key, value in recommended.params.items()],
+            "columns": ["validation rows", "test rows", "best of the set, validation rows"],
+            "objectives": objective_rows(choice, tested),
+            "several": len(setting.seeds) > 1,
+            "tested": tested is not None,
+            "figures": figures(choice, space, importances),
+            "trial_columns": [*(title(choice, j) for j in range(len(choice.sweep.names))), *keys],
+            "trials": trial_rows(choice, keys),
+            "unlisted": max(len(choice.trials) - MOST_ROWS, 0),
+            "data": svg.json_block("trials", trial_data(choice, keys)),
+            "numbers": [(i, trial.number) for i, trial in enumerate(choice.trials)],
+            "provenance": setting,
+        },
     )
 
 

@@ -17,7 +17,7 @@ from raysim.report import svg
 from raysim.report.svg import PANEL, WIDTH, Axis, Chart, Figure, Style
 from raysim.tune import pareto
 from raysim.tune.choice import Choice, title
-from raysim.tune.drawn import Importances
+from raysim.tune.importances_beside import Importances
 from raysim.tune.journal import Finished
 from raysim.tune.page.importance import varied
 from raysim.tune.pareto import signed

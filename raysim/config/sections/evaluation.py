@@ -38,6 +38,46 @@ class ClinicalSection(Section):
         return value
 
 
+class UnseenSection(Section):
+    """``evaluation.unseen``: hospitals are left out in turn, and judged by models in whose training they took no part.
+
+    - ``folds``: ``leave_one_out``; a number of folds, into which hospitals are dealt by the seed; or lists of
+      hospitals, each of which is left out together. None: ``leave_one_out`` for up to 20 hospitals, else 10.
+    - ``onboarding``: numbers of labelled rows with which a hospital joins. ``held``: the share of its rows that never
+      do.
+    """
+
+    folds: Literal["leave_one_out"] | int | tuple[str | tuple[str, ...], ...] | None = default(
+        "evaluation.unseen.folds"
+    )
+    onboarding: tuple[int | Literal["all"], ...] = default("evaluation.unseen.onboarding")
+    held: float = default("evaluation.unseen.held", gt=0, lt=1)
+
+    @field_validator("folds")
+    @classmethod
+    def _folds_that_leave_some(cls, value: Any) -> Any:
+        if isinstance(value, int) and value < 2:
+            raise ValueError(
+                f"{value} folds leave nobody to train; give two or more, leave_one_out, or lists of hospitals"
+            )
+        if isinstance(value, tuple):
+            names = [name for fold in value for name in ((fold,) if isinstance(fold, str) else fold)]
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None or not names or () in value:
+                which = f"'{twice}' stands there twice" if twice is not None else "a fold is empty"
+                raise ValueError(f"{which}; leave each hospital out once")
+        return value
+
+    @field_validator("onboarding")
+    @classmethod
+    def _ascending_rows(cls, value: tuple[int | str, ...]) -> tuple[int | str, ...]:
+        numbers = [each for each in value if isinstance(each, int)]
+        ordered = all(low < high for low, high in pairwise((-1, *numbers))) and "all" not in value[:-1]
+        if not value or not ordered:
+            raise ValueError(f"{list(value)} are not ascending numbers of rows, with `all` at the end")
+        return value
+
+
 class EvaluationSection(Section):
     """``evaluation``: every how many rounds all hospitals are evaluated (0: after the last only), on which part.
 
@@ -46,7 +86,8 @@ class EvaluationSection(Section):
     empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model served
     says of every row, of all parts, is written too; it is in the egress ledger. A hospital may be named the lowest from
     ``minimum_events`` rows of the rarer class on (events or others, whichever are fewer); the tests of spread use every
-    judged hospital. ``clinical`` are the figures of calibration and of decisions; None: none.
+    judged hospital. ``clinical`` are the figures of calibration and of decisions; None: none. ``unseen``: a comparison
+    also leaves hospitals out; None: it does not.
     """
 
     every: int = default("evaluation.every", ge=0)
@@ -57,11 +98,18 @@ class EvaluationSection(Section):
     predictions: bool = default("evaluation.predictions")
     minimum_events: int = default("evaluation.minimum_events", ge=1)
     clinical: ClinicalSection | None = Field(default_factory=ClinicalSection)
+    unseen: UnseenSection | None = None
+
+    @field_validator("unseen", mode="before")
+    @classmethod
+    def _true_is_all_defaults(cls, value: Any) -> Any:
+        return {} if value is True else None if value is False else value
 
     @model_serializer(mode="wrap")
     def _keep_none_that_is_no_default(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
-        return written | ({"clinical": None} if self.clinical is None else {})
+        without = {key: value for key, value in written.items() if key != "unseen" or value is not None}
+        return without | ({"clinical": None} if self.clinical is None else {})
 
     @field_validator("age_bands")
     @classmethod

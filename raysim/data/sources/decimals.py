@@ -56,7 +56,7 @@ def with_points(
         name: commas
         for name in texts
         if (commas := _matching(table.column(name), ",", _COMMA))
-        and (name in numeric or find(table.column(name)).kind == "mixed")
+        and (name in numeric or _mostly(commas, table.column(name)) or find(table.column(name)).kind == "mixed")
     }
     if not decimals:
         return table, named or "."
@@ -95,6 +95,11 @@ def with_points(
         written = pc.if_else(pc.match_substring_regex(column, _COMMA), pc.replace_substring(column, ",", "."), column)
         table = table.set_column(table.column_names.index(name), name, written)
     return table, ","
+
+
+def _mostly(count: int, column: pa.ChunkedArray) -> bool:
+    """Whether ``count`` are most of a column's values, which makes it numbers without a closer look."""
+    return bool(2 * count > len(column) - column.null_count)
 
 
 def _has_points(column: pa.ChunkedArray) -> bool:

@@ -73,6 +73,7 @@ def feature_columns(
     column that holds neither numbers nor categories, and names the others.
     """
     import pandas as pd
+    import pyarrow as pa
 
     kept: dict[str, pd.Series[Any]] = {}
     notes: list[str] = []
@@ -87,9 +88,11 @@ def feature_columns(
         if not (asked or mixed or wanted.further("categorical" if kind == "categorical" else "numeric")):
             left.append(name)
         elif kind == "numeric" and (found is None or found.kind not in ("mixed", "date")):
-            kept[name] = pd.Series(numbers(_alone(name, column), name, "data.numeric", rows=rows).astype(np.float32))
+            values = numbers(_alone(name, column), name, "data.numeric", rows=rows)
+            kept[name] = pd.Series(values.astype(np.float32))
             notes += limits
-            if asked is None and is_texts(table.column(name).type) and with_zeros(table.column(name)):
+            text = asked is None and is_texts(table.column(name).type)
+            if text and not np.any(values % 1 > 0) and with_zeros(table.column(name)):
                 warnings.append(
                     f"column '{name}' is read as numbers, some written with zeros before them (007); list it in "
                     f"data.categorical ([{name}, ...]) if they are codes"
@@ -99,7 +102,8 @@ def feature_columns(
             warnings += _alike(name, kept[name])
             if asked is None:
                 warnings += _doubts(name, found)
-        elif found is not None:
+        elif found is not None or pa.types.is_temporal(column.type):
+            found = found or _dates(column)
             first = found.first if rows is None or found.first is None else int(rows[found.first - 1]) + 1
             refused[name] = described(name, found, first)
         else:
@@ -152,6 +156,16 @@ def _typed(
         for sign, n in counts.items()
     ]
     return *typed(column), limits
+
+
+def _dates(column: pa.ChunkedArray) -> Finding:
+    """What a column of typed dates or times holds."""
+    import pyarrow.compute as pc
+
+    recorded = len(column) - column.null_count
+    return Finding(
+        "date", len(column), recorded, forms={"date": recorded}, first=pc.index(pc.is_valid(column), True).as_py() + 1
+    )
 
 
 def _kind_of_texts(column: pa.ChunkedArray, found: Finding | None) -> Literal["numeric", "categorical"] | None:

@@ -146,8 +146,10 @@ def _sqlite_tables(path: Path) -> list[str]:
 
 
 def _duckdb_tables(path: Path) -> list[str]:
-    import duckdb
-
+    try:
+        import duckdb
+    except ImportError:
+        return []
     try:
         with duckdb.connect(str(path), read_only=True) as database:
             return [str(row[0]) for row in database.execute("SHOW TABLES").fetchall()]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raysim.core.errors import ConfigError, DataError
-from raysim.core.words import as_yaml
+from raysim.core.words import as_yaml, is_unicode
 from raysim.data import cache
 from raysim.data.sources.columns import plain_text
 
@@ -44,7 +44,16 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
     source = keys.get("source", SOURCE)
     if not isinstance(source, str) or source != SOURCE:
         raise ConfigError(f"data.source: {as_yaml(source)} stands beside a data frame; remove the key")
+    for key, name in keys.items():
+        check_index(frame, name, f"data.{key}")
     return {**keys, "source": SOURCE, "path": str(stored(frame))}
+
+
+def check_index(frame: pd.DataFrame, name: Any, field: str) -> None:
+    """Raise ``DataError`` where ``name`` is no column but an index of the frame, which is not kept."""
+    named = isinstance(name, str) and name in getattr(getattr(frame, "index", None), "names", ())
+    if named and name not in frame.columns:
+        raise DataError(f"{field}: '{name}' is the data frame's index; make it a column: frame.reset_index()")
 
 
 def stored(frame: pd.DataFrame, field: str = "data") -> Path:
@@ -81,6 +90,9 @@ def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None
         )
     if isinstance(frame.columns, pd.MultiIndex):
         raise DataError(f"{field}: the data frame's columns have several levels; give each column one name")
+    for name in map(str, frame.columns):
+        if not is_unicode(name):
+            raise DataError(f"{field}: the data frame has a column {name!a}, whose name no file holds; rename it")
     named = frame.set_axis([str(name) for name in frame.columns], axis="columns")
     if columns is not None:
         named = named.loc[:, named.columns.isin(list(columns))]
@@ -95,7 +107,7 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
 
     try:
         array = pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError):  # whose messages show values of patients
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # whose messages show values of patients
         kinds = {type(value) for value in values.dropna()}
         if not all(issubclass(kind, _WRITTEN) for kind in kinds):
             names = ", ".join(sorted({kind.__name__ for kind in kinds})[:6])
@@ -104,9 +116,13 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
                 "convert it, or drop it from the frame"
             ) from None
         # Such as numbers with a text among them: a CSV file would hold them as texts too.
-        array = pa.array(
-            [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
-        )
+        written = [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
+        if odd := [row for row, text in enumerate(written) if text is not None and not is_unicode(text)]:
+            raise DataError(
+                f"{field}: column '{name}' of the data frame holds half a character (a surrogate) in row {odd[0] + 1}; "
+                "read the text again in its encoding"
+            ) from None
+        array = pa.array(written)
     if pa.types.is_dictionary(array.type):  # categories become texts, and stay categories
         return plain_text(pa.table({name: array}), name, field).dictionary_encode()
     return array

@@ -18,7 +18,7 @@ from raysim.data.sources.columns import numbers, placed, texts
 from raysim.data.sources.feature_columns import FURTHER, Wanted, feature_columns
 from raysim.data.sources.labels import class_labels, number_labels
 from raysim.data.sources.marks import without_marks
-from raysim.data.sources.table_files import HOSPITAL, is_pattern, read_files, table_files
+from raysim.data.sources.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.sources.text_form import Keys
 from raysim.data.spelling import check_hospitals
 
@@ -143,14 +143,21 @@ class Table(BaseModel):
 
     def read(self) -> Records:
         """Read the whole table. Raises ``DataError`` for unreadable files, missing columns and unusable values."""
-        from raysim.data.records import Records
-
-        files = list(self.files())
         named = (self.silo, self.group, self.part, self.sex, self.ethnicity, *(self.categorical or ()), *self.drop)
         as_text = [name for name in named if name is not None]
         keys = Keys(self.separator, self.decimal, self.encoding)
         numeric, named_after = self.numeric or (), self.silo is None
+        files = list(self.files())
         read = read_files(files, as_text, keys=keys, numeric=numeric, dropped=self.drop, named_after=named_after)
+        try:
+            return self._records(read)
+        except DataError as error:
+            raise DataError(read.placed(str(error))) from None
+
+    def _records(self, read: Files) -> Records:
+        """The records of what the files hold; :meth:`read`."""
+        from raysim.data.records import Records
+
         self._check_columns(read.table)
         if not read.table.num_rows:
             raise DataError(f"data.path: '{self.path}' has no rows; a table needs at least one below its column names")
@@ -181,7 +188,7 @@ class Table(BaseModel):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
         if self.age is not None:
             patients["age"] = numbers(limited(table, self.age, reading), self.age, "data.age", rows=kept)
-        of_files = f" ({counted(len(files), 'file')})" if len(files) > 1 else ""
+        of_files = f" ({counted(len(read.files), 'file')})" if len(read.files) > 1 else ""
         return Records(
             features=made.frame,
             y=label.y,
@@ -200,7 +207,7 @@ class Table(BaseModel):
                 f"label '{self.label}': {label.described}",
                 *made.notes,
             ),
-            warnings=(*read.remarks, *idle, *label.warnings, *made.warnings),
+            warnings=(*read.remarks, *map(read.placed, (*idle, *label.warnings, *made.warnings))),
         )
 
     def _check_columns(self, table: pa.Table) -> None:

@@ -27,6 +27,10 @@ INDEX = re.compile(r"__index_level_\d+__")
 """The name that pandas gives an unnamed index in a Parquet file; it holds row labels and is no column of the data."""
 
 
+MOST_COLUMNS = 30_000
+"""Columns that a table may have. With so many, and 100 rows, a run takes about a minute and a gigabyte."""
+
+
 @dataclass(frozen=True)
 class Read:
     """A table, and how its file is written.
@@ -74,6 +78,12 @@ def read_table(
         form = None if kind == "parquet" else form_of(path, kind == "gzip", keys, field, usual)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, kind == "gzip", error, field) from None
+    names = _parquet_names(path, field) if form is None else form.names
+    if len(names) > MOST_COLUMNS:
+        raise DataError(
+            f"{field}: '{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, or "
+            "sums of them"
+        )
     table = _parquet(path, field) if form is None else _csv(path, form, field)
     table, nameless = _without_nameless(table)
     names = table.column_names
@@ -81,8 +91,8 @@ def read_table(
         raise DataError(
             f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
         )
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
     commas = form is not None and form.separator != ","
     table, decimal = with_points(
@@ -116,7 +126,8 @@ def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Ke
         if recognised:
             named = listed([f"data.{key}" for key in recognised])
             verb = "names" if len(recognised) == 1 else "name"
-            said.append(f"is read with {listed(list(recognised.values()))}; {named} {verb} another")
+            another = f"; {named} {verb} another" if usual == NO_KEYS else ""  # a key of new rows there is none
+            said.append(f"is read with {listed(list(recognised.values()))}{another}")
         if form.above:
             said.append(f"is read without {counted(form.above, 'line')} above its column names")
     if nameless:
@@ -148,6 +159,17 @@ def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
         if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):
             table = table.set_column(k, column.name, plain_text(table, column.name, field).dictionary_encode())
     return table
+
+
+def _parquet_names(path: Path, field: str) -> Sequence[str]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        names: Sequence[str] = parquet.read_schema(path).names
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
+    return names
 
 
 def _csv(path: Path, form: Form, field: str) -> pa.Table:

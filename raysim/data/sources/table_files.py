@@ -29,16 +29,31 @@ _NAMED = 6  # columns and files that a sentence names
 
 
 @dataclass(frozen=True)
-class Table:
+class Files:
     """The rows of all files together.
 
     ``form`` and ``decimal`` are those of the first file; ``remarks`` say what was recognised and is not usual.
+    ``files`` are the files with their rows.
     """
 
     table: pa.Table
     form: Form | None
     decimal: Mark
     remarks: tuple[str, ...]
+    files: tuple[tuple[Path, int], ...]
+
+    def placed(self, text: str) -> str:
+        """A sentence on ``row N`` of all files together, counted from 1, as one on a row of the file that has it."""
+
+        def of_file(found: re.Match[str]) -> str:
+            row = int(found[1])
+            for file, rows in self.files:
+                if row <= rows:
+                    return f"row {row} of '{file.name}'"
+                row -= rows
+            return found[0]
+
+        return re.sub(r"\brow (\d+)\b", of_file, text) if len(self.files) > 1 else text
 
 
 def is_pattern(path: Path) -> bool:
@@ -75,7 +90,7 @@ def read_files(
     numeric: Sequence[str] = (),
     dropped: Collection[str] = (),
     named_after: bool = False,
-) -> Table:
+) -> Files:
     """The tables of ``files`` below each other.
 
     A column that a file does not have is missing there, which a remark says; ``dropped`` columns may be anywhere. With
@@ -107,7 +122,8 @@ def read_files(
         raise DataError(
             f"{field}: a column has other types in other files ({' '.join(str(error).split())[:160]}); write it alike"
         ) from None
-    return Table(whole, read[0].form, read[0].decimal, tuple(remarks))
+    rows = tuple((file, table.num_rows) for file, table in zip(files, tables, strict=True))
+    return Files(whole, read[0].form, read[0].decimal, tuple(remarks), rows)
 
 
 def _typed_apart(read: Sequence[Read]) -> list[str]:

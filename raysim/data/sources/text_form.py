@@ -40,8 +40,11 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _NAMED = re.compile(r'\ufeff?"?sep=(.)"?\s*', re.IGNORECASE)  # Excel's first line
-# In Western European text no word has three accented letters in a row, and no sign stands between two letters.
-_FOREIGN = re.compile(r"[\x7f-\x9f]|[À-ÖØ-öø-ÿ]{3}|(?<=[^\W\d_])[¡-©«-¯±²-´¶-¹»-¿×÷](?=[^\W\d_])")
+# In Western European text no word has three accented letters in a row, none has a capital one inside small letters,
+# and few signs stand between two letters.
+_FOREIGN = re.compile(
+    r"[\x7f-\x9f]|[À-ÖØ-öø-ÿ]{3}|(?<=[^\W\d_])[À-ÖØ-ÞŒŠŽŸ](?=[a-zß-öø-ÿ])|(?<=[^\W\d_])[¡-©«-¯±²³¶¸¹»-¿×÷](?=[^\W\d_])"
+)
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,6 @@ class CheckedStrategy(Strategy):
         self._strategy = strategy
         self._name = name
         self._keeps_private = False
-        self.calls_programs = type(strategy).round is not Strategy.round
-        """Whether its rounds are its own, and not the built-in training alone."""
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         self._strategy.check(names, sizes)
@@ -59,6 +57,12 @@ class CheckedStrategy(Strategy):
 
     def uses_selection(self) -> bool:
         return self._strategy.uses_selection()
+
+    def uses_training(self) -> bool:
+        return self._strategy.uses_training()
+
+    def uses_programs(self) -> bool:
+        return self._strategy.uses_programs()
 
     def asynchrony(self) -> Asynchrony | None:
         with self._calling("asynchrony"):
@@ -82,7 +86,7 @@ class CheckedStrategy(Strategy):
         return ids
 
     def round(self, view: FederationView, state: State) -> Calls:
-        if not self.calls_programs:
+        if not self._strategy.uses_programs():
             return (yield from super().round(view, state))
         answer, calls = None, 0
         with self._calling("round", view.round):

@@ -73,7 +73,8 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     layout, classes = model.layout, len(federation.classes)
     class_weights.check(job.work.class_weights, classes)
     weighted = job.work.class_weights != "none"
-    training = Training(layout.slices, job.work.optimizer.name, classes, weighted, lambda: federation.patients)
+    link = getattr(model, "link", "identity")
+    training = Training(layout.slices, job.work.optimizer.name, classes, link, weighted, lambda: federation.patients)
     try:
         job.strategy.check_training(training)
         job.selection.check_training(training)

@@ -13,7 +13,7 @@ from raysim.core.errors import ConfigError
 from raysim.engine.job import Job
 from raysim.engine.messages import PartialResult, ProgramCall
 from raysim.engine.programs.sums import SumLayout
-from raysim.strategies.base import POOLED, Answers, Call, Ids, Strategy
+from raysim.strategies.base import POOLED, Answers, Call, Ids
 from raysim.traffic.exchange import Traffic
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def check_programs(job: Job) -> None:
     """Raise ``ConfigError`` for sections that are about updates, where the job's strategy has programs of its own."""
-    if type(job.strategy).round is Strategy.round:
+    if not job.strategy.uses_programs():
         return
     compressed = job.compression is not None and job.compression.name != "none"
     sections = {
@@ -37,6 +37,11 @@ def check_programs(job: Job) -> None:
                 f"{section}: {why}, and strategy '{job.name}' has client programs instead; leave it out, or choose "
                 "another strategy"
             )
+    if job.privacy is not None:
+        raise ConfigError(
+            f"strategy.name: '{job.name}' has client programs, which privacy.mode: {job.privacy.way} does not cover, "
+            f"so privacy.unit: {job.privacy.unit} cannot be promised; choose another strategy or leave privacy out"
+        )
     if job.strategy.uses_selection() and job.selection.hears_losses:
         raise ConfigError(
             f"selection.name: '{type(job.selection).__name__}' hears the losses of updates, and strategy '{job.name}' "

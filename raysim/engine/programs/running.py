@@ -13,6 +13,7 @@ from raysim.core.errors import StrategyError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.messages import KEPT, MODEL, HospitalStates, PartialResult, ProgramCall, RoundPlan
+from raysim.engine.programs.bounding import bounded
 from raysim.engine.programs.local_model import HospitalModel
 from raysim.engine.programs.sums import SumLayout
 from raysim.engine.visits.naming import named
@@ -34,7 +35,7 @@ class HospitalContext:
         """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the engine's names."""
         self.hospital, self.round, self.turn = int(plan.ids[j]), plan.round, call.turn
         self._work, self._program, self._model = plan.work, call.program.name, model
-        rows: Any = pooled_rows(federation) if self.hospital == POOLED else federation.rows(self.hospital, "train")
+        rows = _rows(federation, self.hospital)
         y = federation.y[rows]
         self.rows = Rows(
             X=_read_only(federation.X[rows]),
@@ -98,9 +99,8 @@ def run(
             hospital = context.hospital
             with named(federation, hospital, f"running {call.name}"):
                 reply = program.run(context) if made is None else made
-            n = len(context.rows.y)
-            _said(call, federation, hospital, partial(check_reply, reply, program, n, call.terms))
-            units = layout.units(reply)
+            _said(call, federation, hospital, partial(check_reply, reply, program, len(context.rows.y), call.terms))
+            units = layout.units(bounded(reply, program, partial(_people, federation, hospital)))
             if call.secure is not None and call.masked:
                 units = call.secure.masked(hospital, units).view(np.int64)
             sums += units
@@ -111,6 +111,16 @@ def run(
     result.ids, result.sums = plan.ids[mine], sums
     result.each = {name: np.stack(values) for name, values in each.items() if values}
     return later
+
+
+def _people(federation: Federation, hospital: int) -> NDArray[Any]:
+    """The patient of each training row, ``[n]``."""
+    people: NDArray[Any] = federation.people[_rows(federation, hospital)]
+    return people
+
+
+def _rows(federation: Federation, hospital: int) -> Any:
+    return pooled_rows(federation) if hospital == POOLED else federation.rows(hospital, "train")
 
 
 def _remembered(reply: Reply, program: Program, precision: Any) -> dict[str, NDArray[Any]]:

@@ -27,7 +27,7 @@ class SumLayout:
     def __init__(self, program: Program) -> None:
         self.summed = {name: send for name, send in program.sends.items() if send.how == "summed"}
         self.each = {name: send for name, send in program.sends.items() if send.how == "each"}
-        self.groups = max(send.groups for send in program.sends.values())
+        self.groups = max((send.groups for send in program.sends.values()), default=1)
         self._places: dict[str, slice] = {}
         end = 0
         for name, send in self.summed.items():

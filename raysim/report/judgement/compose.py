@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -53,6 +53,8 @@ class Remarks:
     """Features that may give the label away."""
     cautions: tuple[str, ...] = ()
     """Clauses that limit the headline, such as a rate at the edge of what was tried."""
+    unseen: Mapping[Key, Line] = field(default_factory=dict)
+    """By model, the line on hospitals that were left out in turn; empty where none were."""
 
 
 NO_REMARKS = Remarks()
@@ -126,7 +128,7 @@ def comparison_card(
         harm=harm_of(results, taken.key, against.key, against_name),
         groups=_fairness(noise, taken.key),
         limits=(
-            unseen_of(results, hospitals, taken.key, data, shown.kind),
+            remarks.unseen.get(taken.key) or unseen_of(results, hospitals, taken.key, data, shown.kind),
             limiting.limits(data, pair, visible_sizes(shown)),
         ),
         rows=ways(called, alone_taken=to_alone),

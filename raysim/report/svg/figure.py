@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from markupsafe import Markup
@@ -13,14 +11,9 @@ from numpy.typing import ArrayLike
 
 from raysim.report.svg.chart import LINE, WIDTH, Chart, heading_lines, short_share
 from raysim.report.svg.markup import element, joined
+from raysim.report.svg.printed import styles
 from raysim.report.svg.scales import Axis, fixed, linear, names
 from raysim.report.svg.styles import Style
-
-PRINTED = ":root { --ink: #1a1c1f; --muted: #55595f; --line: #d5d8dc; --paper: #ffffff; --accent: #005a91; }\n"
-"""The colours of a figure that stands by itself."""
-
-DARK = r"@media \(prefers-color-scheme: dark\).*\n"
-"""The line of the style sheet that is left out of a figure by itself."""
 
 PANEL = 250.0
 """Units of the width of one of several charts beside each other."""
@@ -38,6 +31,11 @@ class Figure:
     legend: Legend | None = None
     more: bool = False
     """Whether it belongs to all figures of a tab, which are folded away, and not to the few that stand there."""
+
+    @property
+    def file(self) -> str:
+        """Where it lies as a file of its own, in the folder of its page."""
+        return f"plots/{self.name.replace('-', '_')}.svg"
 
     def tree(self) -> dict[str, str | bool]:
         """The fields that a page needs."""
@@ -64,13 +62,12 @@ class Figure:
             parts.append(element("svg", chart.markup(), **place))
             across += chart.width + 12
             width, below = max(width, across), max(below, top + chart.height + 12)
-        styles = Path(__file__).parents[1] / "templates" / "charts.css"
         return str(
             element(
                 "svg",
                 element("title", self.title),
                 element("desc", self.caption),
-                element("style", Markup(PRINTED + re.sub(DARK, "", styles.read_text(encoding="utf-8")))),
+                element("style", Markup(styles(str(joined(parts))))),
                 element("rect", width="100%", height="100%", fill="white"),
                 *parts,
                 xmlns="http://www.w3.org/2000/svg",

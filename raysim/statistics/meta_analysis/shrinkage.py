@@ -34,15 +34,15 @@ class Posterior(NamedTuple):
     further_sd: float
 
 
-def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
-    """From estimates ``y [k]`` between 0 and 1 with variances ``v [k]``, normal around a normal distribution.
+def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
+    """From estimates ``y [k]`` with variances ``v [k]``, normal around a normal distribution.
 
-    Its mean may be anything, and its variance anything up to the square of :data:`WIDEST`, equally likely beforehand. A
+    Its mean may be anything, and its variance anything up to the square of ``widest``, equally likely beforehand. A
     standard deviation that is equally likely beforehand is too often close to 0: its intervals cover too little.
     """
     estimates, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
     steps = (np.arange(GRID) + 0.5) / GRID
-    taus = WIDEST * steps**2
+    taus = widest * steps**2
     squared = np.square(taus)
     blocks = [slice(low, low + AT_ONCE) for low in range(0, len(estimates), AT_ONCE)]
 

@@ -102,7 +102,7 @@ class Cohort:
         self._gradient, self._dtype = gradient, np.dtype(precision)
         self._device = torch.device(device)
         self._memory = memory_of(self._device)
-        self._resident = Resident(self._device, math.inf if self._memory is None else self._memory.free() / 2)
+        self._resident = Resident.on(self._device, self._memory)
         self._one_step: dict[Hashable, int] = {}  # bytes of a hospital's step, by what it needs
         self._most = math.inf  # bytes of a call, by the plan; less after a call that ran out of memory
 

@@ -15,6 +15,9 @@ from torch import Tensor
 USED = 0.8
 """The part of a process's free memory that is planned with; the rest is lost between pieces and to CUDA itself."""
 
+STALE = 4
+"""How often as many rows as are kept must be asked for, and a copy not among them, before it makes room."""
+
 _shares: dict[int, float] = {}
 """The part of each device that this process may take, where it is not all of it."""
 
@@ -62,12 +65,20 @@ class CudaMemory:
 class Resident:
     """Copies of hospitals' constant rows on the device, kept for as long as the original memory exists.
 
-    Those beyond ``limit`` bytes are not kept, and sent at each call.
+    Those beyond ``limit`` bytes are not kept, and sent at each call. A copy that others have been asked for
+    :data:`STALE` times in turn since makes room, as that of a run that has ended.
     """
 
     def __init__(self, device: torch.device, limit: float = math.inf) -> None:
         self._device, self._limit, self._bytes = device, limit, 0
-        self._held: dict[Hashable, tuple[weakref.ref[Any], Tensor]] = {}
+        # The last one asked for is the last of these; with each, the number of the request.
+        self._held: dict[Hashable, tuple[weakref.ref[Any], Tensor, int]] = {}
+        self._requests = 0
+
+    @staticmethod
+    def on(device: torch.device, memory: Memory | None) -> Resident:
+        """Copies in half of what is free of a device's ``memory``; None: its memory is not planned."""
+        return Resident(device, math.inf if memory is None else memory.free() / 2)
 
     def __call__(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
         """``array`` on the device as ``dtype``; sent only the first time that this part of memory is asked for."""
@@ -75,15 +86,27 @@ class Resident:
         while isinstance(owner.base, np.ndarray):  # each round may bring a new view of the federation's rows
             owner = owner.base
         key = (array.ctypes.data, array.shape, array.strides, array.dtype.str)
-        held = self._held.get(key)
+        self._requests += 1
+        held = self._held.pop(key, None)
         if held is not None and held[0]() is owner:
+            self._held[key] = held[0], held[1], self._requests
             return held[1]
-        self._forget(key)
+        if held is not None:
+            self._bytes -= held[1].nbytes
         copy = torch.from_numpy(np.array(array, dtype)).to(self._device)
+        self._make_room(copy.nbytes)
         if self._bytes + copy.nbytes <= self._limit:
-            self._held[key] = weakref.ref(owner, lambda _: self._forget(key)), copy
+            self._held[key] = weakref.ref(owner, lambda _: self._forget(key)), copy, self._requests
             self._bytes += copy.nbytes
         return copy
+
+    def _make_room(self, size: int) -> None:
+        """Forget stale copies, the oldest first, until ``size`` bytes more are within the limit."""
+        while self._held and self._bytes + size > self._limit:
+            oldest, (_, _, last) = next(iter(self._held.items()))
+            if self._requests - last <= STALE * len(self._held):
+                return
+            self._forget(oldest)
 
     def clear(self) -> None:
         """Forget all copies."""

@@ -114,3 +114,12 @@ def test_an_explicit_category_stays_one(tmp_path: Path) -> None:
     records = read(stored(plain), {})
     assert isinstance(records, Records)
     assert set(records.features.dtypes) == {np.dtype(np.float32)}
+
+
+def test_dates_are_refused_alike(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "x": range(8)})
+    frame["admitted"] = pd.to_datetime([None, *["2020-01-02"] * 7])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    said = "data.path: column 'admitted' holds dates or times in 7 rows (first: row 2), neither numbers nor text; drop"
+    for path in (tmp_path / "rows.csv", stored(frame)):
+        assert str(read(path, {})).startswith(said)

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from raysim.core.errors import DataError
@@ -149,6 +150,11 @@ READ: dict[str, tuple[str, str | bytes, list[str]]] = {
 """The file's name and content, and what is said of it."""
 
 REFUSED: dict[str, tuple[str, str | bytes, str]] = {
+    "very wide": (
+        "t.csv",
+        ",".join(f"g{i}" for i in range(30_001)),
+        "has 30,001 columns, more than 30,000; keep those",
+    ),
     "nothing": ("t.csv", "", "is empty; it needs a line of column names and rows"),
     "blank lines": ("t.csv", "\n\n", "is empty; it needs a line of column names and rows"),
     "names alone": ("t.csv", HEAD, "has no rows; a table needs at least one below its column names"),
@@ -274,6 +280,8 @@ def sqlite(path: Path) -> None:
 
 
 def duck(path: Path) -> None:
+    import duckdb
+
     with duckdb.connect(str(path)) as database:
         database.execute("CREATE TABLE stays (hospital TEXT, ward TEXT, age INT, lactate DOUBLE, died INT)")
         database.execute("INSERT INTO stays VALUES ('north', 'A', 71, 2.1, 0), ('south', 'B', 64, 3.25, 1)")
@@ -344,6 +352,30 @@ def test_bad_keys(fields: dict[str, Any], words: str) -> None:
         table(Path("stays.csv"), **fields)
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding", "recognised"),
+    [
+        ("l´hôpital, N°dossier", "cp1252", True),
+        ("Gràcia col·legi; 5 µg/m²; 37 °C – “fièvre” à l’été", "cp1252", True),
+        ("Ångström Straße ÄRZTE créée", "cp1252", True),
+        ("Zürich", "cp850", False),
+        ("Zürich", "mac_roman", False),
+        ("płeć żeńska", "cp1250", False),
+        ("Αθήνα", "cp1253", False),
+        ("北京协和医院", "gb18030", False),
+        ("東京大学病院", "shift_jis", False),
+    ],
+)
+def test_western_european_is_told_from_others(text: str, encoding: str, recognised: bool, tmp_path: Path) -> None:
+    path = written(tmp_path, "t.csv", ASCII.replace("A", f'"{text}"').encode(encoding))
+    if recognised:
+        assert table(path).read().features["ward"][0] == text
+        return
+    with pytest.raises(DataError, match=r"is not UTF-8 \(first in line 2\), and its encoding cannot be recognised"):
+        table(path).read()
+    assert table(path, encoding=encoding).read().features["ward"][0] == text
+
+
 def test_an_encoding_that_is_not_the_files(tmp_path: Path) -> None:
     path = written(tmp_path, "t.csv", WESTERN.encode("latin-1"))
     with pytest.raises(DataError, match=r"data.encoding: '.*' is not in utf-8 \(.*\); name another, or remove the key"):
@@ -363,6 +395,48 @@ def test_an_encoding_that_is_not_the_files(tmp_path: Path) -> None:
 )
 def test_numbers_as_names(names: list[str], values: bool) -> None:
     assert holds_values(names) is values
+
+
+CELL = st.tuples(
+    st.sampled_from(["Zürich", "Genève", "north", "a b"]),
+    st.sampled_from(["Größe", "x;y", "x,y", "x|y", 'in "quotes"', "two\nlines", "", "(none)"]),
+    st.none() | st.integers(-9999, 9999),
+    st.integers(0, 1),
+)
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.lists(CELL, min_size=1, max_size=30),
+    separator=st.sampled_from([",", ";", "\t", "|"]),
+    comma=st.booleans(),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-le", "utf-16-be"]),
+    line=st.sampled_from(["\n", "\r\n"]),
+    compressed=st.booleans(),
+)
+def test_a_table_is_the_same_however_it_is_written(
+    rows: list[Any], separator: str, comma: bool, encoding: str, line: str, compressed: bool, tmp_path_factory: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("forms")
+    # The first row says which columns are text, and which numbers with a fraction.
+    told = ("Zürich", "Größe", 15, 0)
+    table_of = [(h, w, None if x is None else x / 10, y) for h, w, x, y in [told, *rows]]
+    frame = pd.DataFrame(table_of, columns=["hospital", "ward", "x", "died"])
+    frame.to_csv(folder / "plain.csv", index=False)
+    plain = table(folder / "plain.csv").read()
+    decimal = "," if comma and separator != "," else "."
+    made = io.StringIO()
+    frame.to_csv(made, sep=separator, decimal=decimal, lineterminator=line, index=False)
+    content = made.getvalue().encode(encoding)
+    path = written(folder, "other.csv", gzip.compress(content) if compressed else content)
+    read = table(path).read()
+    assert read.silo.tolist() == plain.silo.tolist()
+    assert read.y.tolist() == plain.y.tolist()
+    assert read.classes == plain.classes
+    pd.testing.assert_frame_equal(read.features, plain.features)
+    said = {"separator": separator != ",", "decimal": decimal != ".", "encoding": not encoding.startswith("utf-8")}
+    text = " ".join(read.warnings)
+    assert {key: f"data.{key}" in text for key in said} == said
 
 
 class TestAFileForEachHospital:
@@ -402,6 +476,17 @@ class TestAFileForEachHospital:
             "they are missing there",
         )
         assert np.isnan(records.features["lactate"][1:]).all()
+
+    def test_a_row_is_named_with_its_file(self, tmp_path: Path) -> None:
+        written(tmp_path, "a.csv", "age,died\n71,0\n64,1\n")
+        written(tmp_path, "b.csv", "age,died\n64,1\nold,0\n50,\n")
+        source = Table(path=tmp_path / "*.csv", label="died")
+        with pytest.raises(DataError, match=r"data.label: .* has no value in 1 row \(first: row 3 of 'b.csv'\); fill"):
+            source.read()
+        with pytest.raises(
+            DataError, match=r"column 'age' holds numbers in 4 rows .* \(first: row 2 of 'b.csv'\): 'old'"
+        ):
+            source.model_copy(update={"label": "age", "categorical": ["died"]}).read()
 
     def test_nearly_the_same_names_are_refused(self, tmp_path: Path) -> None:
         written(tmp_path, "a.csv", "age,sys_bp,died\n71,2,0\n")

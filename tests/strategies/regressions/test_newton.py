@@ -10,17 +10,20 @@ import pytest
 from numpy.testing import assert_allclose
 
 from raysim.config.sections.secure import SecureSection
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, HospitalFailed
 from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
 from raysim.strategies.base import Uncertainty
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.references.centralized import Centralized
+from raysim.strategies.references.local import Local
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.regressions.newton_steps import fitted
 from tests.conftest import MLP, job_of, play, run
 from tests.equality import same_models
-from tests.strategies.regressions.federations import LINEAR_MODEL, federation_of
+from tests.strategies.regressions.federations import LINEAR_MODEL, POISSON_MODEL, federation_of
 from tests.strategies.regressions.tables import SEPARATED, table_t
 
 T = table_t()
@@ -81,11 +84,24 @@ def test_separated_classes_are_noticed_and_firth_fits_them(tmp_path: Path):
 
 def test_poisson(tmp_path: Path):
     federation = federation_of(tmp_path / "c", T, T.count, 0)
-    outcome = play(federation, Newton(family="poisson"), rounds=20, model=LINEAR_MODEL)
+    job = job_of(federation, Newton(family="poisson"), rounds=20, model=POISSON_MODEL, predictions=True)
+    check_job(job, federation)
+    outcome = run(federation, job, 2)
     assert len(outcome.rounds) == 6
     assert_allclose(beta(outcome.bank[0]), (1.0023244381, 0.0033834491, 0.0658350992), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.1010293935, 0.1165483796, 0.1379642128), atol=1e-9)
     assert outcome.facts["dispersion"] == pytest.approx(0.7446864955, abs=1e-9)
+    means = np.exp(T.X @ beta(outcome.bank[0]))
+    assert_allclose(outcome.predictions["global"][:12], means[:12], rtol=1e-12)
+    assert outcome.rounds[-1].training_loss == pytest.approx(np.mean(means - T.count * np.log(means)), abs=1e-9)
+    fractions = federation_of(tmp_path / "fractions", T, T.count + 0.5, 0)
+    with pytest.raises(HospitalFailed, match=r"data\.label: family poisson is for whole numbers of at least 0"):
+        play(fractions, Newton(family="poisson"), model=POISSON_MODEL)
+    for strategy, model in ((Newton(family="poisson"), LINEAR_MODEL), (Newton(), POISSON_MODEL)):
+        with pytest.raises(ConfigError, match=r"strategy\.family: '\w+' and the model do not fit"):
+            check_job(job_of(federation, strategy, model=model), federation)
+    with pytest.raises(HospitalFailed, match="a Poisson regression is fitted by strategy newton"):
+        play(federation, FedAvg(), model=POISSON_MODEL)
 
 
 def test_linear(tmp_path: Path):
@@ -164,3 +180,26 @@ def test_three_classes_are_refused(federate):
         check_job(job_of(federation, Newton()), federation)
     with pytest.raises(ValueError, match="firth: 'always' is for logistic regression without ridge"):
         Newton(firth="always", ridge=1.0)
+
+
+def test_pooled_rows_solved_to_convergence_are_the_same_fit(binary: Federation):
+    outcome, federated = play(binary, Centralized(solve=True), rounds=20), play(binary, Newton(), rounds=20)
+    assert_allclose(outcome.bank, federated.bank, atol=1e-11)
+    assert_allclose(errors(outcome).se, errors(federated).se, atol=1e-10)
+    assert np.isnan(errors(outcome).se_robust).all()
+    assert outcome.ledger.sent(1) == 0
+    assert {kind for _, kind, _, _ in outcome.ledger.entries} == {"size", "rows", "metrics"}
+
+
+def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Path):
+    outcome = play(binary, Local(solve=True), rounds=20)
+    assert outcome.played == 1
+    assert outcome.ledger.sent(1) == 0
+    for h in range(3):
+        own = fitted(LOGISTIC, *T.of(h), firth=True).beta
+        assert_allclose(beta(outcome.kept[h]), own, atol=1e-9)
+    few = federation_of(tmp_path / "few", T._replace(hospital=np.where(np.arange(36) < 2, 3, T.hospital)), T.y)
+    ridge = fitted(LOGISTIC, T.X[:2], T.y[:2], ridge=1.0).beta
+    assert_allclose(beta(play(few, Local(solve=True), rounds=2).kept[3]), ridge, atol=1e-9)
+    with pytest.raises(ConfigError, match=r"model\.name: local with solve fits a regression"):
+        check_job(job_of(binary, Local(solve=True), model=MLP), binary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
+from raysim.strategies.base import Rows
 from raysim.strategies.regressions.ensemble import Ensemble
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.meta_analysis import MetaAnalysis
 from raysim.strategies.regressions.newton_steps import fitted
-from raysim.strategies.regressions.odal import Odal
+from raysim.strategies.regressions.odal import LeadFit, Odal
+from raysim.strategies.regressions.sums_program import upper
 from tests.conftest import job_of, play, run
 from tests.equality import same_models
 from tests.strategies.regressions.federations import LINEAR_MODEL, federation_of
@@ -103,6 +106,16 @@ def test_a_lead_fits_its_surrogate(federation: Federation, order: int, robust: b
     outcome = play(federation, Odal(order=order, robust=robust, local_fit="likelihood"))
     assert_allclose(beta(outcome), LEADS[order, robust], atol=1e-5)
     assert outcome.facts == {"converged": 1.0}
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_a_lead_without_a_maximum_takes_one_step_or_none(second: bool):
+    """The curvature of all hospitals is far below the lead's: nothing is concave beyond a step."""
+    gradient, hessian = np.array([0.4, -0.5, 0.3]), 0.01 * np.eye(3)
+    received = {"beta": np.zeros(3), "gradient": gradient, "hessian": upper(hessian)}
+    reply = LeadFit(3, second).run(SimpleNamespace(rows=Rows(T.X[:12, 1:], T.y[:12], None), received=received))
+    assert reply.sent["converged"] == 0.0
+    assert_allclose(reply.sent["beta"], gradient / 0.01 if second else 0.0, rtol=1e-9)
 
 
 def test_a_lead_with_all_rows_has_the_pooled_fit(tmp_path: Path):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raysim.core.errors import DataError
+from raysim.core.extras import need
 from raysim.data.sources.eicu.features import TABLES
 
 if TYPE_CHECKING:
@@ -62,8 +63,10 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
     """A DuckDB connection in which every table of ``schema`` is a view of text columns; without a file, an empty one.
 
     While they are read, compressed files are checked against their own checksums, which DuckDB does not do. Raises
-    ``DataError`` naming a file that cannot be read, at the latest on leaving the context.
+    ``DataError`` naming a file that cannot be read, at the latest on leaving the context, and ``ConfigError`` where
+    DuckDB is not installed.
     """
+    need("duckdb", "eicu", "data.source")
     import duckdb
 
     headers = {name: _header(name, path, schema[name]) for name, path in tables.items()}

@@ -44,3 +44,15 @@ def margins(z: Tensor, loss: str) -> Tensor:
     if loss != LOG_LOSS:
         return z[:, 0]
     return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
+
+
+class Means(nn.Module):
+    """A module whose outputs are logarithms of means, as means."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, X: Tensor) -> Tensor:
+        """``[n]`` of rows ``[n, F]``."""
+        return torch.exp(self.module(X))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from raysim.core.errors import ConfigError
 from raysim.core.words import as_yaml
 from raysim.training.base import Layout, Vector
+from raysim.training.kernels.gpu_memory import Resident, memory_of
 from raysim.training.kernels.modules.batch_norms import BATCH_NORMS
 from raysim.training.kernels.modules.checks import check_module, parameter_count
 from raysim.training.size import check_size
@@ -72,6 +73,7 @@ class FlatModule:
         self.lookup = getattr(module, "lookup", None)
         self.module = module.to(self.device)
         self.parameters = list(self.module.parameters())
+        self._resident = None if self.device.type == "cpu" else Resident.on(self.device, memory_of(self.device))
         self.normed = [part for part in self.module.modules() if isinstance(part, BATCH_NORMS)]
         self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
 
@@ -111,6 +113,13 @@ class FlatModule:
     def send(self, array: NDArray[Any]) -> Tensor:
         """A copy of ``array`` on the device, in the run's precision."""
         return torch.from_numpy(np.array(array, self.dtype)).to(self.device)
+
+    def constant_rows(self, array: NDArray[Any], kind: str | np.dtype[Any]) -> Tensor:
+        """Rows of the data, as ``kind`` of numbers, on the device: on a GPU they stay there, and are sent once."""
+        dtype = np.dtype(kind)
+        if self._resident is not None:
+            return self._resident(array, dtype)
+        return torch.from_numpy(np.array(array, dtype))
 
     def indices(self, array: NDArray[Any]) -> Tensor:
         """A copy of ``array`` on the device, as int64."""

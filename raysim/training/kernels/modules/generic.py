@@ -119,7 +119,8 @@ class ModuleModel:
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()
-            outputs = [self.module(part) for part in torch.split(self._flat.send(X), EVALUATED)]
+            rows = self._flat.constant_rows(X, self._flat.dtype)
+            outputs = [self.module(part) for part in torch.split(rows, EVALUATED)]
             z = margins(torch.cat(outputs), self._loss)
             out: NDArray[Any] = z.cpu().numpy()
             return out

@@ -106,21 +106,22 @@ def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> I
     """The batches of all epochs; seeds torch's generator at the beginning of an epoch, if the module draws."""
     n = len(task.y)
     size = rows_per_batch(optimizer.batch_size, n)
+    rows = flat.constant_rows(task.X, flat.dtype)
+    labels = flat.constant_rows(task.y, np.int64 if loss == LOG_LOSS else flat.dtype)
+    weights = flat.send(np.ones(n) if task.weights is None else task.weights)
     for epoch in range(task.epochs):
-        X, y, weights = task.X, task.y, task.weights
+        X, y, factors, order = rows, labels, weights, None
         if size < n or flat.draws:
             rng = task.batches(epoch)
             if size < n:
-                order = rng.permutation(n)
-                X, y, weights = X[order], y[order], None if weights is None else weights[order]
+                order = flat.indices(rng.permutation(n))
             if flat.draws:
                 seed(flat.device.type, int(rng.integers(2**63 - 1)))
-        rows = flat.send(X)
-        labels = flat.indices(y) if loss == LOG_LOSS else flat.send(y)
-        factors = flat.send(np.ones(n) if weights is None else weights)
+        if order is not None and flat.device.type == "cpu":  # on a GPU this would be a second copy of all rows
+            X, y, factors, order = rows[order], labels[order], weights[order], None
         for low in range(0, n, size):
-            part = slice(low, low + size)
-            yield Batch(rows[part], labels[part], factors[part] * (1.0 / min(size, n - low)))
+            part: slice | Tensor = slice(low, low + size) if order is None else order[low : low + size]
+            yield Batch(X[part], y[part], factors[part] * (1.0 / min(size, n - low)))
 
 
 def seed(kind: str, value: int) -> None:

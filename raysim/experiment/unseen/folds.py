@@ -1,0 +1,96 @@
+"""Which hospitals are left out together, and the configuration of the runs in which they take no part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.config.schema import Config
+from raysim.config.sections.evaluation import UnseenSection
+from raysim.core.errors import ConfigError, nearest
+from raysim.core.streams import stream
+from raysim.core.words import counted
+from raysim.data.federation import Federation
+from raysim.data.records import natural
+
+LEAVE_ONE = 20
+"""Up to so many hospitals each is left out by itself, unless something else was asked for."""
+
+FOLDS = 10
+"""Folds of more hospitals."""
+
+FEWEST = 3
+"""The fewest hospitals that take part in a fold."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Hospitals that are left out together."""
+
+    number: int
+    """From 1."""
+    held: tuple[str, ...]
+
+    def of(self, config: Config) -> Config:
+        """``config`` for the runs without these hospitals, whose models say something of every row of theirs."""
+        split = config.data.split.model_copy(update={"unseen": self.held})
+        evaluation = config.evaluation.model_copy(
+            update={"every": 0, "predictions": True, "groups": (), "unseen": None}
+        )
+        return config.replaced(data=config.data.model_copy(update={"split": split}), evaluation=evaluation)
+
+
+def check(config: Config) -> None:
+    """Raise ``ConfigError`` where hospitals cannot be left out of what ``config`` does."""
+    if config.evaluation.unseen is None:
+        return
+    if config.tune is not None:
+        raise ConfigError(
+            "evaluation.unseen: values that training keys are tried with are chosen on rows of all hospitals; give the "
+            "chosen values, without lists"
+        )
+    for key, given in (("privacy", config.privacy), ("system", config.system), ("adversary", config.adversary)):
+        if given is not None:
+            raise ConfigError(f"evaluation.unseen: is not defined with {key}; leave one of the two out")
+    if config.evaluation.part != "test":
+        raise ConfigError("evaluation.unseen: judges all rows of a hospital as test rows; let evaluation.part be test")
+    if config.data.split.unseen:
+        raise ConfigError("evaluation.unseen: leaves hospitals out in turn, data.split.unseen for good; keep one")
+
+
+def refuse(config: Config, command: str) -> None:
+    """Raise ``ConfigError`` where a ``command`` that leaves nobody out was asked to."""
+    if config.evaluation.unseen is not None:
+        raise ConfigError(f"evaluation.unseen: raysim {command} leaves no hospital out; use raysim compare")
+
+
+def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:
+    """The folds of a run with ``seed``. Raises ``ConfigError`` where too few hospitals would take part in one."""
+    names = natural(federation.hospitals)
+    if section.onboarding != (0,) and not federation.sizes("validation").any():
+        raise ConfigError(
+            "evaluation.unseen.onboarding: recalibrates towards what validation rows of the others have in common; "
+            "give data.split.validation a share"
+        )
+    folds = section.folds
+    if folds is None:
+        folds = "leave_one_out" if len(names) <= LEAVE_ONE else FOLDS
+    if folds == "leave_one_out":
+        held: list[tuple[str, ...]] = [(name,) for name in names]
+    elif isinstance(folds, int):
+        shuffled = stream(seed, "folds of hospitals").permutation(len(names))
+        held = [tuple(names[i] for i in np.sort(part)) for part in np.array_split(shuffled, folds) if len(part)]
+    else:
+        held = [(fold,) if isinstance(fold, str) else tuple(fold) for fold in folds]
+    for left_out in held:
+        for name in left_out:
+            if name not in names:
+                raise ConfigError(f"evaluation.unseen.folds: '{name}' is not a hospital; {nearest(name, names)}")
+        rest = len(names) - len(left_out)
+        if rest < FEWEST:
+            raise ConfigError(
+                f"evaluation.unseen.folds: {counted(rest, 'hospital')} would take part without "
+                f"{', '.join(left_out)}; {FEWEST} are needed"
+            )
+    return [Fold(number, left_out) for number, left_out in enumerate(held, start=1)]

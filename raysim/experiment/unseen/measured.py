@@ -1,0 +1,180 @@
+"""What models say of hospitals that took no part, measured as a run's own figures are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.sections.evaluation import ClinicalSection, UnseenSection
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.data.split import number
+from raysim.engine.job import Result
+from raysim.engine.measuring.recalibrating import estimated
+from raysim.experiment.unseen.folds import Fold
+from raysim.metrics.measures import RANKS
+from raysim.metrics.score_counts import ScoreCounts, score_counts
+from raysim.report.panel import Sketched
+from raysim.statistics.clinical.recalibration import fit, rows_of
+from raysim.statistics.discrimination.auroc import PairSums, pair_sums, placements
+from raysim.statistics.discrimination.sketches import sketches
+from raysim.strategies.base import Floats
+
+NOBODY = "nobody"
+"""What serves a hospital that no model can serve without labelled rows."""
+
+Joins = int | Literal["all"]
+
+
+class LeftOut(NamedTuple):
+    """A run in which the hospitals of a fold took no part."""
+
+    fold: Fold
+    result: Result
+
+
+@dataclass(frozen=True, eq=False)
+class Unseen:
+    """One model, trained with one seed, at every hospital when it was left out, after ``k`` labelled rows joined."""
+
+    strategy: str
+    model: str
+    seed: int
+    k: Joins
+    hospitals: tuple[str, ...]
+    fold: NDArray[np.int64]
+    """In which fold each was left out, ``[H]``."""
+    served_by: tuple[str, ...]
+    """What served each: the model, a cluster's, or :data:`NOBODY`."""
+    figures: Floats
+    """As a run's figures, ``[H, len(task.figures)]``; NaN where nobody serves, or too few rows were there to join."""
+    pairs: PairSums | None
+    """What each hospital sends for the variance of its AUROC; None for other labels than two classes."""
+    sketched: Sketched | None
+    """And for its covariance with that of other models."""
+    scores: ScoreCounts | None
+    """Counts of scores for the clinical figures."""
+    offsets: NDArray[np.int64]
+    """Where each hospital's judged rows begin, ``[H + 1]``."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The judged rows of one hospital under one model."""
+
+    margins: NDArray[Any]
+    ranked: NDArray[Any]
+    y: NDArray[Any]
+    patients: NDArray[np.int64]
+    place: int
+    """The hospital's id."""
+    name: str
+    fold: int
+    served_by: str
+
+
+def measured(left_out: Sequence[LeftOut], section: UnseenSection, clinical: ClinicalSection | None) -> list[Unseen]:
+    """Every strategy, model used and seed, after every number of labelled rows."""
+    groups: dict[tuple[str, str, int], list[LeftOut]] = {}
+    for each in left_out:
+        for model in each.result.outcome.predictions:
+            groups.setdefault((each.result.label, model, each.result.seed), []).append(each)
+    return [
+        _unseen(of, model, k, section, clinical) for (_, model, _), of in groups.items() for k in section.onboarding
+    ]
+
+
+def _unseen(
+    of: Sequence[LeftOut], model: str, k: Joins, section: UnseenSection, clinical: ClinicalSection | None
+) -> Unseen:
+    first = of[0].result
+    rows = [each for run in of for each in _rows(run, model, k, section)]
+    rows.sort(key=lambda each: each.place)
+    offsets = np.concatenate([[0], np.cumsum([len(each.y) for each in rows])]).astype(np.int64)
+    margins, ranked, y = (np.concatenate([getattr(each, name) for each in rows]) for name in ("margins", "ranked", "y"))
+    task, ids = first.federation.task, np.array([each.place for each in rows])
+    figures = task.measure(margins, y, offsets)
+    if k != 0:
+        columns = [task.figures.index(name) for name in RANKS]
+        figures[:, columns] = task.measure(ranked, y, offsets)[:, columns]
+    lost = np.array([np.isnan(each.margins).any() or not len(each.y) for each in rows])
+    counts = [task.figures.index(name) for name in ("n", *task.counts)]
+    undefined = np.ones(figures.shape[1], dtype=bool)
+    undefined[counts] = False
+    figures[np.ix_(lost, undefined)] = np.nan
+    two = len(first.federation.classes) == 2
+    patients = np.concatenate([each.patients for each in rows])
+    names = tuple(each.name for each in rows)
+    return Unseen(
+        first.label,
+        model,
+        first.seed,
+        k,
+        names,
+        np.array([each.fold for each in rows]),
+        tuple(each.served_by for each in rows),
+        figures,
+        pair_sums(ranked, y, offsets) if two else None,
+        Sketched(names, sketches(placements(ranked, y, offsets), ids, patients)) if two else None,
+        score_counts(margins, y, offsets, clinical.counted_at) if two and clinical is not None else None,
+        offsets,
+    )
+
+
+def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterator[_Rows]:
+    federation, outcome = run.result.federation, run.result.outcome
+    prior = estimated(outcome.validation_scores[model]) if k != 0 and model in outcome.validation_scores else None
+    untrained = outcome.untrained.get(model)
+    for name in run.fold.held:
+        h = federation.hospitals.index(name)
+        rows = federation.rows(h, "test")
+        order, joins = _joining(federation, h, run.result.seed, section)
+        last = max(joins.values())
+        judged = np.sort(order[last:])
+        margins, y = outcome.predictions[model][rows], federation.y[rows]
+        ranked, out = margins[judged], margins[judged].astype(np.float64) if k != 0 else margins[judged]
+        if k not in joins:
+            out = np.full_like(out, np.nan, dtype=np.float64)
+        elif k != 0 and prior is not None:
+            joined = order[: joins[k]]
+            shifts = fit(rows_of(margins[joined], y[joined], [0, len(joined)]), "eb", prior)
+            out = shifts.intercept[0] + shifts.slope[0] * out
+        nobody = np.isnan(margins).any() or (untrained is not None and bool(untrained[h]))
+        if nobody:
+            out, ranked = np.full_like(out, np.nan), np.full_like(ranked, np.nan)
+        cluster = None if outcome.cluster is None else int(outcome.cluster[h])
+        served = model if not cluster else f"{model} {cluster - 1}"
+        yield _Rows(
+            out,
+            ranked if k in joins else np.full_like(ranked, np.nan),
+            y[judged],
+            federation.identities[rows][judged],
+            h,
+            name,
+            run.fold.number,
+            NOBODY if nobody else served,
+        )
+
+
+def _joining(
+    federation: Federation, h: int, seed: int, section: UnseenSection
+) -> tuple[NDArray[np.int64], dict[Joins, int]]:
+    """The order in which a hospital's rows would join, patients whole, and how many do at each step it can take."""
+    people = federation.identities[federation.rows(h, "test")]
+    present, turn = np.unique(people, return_inverse=True)
+    shuffled = stream(seed, "rows that join", number(federation.hospitals[h])).permutation(len(present))
+    order = np.argsort(shuffled[turn], kind="stable")
+    most = int((1 - section.held) * len(people) + 1e-9)
+    joins: dict[Joins, int] = {}
+    for k in section.onboarding:
+        rows = most if k == "all" else k
+        if rows <= most:
+            # A patient whose rows would be divided does not join.
+            while rows and rows < len(people) and people[order[rows - 1]] == people[order[rows]]:
+                rows -= 1
+            joins[k] = rows
+    return order, joins or {0: 0}

@@ -1,0 +1,119 @@
+"""What is said and drawn of hospitals that took no part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from raysim.core.words import counted
+from raysim.experiment.unseen.measured import NOBODY
+from raysim.experiment.unseen.tables import AUROC, RATIO
+from raysim.experiment.unseen.written import Found
+from raysim.report import svg
+from raysim.report.judgement.card import Line
+from raysim.report.judgement.facts.wording import json_number
+from raysim.report.naming import Key, interval, number
+from raysim.report.svg import Figure, Style
+
+MOST = 40
+"""Hospitals that are drawn one by one; of more those with the most rows."""
+
+
+def lines(found: Found) -> dict[Key, Line]:
+    """By strategy and model used, the line of a card."""
+    said = {}
+    for key, of in found.summary.groupby(["strategy", "model"], sort=False):
+        strategy, model = map(str, key)
+        first = (
+            of[of["k"].astype(str) == str(of["k"].iloc[0])].set_index("figure").drop(columns=["strategy", "model", "k"])
+        )
+        figures: dict[str, dict[str, float]] = first.astype(float).to_dict("index")  # type: ignore[assignment]
+        nobody = found.hospitals[(found.hospitals["strategy"] == strategy) & (found.hospitals["model"] == model)]
+        unserved = nobody.loc[nobody["served_by"] == NOBODY, "hospital"].nunique()
+        said[strategy, model] = _line(figures, unserved, _taking_part(found.differences, strategy, model))
+    return said
+
+
+def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part: str) -> Line:
+    if AUROC not in figures or not np.isfinite(figures[AUROC]["estimate"]):
+        text = f"It cannot serve a hospital that takes no part without labelled rows ({counted(unserved, 'hospital')})."
+        if not unserved:
+            text = "Too few hospitals that took no part can be judged."
+        return Line("unseen", "open", text, {"unserved": unserved}, "more hospitals, or a method with one model")
+    auroc = figures[AUROC]
+    text = (
+        f"At {counted(int(auroc['hospitals']), 'hospital')} left out in turn AUROC is "
+        f"{number(auroc['estimate'], 3)} ({interval(auroc['low'], auroc['high'], 3)})"
+    )
+    if np.isfinite(auroc["next_low"]):
+        text += f"; at the next one {number(auroc['next_low'], 2)} to {number(auroc['next_high'], 2)}"
+    text += f".{taking_part}"
+    numbers: dict[str, float | int | None] = {
+        name: json_number(auroc[name]) for name in ("estimate", "low", "high", "next_low", "next_high")
+    }
+    if RATIO in figures and np.isfinite(figures[RATIO]["next_low"]):
+        ratio = figures[RATIO]
+        within = interval(ratio["next_low"], ratio["next_high"], 2)
+        text += f" The next hospital may have {within} times the events expected."
+        numbers |= {f"observed_over_expected_{end}": json_number(ratio[f"next_{end}"]) for end in ("low", "high")}
+    return Line("unseen", "ok" if auroc["low"] > 0.5 else "warn", text, numbers, "recalibrate at a new hospital")
+
+
+def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
+    of = differences[
+        (differences["strategy"] == strategy)
+        & (differences["model"] == model)
+        & (differences["comparison"] == "seen less unseen")
+    ]
+    if of.empty or not np.isfinite(of["low"].iloc[0]):
+        return ""
+    each = of.iloc[0]
+    within = interval(each["low"], each["high"], 3, sign=True)
+    return f" Taking part changes a hospital's AUROC by {number(each['difference'], 3, sign=True)} ({within})."
+
+
+def drawn(found: Found, key: Key, name: str) -> Sequence[Figure]:
+    """A forest of the hospitals that were left out, under the model ``key``, which people call ``name``."""
+    table = found.hospitals
+    if AUROC not in table:
+        return []
+    of = table[(table["strategy"] == key[0]) & (table["model"] == key[1]) & (table["k"] == table["k"].iloc[0])]
+    of = of[(of["seed"] == of["seed"].min()) & of[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)
+    if of.empty:
+        return []
+    charts = [_forest(of, AUROC, "AUROC", 0.5)]
+    if RATIO in of:
+        charts.append(_forest(of[of[RATIO].gt(0)], RATIO, "observed over expected events", 1.0))
+    return [
+        svg.figure(
+            "unseen",
+            "Hospitals that took no part",
+            charts,
+            f"{name} at each hospital when it was left out of training, with 95 % intervals over its patients (seed "
+            f"{of['seed'].iloc[0]}).",
+        )
+    ]
+
+
+def _forest(of: pd.DataFrame, column: str, heading: str, rule: float) -> svg.Chart:
+    ends = of[[column, f"{column}_low", f"{column}_high"]].to_numpy(float)
+    names = [f"{hospital} ({rows:,})" for hospital, rows in zip(of["hospital"], of["rows"], strict=True)]
+    chart = svg.Chart(
+        svg.linear(heading, ends[np.isfinite(ends)], include=(rule,), count=4),
+        svg.names("", names),
+        name=f"unseen-{column.replace('_', '-')}",
+        description="; ".join(
+            f"{name} {number(value, 3)} ({interval(low, high, 3)})"
+            for name, (value, low, high) in zip(names, ends, strict=True)
+        ),
+        width=1.35 * svg.PANEL,
+        height=18.0 * len(of) + 74,
+        gridlines="x",
+    )
+    places = np.arange(len(of))
+    known = np.isfinite(ends).all(axis=1)
+    chart.bars(ends[known, 1], ends[known, 2], places[known], thick=0.2, class_="bar chance")
+    chart.dots(ends[:, 0], places, Style(0, "circle"), size=4.0)
+    return chart

@@ -1,0 +1,237 @@
+"""``unseen.csv``, ``unseen_summary.csv`` and ``unseen_difference.csv``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from raysim.config.sections.evaluation import ClinicalSection
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.engine.job import Result
+from raysim.experiment.unseen.measured import LeftOut, Unseen
+from raysim.metrics.labels import CLASSIFICATION, TaskKind
+from raysim.statistics.clinical.figures import figures as clinical_figures
+from raysim.statistics.differences.paired import Paired, paired
+from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, placements
+from raysim.statistics.discrimination.common_curve import common_curve
+from raysim.statistics.discrimination.sketches import patient_part, sketches
+from raysim.statistics.intervals import auroc_interval
+from raysim.statistics.levels import Z
+from raysim.statistics.meta_analysis.shrinkage import WIDEST, posterior
+from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
+from raysim.strategies.base import Floats
+
+FEWEST = 3
+"""Hospitals below which nothing is pooled."""
+
+FEWEST_TO_PREDICT = 5
+"""Hospitals below which nothing is said of a further one."""
+
+BEYOND = 4.0
+"""The largest standard deviation that is tried of logarithms, intercepts and slopes."""
+
+AUROC, RATIO = "auroc", "observed_over_expected"
+
+
+def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
+    """A row a strategy, model, seed, number of rows that joined, and hospital."""
+    return pd.concat([_by_hospital(each, task, clinical) for each in unseen], ignore_index=True)
+
+
+def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
+    columns = dict(zip(task.figures, each.figures.T, strict=True))
+    n = columns.pop("n")
+    events = columns.pop(task.counts[0]) if task.counts else np.full(len(n), np.nan)
+    head: dict[str, object] = {
+        "strategy": each.strategy,
+        "model": each.model,
+        "seed": each.seed,
+        "fold": each.fold,
+        "hospital": each.hospitals,
+        "k": each.k,
+        "rows": n.astype(np.int64),
+        "events": events,
+        "non_events": n - events,
+        "served_by": each.served_by,
+    }
+    if each.pairs is not None:
+        auroc, variance = delong_of_sums(each.pairs)
+        interval = auroc_interval(auroc, variance, each.pairs.events, each.pairs.non_events)
+        defined = np.isfinite(columns[AUROC])
+        limits = {"auroc_low": interval.low, "auroc_high": interval.high}
+        head |= {AUROC: columns.pop(AUROC)} | {name: np.where(defined, end, np.nan) for name, end in limits.items()}
+    if each.scores is not None and clinical is not None:
+        rng = stream(0, f"unseen/{each.model}")
+        for figure in clinical_figures(each.scores, clinical.counted_at, (), clinical.bins, rng):
+            name = figure.name if np.isnan(figure.at) else f"{figure.name}_{figure.at:g}"
+            columns |= {name: figure.value, f"{name}_low": figure.low, f"{name}_high": figure.high}
+    return pd.DataFrame(head | columns)
+
+
+class Pooled(NamedTuple):
+    """A figure over hospitals that took no part."""
+
+    estimate: float
+    low: float
+    high: float
+    tau: float
+    next_low: float
+    next_high: float
+    hospitals: int
+
+
+def pooled(y: Floats, v: Floats, widest: float = WIDEST) -> Pooled:
+    """The mean of figures ``y [H]`` with variances ``v [H]`` (Hartung and Knapp), their spread (Paule and Mandel), and
+    where that of a further hospital lies, every spread up to ``widest`` counting as far as the data support it.
+    """
+    defined = np.isfinite(y) & np.isfinite(v) & (v > 0)
+    y, v = y[defined], v[defined]
+    if len(y) < FEWEST:
+        nan = float("nan")
+        return Pooled(nan, nan, nan, nan, nan, nan, len(y))
+    spread = paule_mandel(y, v)
+    mean = hartung_knapp(y, v, spread)
+    further = posterior(y, v, widest)
+    reach = Z * further.further_sd if len(y) >= FEWEST_TO_PREDICT else float("nan")
+    middle = further.further_mean
+    return Pooled(mean.estimate, mean.low, mean.high, spread**0.5, middle - reach, middle + reach, len(y))
+
+
+def summary(unseen: Sequence[Unseen], table: pd.DataFrame) -> pd.DataFrame:
+    """A row a strategy, model, figure and number of rows that joined; means over seeds, which test the same rows.
+
+    ``table``: that of :func:`by_hospital`.
+    """
+    rows = []
+    for strategy, model, k in dict.fromkeys((each.strategy, each.model, each.k) for each in unseen):
+        of = [each for each in unseen if (each.strategy, each.model, each.k) == (strategy, model, k)]
+        part = table[(table["strategy"] == strategy) & (table["model"] == model) & (table["k"] == k)]
+        for figure, found in _pooled_figures(of, part).items():
+            rows.append({"strategy": strategy, "model": model, "figure": figure, "k": k} | found._asdict())
+    return pd.DataFrame(rows)
+
+
+def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame) -> dict[str, Pooled]:
+    found: dict[str, Pooled] = {}
+    pairs = [each.pairs for each in of if each.pairs is not None]
+    if len(pairs) == len(of):
+        curves = [common_curve(sums) for sums in pairs]
+        auroc = np.mean([each.figures[:, CLASSIFICATION.figures.index(AUROC)] for each in of], axis=0)
+        on_scale = pooled(auroc, np.mean([curve.variance for curve in curves], axis=0))
+        low, high = np.clip([on_scale.next_low, on_scale.next_high], 0.0, 1.0)
+        found[AUROC] = on_scale._replace(next_low=float(low), next_high=float(high))
+    means = part.groupby("hospital", sort=False).mean(numeric_only=True)
+    if RATIO in means:
+        ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = pooled(np.log(ratio), (1 - events / n) / events)
+        found[RATIO] = logs._replace(
+            estimate=_exp(logs.estimate),
+            low=_exp(logs.low),
+            high=_exp(logs.high),
+            next_low=_exp(logs.next_low),
+            next_high=_exp(logs.next_high),
+        )
+    for name in ("calibration_in_the_large", "calibration_slope"):
+        if name in means:
+            se = (means[f"{name}_high"] - means[f"{name}_low"]).to_numpy() / (2 * Z)
+            found[name] = pooled(means[name].to_numpy(), se**2, BEYOND)
+    return found
+
+
+def _exp(value: float) -> float:
+    return float(np.exp(value))
+
+
+def differences(
+    unseen: Sequence[Unseen], results: Sequence[Result], left_out: Sequence[LeftOut], reference: str
+) -> pd.DataFrame:
+    """A row a strategy and model: AUROC where hospitals take part less where they do not, and, where they do not, less
+    that of the ``reference``. Empty for other labels than two classes.
+    """
+    at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
+    rows = []
+    for strategy, model in dict.fromkeys((each.strategy, each.model) for each in at_once):
+        ours = {each.seed: each for each in at_once if (each.strategy, each.model) == (strategy, model)}
+        taking_part = _seen_less_unseen(results, left_out, strategy, model)
+        if taking_part is not None:
+            rows.append(_row(strategy, model, "seen less unseen", taking_part))
+        theirs = {each.seed: each for each in at_once if each.strategy == reference}
+        if strategy != reference and theirs.keys() == ours.keys():
+            rows.append(_row(strategy, model, f"less {reference}", _between(ours, theirs)))
+    columns = ["strategy", "model", "comparison", "figure", "difference", "low", "high", "hospitals", "seeds"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _row(strategy: str, model: str, comparison: str, pair: Paired) -> dict[str, object]:
+    interval = pair.population()
+    return {
+        "strategy": strategy,
+        "model": model,
+        "comparison": comparison,
+        "figure": AUROC,
+        "difference": pair.difference,
+        "low": interval.low,
+        "high": interval.high,
+        "hospitals": pair.hospitals,
+        "seeds": pair.seeds,
+    }
+
+
+def _between(ours: Mapping[int, Unseen], theirs: Mapping[int, Unseen]) -> Paired:
+    at = CLASSIFICATION.figures.index(AUROC)
+    a, b = (np.stack([of[seed].figures[:, at] for seed in sorted(of)]) for of in (ours, theirs))
+    n = np.stack([np.diff(ours[seed].offsets) for seed in sorted(ours)]).astype(float)
+    counted = np.where(np.isfinite(a - b), n, 0.0)
+    return paired(a, b, n, patients=patient_part(_sums(ours), _sums(theirs), counted))
+
+
+def _sums(of: Mapping[int, Unseen]) -> list[NDArray[np.float32]]:
+    """What hospitals sent for covariances, by seed."""
+    return [each.sketched.sums for _, each in sorted(of.items()) if each.sketched is not None]
+
+
+def _seen_less_unseen(
+    results: Sequence[Result], left_out: Sequence[LeftOut], strategy: str, model: str
+) -> Paired | None:
+    """On the test rows of each hospital's own split: of the run with it, less of the run without it."""
+    seen = {result.seed: result for result in results if result.label == strategy and model in result.outcome.figures}
+    seeds = sorted(seen)
+    names = list(dict.fromkeys(name for each in left_out for name in each.fold.held))
+    a, b, n = (np.full((len(seeds), len(names)), np.nan) for _ in range(3))
+    ours, theirs = [], []
+    at = CLASSIFICATION.figures.index(AUROC)
+    for s, seed in enumerate(seeds):
+        of_seed, blocks = seen[seed], []
+        runs = [each for each in left_out if (each.result.label, each.result.seed) == (strategy, seed)]
+        home = {name: run for run in runs for name in run.fold.held}
+        if model not in of_seed.outcome.sketches or set(home) != set(names):
+            return None
+        ids = [of_seed.federation.hospitals.index(name) for name in names]
+        for h, name in zip(ids, names, strict=True):
+            blocks.append(_without(of_seed.federation, h, home[name].result, model))
+        offsets = np.concatenate([[0], np.cumsum([len(block[0]) for block in blocks])]).astype(np.int64)
+        margins, y, patients = (np.concatenate([block[i] for block in blocks]) for i in range(3))
+        b[s] = delong_of_sums(pair_sums(margins, y, offsets))[0]
+        a[s] = of_seed.outcome.figures[model][ids, at]
+        n[s] = np.diff(offsets)
+        ours.append(of_seed.outcome.sketches[model][ids])
+        theirs.append(sketches(placements(margins, y, offsets), np.array(ids), patients))
+    counted = np.where(np.isfinite(a - b), n, 0.0)
+    return paired(a, b, n, patients=patient_part(ours, theirs, counted)) if seeds else None
+
+
+def _without(federation: Federation, h: int, result: Result, model: str) -> tuple[NDArray[Any], ...]:
+    """What the run without hospital ``h`` says of the test rows that it has with it: margins, labels, patients."""
+    tested = federation.rows(h, "test")
+    there = result.federation.hospitals.index(federation.hospitals[h])
+    rows = result.federation.rows(there, "test")
+    position = {row: i for i, row in enumerate(result.federation.source_rows[rows].tolist())}
+    at = [position[row] for row in federation.source_rows[tested].tolist()]
+    margins = result.outcome.predictions[model][rows][at]
+    return margins, federation.y[tested], federation.identities[tested]

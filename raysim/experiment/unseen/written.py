@@ -1,0 +1,44 @@
+"""The files of hospitals that were left out, and what the answer and the page have of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from raysim.config.schema import Config
+from raysim.engine.job import Result
+from raysim.experiment.unseen import tables
+from raysim.experiment.unseen.measured import LeftOut, measured
+from raysim.storage.manifest import Manifest
+
+HOSPITALS, SUMMARY, DIFFERENCE = "unseen.csv", "unseen_summary.csv", "unseen_difference.csv"
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What hospitals that took no part showed: the frames of the three files."""
+
+    hospitals: pd.DataFrame
+    summary: pd.DataFrame
+    differences: pd.DataFrame
+
+
+def write(out: Manifest, config: Config, results: Sequence[Result], left_out: Sequence[LeftOut]) -> Found | None:
+    """Write the three files; None where no hospital was left out."""
+    section = config.evaluation.unseen
+    if section is None or not left_out:
+        return None
+    clinical = config.evaluation.clinical
+    unseen = measured(left_out, section, clinical)
+    hospitals = tables.by_hospital(unseen, results[0].federation.task, clinical)
+    found = Found(
+        hospitals,
+        tables.summary(unseen, hospitals),
+        tables.differences(unseen, results, left_out, config.reference),
+    )
+    out.csv(HOSPITALS, found.hospitals)
+    out.csv(SUMMARY, found.summary)
+    out.csv(DIFFERENCE, found.differences)
+    return found

@@ -1,0 +1,58 @@
+"""Poisson regression of counts: its outputs are the means ``exp(w . x + b)``. It is fitted by Newton's steps alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.training.base import Model, Optimizer, Task, Vector
+from raysim.training.kernels.linear import LinearModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+LARGEST = 80.0
+"""The largest logarithm of a mean, which float32 still holds."""
+
+
+@dataclass(frozen=True)
+class PoissonRegression:
+    """A family without options, for labels that are counts."""
+
+    labels: ClassVar[tuple[str, ...]] = ("regression",)
+
+    def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
+        """The model for ``F`` features, on a CPU whatever the device is."""
+        return PoissonModel(n_features, 1, precision, "squared")
+
+
+class PoissonModel(LinearModel):
+    """``weight [1, F]`` and ``bias [1]`` of the logarithm of the mean."""
+
+    link = "log"
+    unclippable = "is fitted by Newton's steps alone"
+
+    def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
+        """The mean of each row, ``[n]``."""
+        means: NDArray[Any] = np.exp(np.minimum(super().logits(theta, X), LARGEST))
+        return means
+
+    def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        """The negative log-likelihood of each row ``[n]``, without what depends on its label alone."""
+        means = np.maximum(outputs.astype(np.float64), np.finfo(np.float64).tiny)
+        losses: NDArray[np.float64] = means - y * np.log(means)
+        return losses
+
+    def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
+        """Raises ``ValueError``: there are no steps of gradient descent."""
+        raise ValueError("a Poisson regression is fitted by strategy newton with family: poisson; choose that")
+
+    def as_module(self, theta: Vector) -> nn.Module:
+        """See :class:`raysim.training.base.Exportable`."""
+        from raysim.training.kernels.modules.exported import Means
+
+        return Means(super().as_module(theta))

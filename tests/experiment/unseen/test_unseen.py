@@ -1,0 +1,203 @@
+"""Hospitals that are left out in turn: nothing of theirs reaches a model, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+
+import raysim
+
+KEYS = ["strategy", "model", "seed", "hospital"]
+
+
+def table(hospitals: int = 5, rows: int = 60) -> pd.DataFrame:
+    """Rows of hospitals that differ in how often the event happens; ``ward`` has a value at one of them alone."""
+    frames = []
+    for h in range(hospitals):
+        rng = np.random.default_rng(h)
+        x, z = rng.normal(size=(2, rows))
+        y = rng.random(rows) < 1 / (1 + np.exp(1 - 1.5 * x - (h - 2) / 2))
+        ward = np.where(rng.random(rows) < 0.5, "a", "b").astype(object)
+        if h == 0:
+            ward[:10] = "only here"
+        frames.append(pd.DataFrame({"hospital": f"h{h}", "x": x, "z": z, "ward": ward, "died": y.astype(int)}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def config(**unseen: Any) -> dict[str, Any]:
+    return {
+        "name": "outside",
+        "data": {
+            "source": "table",
+            "silo": "hospital",
+            "label": "died",
+            "split": {"train": 0.5, "validation": 0.25, "test": 0.25},
+        },
+        "strategies": ["fedavg", "local", "clustered", "fedper"],
+        "seeds": [0, 1],
+        "model": {"name": "mlp", "hidden": [4]},
+        "training": {"rounds": 2},
+        "evaluation": {"unseen": unseen or True},
+        "tracking": {"uri": "none"},
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison in which each of five hospitals was left out."""
+    out = tmp_path_factory.mktemp("unseen") / "out"
+    raysim.compare(config(onboarding=[0, 10, 40]), data=table(), out=out, in_process=True)
+    return out
+
+
+def test_every_hospital_is_left_out_once(folder: Path) -> None:
+    unseen = pd.read_csv(folder / "unseen.csv")
+    assert list(unseen.columns[:10]) == [
+        "strategy",
+        "model",
+        "seed",
+        "fold",
+        "hospital",
+        "k",
+        "rows",
+        "events",
+        "non_events",
+        "served_by",
+    ]
+    for _, of in unseen.groupby(["strategy", "model", "seed", "k"]):
+        assert sorted(of["hospital"]) == [f"h{h}" for h in range(5)]
+        assert of["fold"].nunique() == 5
+    assert (folder / "unseen" / "fedavg" / "seed-1" / "fold-5" / "hospitals.csv").is_file()
+
+
+def test_nobody_serves_where_no_model_can(folder: Path) -> None:
+    unseen = pd.read_csv(folder / "unseen.csv")
+    for strategy in ("local", "fedper"):
+        of = unseen[(unseen["strategy"] == strategy) & (unseen["model"] == "personal")]
+        assert set(of["served_by"]) == {"nobody"}
+        assert of["auroc"].isna().all()
+    assert set(unseen.loc[unseen["strategy"] == "fedavg", "served_by"]) == {"global"}
+
+
+def test_rows_that_join_are_nested_and_all_are_judged_on_the_same(folder: Path) -> None:
+    unseen = pd.read_csv(folder / "unseen.csv")
+    of = unseen[(unseen["strategy"] == "fedavg") & (unseen["model"] == "global")]
+    rows = of.pivot_table(index=["seed", "hospital"], columns="k", values="rows")
+    # Forty rows are more than half of sixty: nobody has them, so that ten decide which rows are judged.
+    assert (rows == 50).all().all()
+    figures = of.pivot_table(index=["seed", "hospital"], columns="k", values="auroc", dropna=False)
+    assert figures[40].isna().all()
+    np.testing.assert_array_equal(figures[0], figures[10])  # a shift changes no order
+    losses = of.pivot_table(index=["seed", "hospital"], columns="k", values="log_loss", dropna=False)
+    assert (losses[0] != losses[10]).all()
+
+
+def test_a_hospitals_rows_reach_no_model_that_leaves_it_out(folder: Path, tmp_path: Path) -> None:
+    changed = table()
+    at = changed["hospital"] == "h0"
+    changed.loc[at, "x"] *= -30
+    changed.loc[at, "died"] = 1 - changed.loc[at, "died"]
+    changed.loc[at, "ward"] = "a"
+    raysim.compare(config(onboarding=[0, 10, 40]), data=changed, out=tmp_path / "out", in_process=True)
+    for strategy in ("fedavg", "clustered"):
+        for seed in (0, 1):
+            of = Path("unseen") / strategy / f"seed-{seed}" / "fold-1"
+            ours, theirs = (load_file(home / of / "models.safetensors") for home in (folder, tmp_path / "out"))
+            shared = [name for name in ours if not name.startswith("personal/h0")]
+            assert shared
+            for name in shared:
+                np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+            prepared = [(home / of / "preprocessing.json").read_text() for home in (folder, tmp_path / "out")]
+            assert prepared[0] == prepared[1]
+            assert "only here" not in prepared[0]
+    before, after = (pd.read_csv(home / "unseen.csv") for home in (folder, tmp_path / "out"))
+    other = before["hospital"] == "h0"
+    assert not before[other].equals(after[other])
+
+
+def test_a_later_fold_has_the_hospital_that_an_earlier_one_left_out(folder: Path) -> None:
+    first, second = (
+        pd.read_csv(folder / "unseen" / "fedavg" / "seed-0" / f"fold-{k}" / "hospitals.csv").set_index("hospital")
+        for k in (1, 2)
+    )
+    assert first.loc["h0", "n_train"] == 0
+    assert second.loc["h0", "n_train"] > 0
+    assert first.loc["h0", "n_test"] == 60
+
+
+def test_the_summary_and_the_answer_say_it(folder: Path) -> None:
+    summary = pd.read_csv(folder / "unseen_summary.csv").set_index(["strategy", "model", "figure", "k"])
+    auroc = summary.loc[("fedavg", "global", "auroc", 0)]
+    unseen = pd.read_csv(folder / "unseen.csv")
+    of = unseen[(unseen["strategy"] == "fedavg") & (unseen["model"] == "global") & (unseen["k"] == 0)]
+    each = of.groupby("hospital")["auroc"].mean()
+    assert each.min() < auroc["estimate"] < each.max()
+    assert auroc["hospitals"] == 5
+    assert auroc["next_low"] < auroc["low"] < auroc["estimate"]
+    differences = pd.read_csv(folder / "unseen_difference.csv").set_index(["strategy", "model", "comparison"])
+    assert ("fedavg", "global", "seen less unseen") in differences.index
+    assert ("clustered", "cluster", "less fedavg") in differences.index
+    assert differences["hospitals"].max() == 5
+    line = next(line for line in json.loads((folder / "answer.json").read_text())["lines"] if line["fact"] == "unseen")
+    assert "left out in turn" in line["text"] or "cannot serve" in line["text"]
+    assert "Hospitals that took no part" in (folder / "report.html").read_text()
+
+
+def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
+    differences = pd.read_csv(folder / "unseen_difference.csv").set_index(["strategy", "model", "comparison"])
+    hospitals = pd.read_csv(folder / "hospitals.csv")
+    seen = hospitals[(hospitals["strategy"] == "fedavg") & (hospitals["model"] == "global")]
+    means, rows = [], []
+    for seed in (0, 1):
+        for h in range(5):
+            run = folder / "unseen" / "fedavg" / f"seed-{seed}" / f"fold-{h + 1}"
+            said = pd.read_csv(run / "predictions.csv")
+            split = pd.read_csv(folder / "split.csv")
+            tested = split[(split["seed"] == seed) & (split["hospital"] == f"h{h}") & (split["part"] == "test")]["row"]
+            p = said.set_index("row").loc[tested, "probability"].to_numpy()
+            y = table()["died"].to_numpy()[tested]
+            wins = np.sign(p[y == 1][:, None] - p[y == 0]) / 2 + 0.5
+            of = seen[(seen["seed"] == seed) & (seen["hospital"] == f"h{h}")].iloc[0]
+            if wins.size:
+                means.append(of["auroc"] - wins.mean())
+                rows.append(len(tested))
+    found = differences.loc[("fedavg", "global", "seen less unseen"), "difference"]
+    assert found == pytest.approx(np.average(means, weights=rows), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("unseen", "said"),
+    [
+        ({"folds": [["h0", "h1", "h2"]]}, "2 hospitals would take part without h0, h1, h2; 3 are needed"),
+        ({"folds": ["h9"]}, "'h9' is not a hospital"),
+        ({"folds": ["h0", ["h1", "h0"]]}, "'h0' stands there twice"),
+        ({"folds": 1}, "1 folds leave nobody to train"),
+        ({"onboarding": [30, 10]}, "are not ascending numbers of rows"),
+    ],
+)
+def test_folds_that_cannot_be_are_refused(unseen: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(raysim.RaysimError, match=said):
+        raysim.compare(config(**unseen), data=table(), out=tmp_path / "out", in_process=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_commands_and_what_sees_all_hospitals_are_refused(tmp_path: Path) -> None:
+    alone = {key: value for key, value in config().items() if key not in ("strategies", "seeds")}
+    with pytest.raises(raysim.RaysimError, match="raysim run leaves no hospital out"):
+        raysim.run(alone, data=table(), out=tmp_path / "run", in_process=True)
+    tuned = config() | {"tune": {"training.learning_rate": [0.1, 0.3]}}
+    with pytest.raises(raysim.RaysimError, match="chosen on rows of all hospitals"):
+        raysim.compare(tuned, data=table(), out=tmp_path / "tuned", in_process=True)
+
+
+def test_folds_of_hospitals_are_dealt_by_the_seed(tmp_path: Path) -> None:
+    two = config(folds=2) | {"strategies": ["fedavg"], "seeds": [0]}
+    raysim.compare(two, data=table(hospitals=6), out=tmp_path / "out", in_process=True)
+    unseen = pd.read_csv(tmp_path / "out" / "unseen.csv")
+    assert unseen.groupby("fold")["hospital"].nunique().tolist() == [3, 3]

@@ -1,0 +1,56 @@
+"""Importances of keys at the end of a sweep, which follow from its trials alone and take seconds.
+
+A worker of a Ray that still stands computes them while the driver plays the recommended trial on test rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core import host
+from raysim.strategies.shared.importing import search_only, search_path
+from raysim.tune.choice import Choice
+from raysim.tune.spaces import Space
+
+Importances = tuple[list[str], NDArray[np.float64]]
+"""See :func:`raysim.tune.page.importance.importances`."""
+
+
+class Beside:
+    """Computes the importances of a ``choice`` in a worker of the Ray that stands, on this process's node."""
+
+    def __init__(self, choice: Choice, space: Space) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._choice, self._space = choice, space
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        worker = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_computed)
+        self._ref = worker.remote(search_path(), ray.put(choice), space)
+
+    def end(self) -> Importances | None:
+        """Wait for the worker and return the result; where it failed, that is computed here."""
+        import ray
+
+        try:
+            computed: Importances | None = ray.get(self._ref)
+        except ray.exceptions.RayError:
+            return importances_of(self._choice, self._space)
+        return computed
+
+
+def importances_of(choice: Choice, space: Space) -> Importances | None:
+    """As :class:`Beside`, in this process."""
+    from raysim.tune.page.importance import importances
+
+    return importances(choice, space)
+
+
+def _computed(folders: Sequence[str], choice: Choice, space: Space) -> Importances | None:
+    """Runs in a worker, which computes the same bits as this process would."""
+    search_only(folders)
+    host.limit_threads(1)
+    return importances_of(choice, space)
