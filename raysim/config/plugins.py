@@ -90,10 +90,18 @@ def strategy_keys(section: StrategySection, where: str) -> frozenset[str]:
 
 
 def build_selection(section: SelectionSection) -> Selection:
-    """The selection of a section. ``fraction`` and ``minimum`` are ignored by a selection that takes none."""
+    """The selection of a section. ``fraction`` and ``minimum`` are ignored by a selection that takes none.
+
+    Raises ``ConfigError`` where they stand without a name, beside the default one.
+    """
     cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     options = {key: value for key, value in section.options().items() if key in takes or key not in SIZE_KEYS}
+    if "name" not in section.model_fields_set and (idle := sorted(section.options().keys() - options.keys())):
+        raise ConfigError(
+            f"selection.{idle[0]}: changes nothing, since {section.name}, the default, takes no {idle[0]}; name a "
+            "selection that draws hospitals (selection.name: uniform)"
+        )
     selection: Selection = construct(cls, options, "selection")
     return selection
 

@@ -86,7 +86,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
     import pyarrow as pa
 
     from raysim.data.sources.decimals import with_points
-    from raysim.data.sources.table_file import check_table, read_table
+    from raysim.data.sources.table_files import is_pattern, read_files, table_files
     from raysim.data.sources.text_form import Keys
 
     needed, written = [column.name for column in fitted.columns], fitted.reading
@@ -94,11 +94,12 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
     as_text = [fitted.hospital, *(name for name in needed if name not in numeric)]
     remarks: tuple[str, ...] = ()
     if isinstance(table, Path):
-        check_table(table, FIELD)
         usual = Keys(written.separator, written.decimal or ".", written.encoding)
-        made = read_table(table, as_text, FIELD, usual=usual, numeric=numeric)
-        names, where = made.table.column_names, f"'{table}'"
-        read, remarks = made.table, tuple(f"{FIELD}: {where} {remark}" for remark in made.remarks)
+        made = read_files(table_files(table, FIELD), as_text, FIELD, usual=usual, numeric=numeric)
+        read, remarks = made.table, tuple(f"{FIELD}: {remark}" for remark in made.remarks)
+        names, where = read.column_names, f"'{table}'"
+        if is_pattern(table.expanduser()) and fitted.hospital not in names:
+            read = made.with_hospitals(fitted.hospital)
     else:
         for name in (fitted.hospital, *needed):
             check_index(table, name, FIELD)

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raysim.strategies.base import at_least
-from raysim.strategies.personal.heads import SharedBody
+from raysim.strategies.personal.heads import HeadOptimizer, SharedBody
 from raysim.strategies.shared.weights import Weighted
 
 
@@ -27,7 +26,11 @@ class FedPer(SharedBody, Weighted):
     """Tensors or layers that stay at the hospital; null is the last layer (of a linear model, the bias)."""
     final_head_epochs: int = 0
     """Epochs in which every hospital fits its head to the last body, after the last round."""
+    head_optimizer: HeadOptimizer | None = None
+    """The optimiser of the head where it is trained alone; null is ``training.optimizer``."""
+    head_learning_rate: float | None = None
+    """Its learning rate; null is ``training.learning_rate``."""
 
     def __post_init__(self) -> None:
-        at_least("final_head_epochs", self.final_head_epochs, 0)
+        self.check_head()
         super().__post_init__()

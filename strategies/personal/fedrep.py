@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim.strategies.base import LAST, FederationView, Ids, LocalProblem, Objective, State, Upload, Visit, at_least
-from raysim.strategies.personal.heads import SharedBody, head_mask
+from raysim.strategies.base import LAST, FederationView, Ids, LocalProblem, Objective, State, Upload, at_least
+from raysim.strategies.personal.heads import HeadOptimizer, SharedBody, head_mask
 from raysim.strategies.shared.weights import Weighted
 
 
@@ -35,11 +35,15 @@ class FedRep(SharedBody, Weighted):
     """Epochs of the head in a round; null is ``training.local_epochs``."""
     final_head_epochs: int = 0
     """Epochs in which every hospital fits its head to the last body, after the last round."""
+    head_optimizer: HeadOptimizer | None = None
+    """The optimiser of the head where it is trained alone; null is ``training.optimizer``."""
+    head_learning_rate: float | None = None
+    """Its learning rate; null is ``training.learning_rate``."""
 
     def __post_init__(self) -> None:
         if self.head_epochs is not None:
             at_least("head_epochs", self.head_epochs, 0)
-        at_least("final_head_epochs", self.final_head_epochs, 0)
+        self.check_head()
         super().__post_init__()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
@@ -55,6 +59,6 @@ class FedRep(SharedBody, Weighted):
         return LocalProblem(
             start=everyone,
             objective=Objective(frozen=~head),
-            visit=Visit(epochs=self.head_epochs),
+            visit=self.of_head(self.head_epochs),
             then=replace(body, start=np.full_like(ids, LAST)),
         )

@@ -6,24 +6,50 @@ layer ``layers.2``. Shared by FedPer and FedRep; ``P`` scalars of a model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, Objective, State, Strategy, Training, Visit
+from raysim.strategies.base import (
+    FederationView,
+    Ids,
+    LocalProblem,
+    Objective,
+    State,
+    Strategy,
+    Training,
+    Visit,
+    at_least,
+)
 
 Mask = NDArray[np.bool_]
+HeadOptimizer = Literal["sgd", "momentum", "adam"]
 
 
 class SharedBody(Strategy):
     """A strategy whose hospitals keep a ``head``, as :func:`head_mask` has it, and share the rest.
 
-    After the last round every hospital trains its head for ``final_head_epochs`` on the last body, which stays.
+    After the last round every hospital trains its head for ``final_head_epochs`` on the last body, which stays. Where
+    the head is trained alone, it has an optimiser and a rate of its own, or those of ``training`` where they are None.
     """
 
     head: tuple[str, ...] | None
     final_head_epochs: int
+    head_optimizer: HeadOptimizer | None
+    head_learning_rate: float | None
+
+    def check_head(self) -> None:
+        """Raise ``ValueError`` for numbers that cannot be."""
+        at_least("final_head_epochs", self.final_head_epochs, 0)
+        if self.head_learning_rate is not None and not 0 < self.head_learning_rate < math.inf:
+            raise ValueError(f"head_learning_rate: {self.head_learning_rate} is no finite number above 0")
+
+    def of_head(self, epochs: int | None, *, keep: bool = False) -> Visit:
+        """Training of the head alone."""
+        return Visit(epochs=epochs, learning_rate=self.head_learning_rate, optimizer=self.head_optimizer, keep=keep)
 
     def check_training(self, training: Training) -> None:
         for name in self.head or ():
@@ -43,7 +69,7 @@ class SharedBody(Strategy):
         if not self.final_head_epochs:
             return None
         start, body = np.zeros(len(view.sizes), dtype=np.int64), ~head_mask(view, self.head)
-        visit = Visit(epochs=self.final_head_epochs, keep=True)
+        visit = self.of_head(self.final_head_epochs, keep=True)
         return LocalProblem(start=start, objective=Objective(frozen=body), visit=visit)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:

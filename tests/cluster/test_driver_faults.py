@@ -40,7 +40,7 @@ RUN = {
     "data": {"source": "synthetic", "hospitals": 8, "rows": 500, "features": 4},
     "training": {"rounds": 100, "batch_size": 32},
     "evaluation": {"every": 20},
-    "selection": {"fraction": 0.5, "minimum": 2},
+    "selection": {"name": "inverse_sqrt", "fraction": 0.5, "minimum": 2},
     "checkpoint": {"every": 20},
     "resources": {"hospitals_per_actor": 8},
     "tracking": {"uri": "none"},

@@ -22,7 +22,7 @@ pytestmark = shared_ray("actors")
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "hospitals": 12, "rows": 900, "features": 6},
     "training": {"rounds": 7, "batch_size": 32},
-    "selection": {"fraction": 0.5, "minimum": 2},
+    "selection": {"name": "inverse_sqrt", "fraction": 0.5, "minimum": 2},
     "checkpoint": {"every": 2},
     "tracking": {"uri": "none"},
     "seeds": [1, 2],

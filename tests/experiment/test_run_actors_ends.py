@@ -57,7 +57,7 @@ class Failing(Strategy):
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "hospitals": 8, "rows": 500, "features": 4},
     "training": {"rounds": 9, "batch_size": 32},
-    "selection": {"fraction": 0.5, "minimum": 2},
+    "selection": {"name": "inverse_sqrt", "fraction": 0.5, "minimum": 2},
     "checkpoint": {"every": 2},
     "seeds": [1],
     "resources": {"runs_at_once": 2, "cpus_per_actor": 0.5},

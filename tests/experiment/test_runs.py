@@ -32,7 +32,7 @@ pytestmark = shared_ray("actors")
 SMALL = {
     "data": {"source": "synthetic", "hospitals": 12, "rows": 900, "features": 6},
     "training": {"rounds": 3, "batch_size": 32},
-    "selection": {"fraction": 0.5, "minimum": 2},
+    "selection": {"name": "inverse_sqrt", "fraction": 0.5, "minimum": 2},
 }
 
 

@@ -182,6 +182,7 @@ def test_what_several_runs_cost_together():
     ("changes", "line"),
     [
         ({"declared_public": ["prepocessing"]}, "privacy.declared_public: 'prepocessing' is no kind of message that "),
+        ({"declared_public": ["updates"]}, "privacy.declared_public: 'updates' is what models are learned from"),
         ({"declared_public": ["foo"]}, "privacy.declared_public: 'foo' is no kind of message .*; known: choice, "),
         (
             {"unit": "patient", "clip": 1.0, "declared_public": [], "statistics": {"nothing": {"epsilon": 1.5}}},

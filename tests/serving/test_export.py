@@ -212,6 +212,14 @@ def test_rows_are_read_in_the_form_of_training_where_it_is_in_doubt(tmp_path: Pa
     assert read.notes == ()
 
 
+def test_rows_of_several_files_are_those_of_the_hospitals_that_name_them(tmp_path: Path) -> None:
+    for name, ages in (("north", "71\n64\n"), ("south", "50\n")):
+        (tmp_path / f"{name}.csv").write_text("age\n" + ages)
+    rows = read_new_rows(tmp_path / "*.csv", Preprocessing("standard", (Numeric("age"),), "hospital"))
+    assert rows.hospitals.tolist() == ["north", "north", "south"]
+    assert rows.columns.values[:, 0].tolist() == [71, 64, 50]
+
+
 def test_prepared_rows_of_a_frame_are_those_of_its_file(place: Path, tmp_path: Path) -> None:
     fitted = opened(place, "logistic").preprocessing
     X, _ = fitted.transform(read_new_rows(stays(), fitted).columns)

@@ -19,7 +19,7 @@ from tests.conftest import empty_store
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "hospitals": 8, "rows": 400, "features": 4},
     "training": {"rounds": 6, "batch_size": 32},
-    "selection": {"fraction": 0.4, "minimum": 2},
+    "selection": {"name": "inverse_sqrt", "fraction": 0.4, "minimum": 2},
 }
 UNRELIABLE = {
     "system": {

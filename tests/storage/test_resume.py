@@ -29,7 +29,7 @@ from tests.conftest import MakeFederation, empty_store
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "hospitals": 8, "rows": 400, "features": 4},
     "training": {"rounds": 7, "batch_size": 32},
-    "selection": {"fraction": 0.5, "minimum": 2},
+    "selection": {"name": "inverse_sqrt", "fraction": 0.5, "minimum": 2},
     "checkpoint": {"every": 2},
 }
 

@@ -256,6 +256,7 @@ def test_all_that_an_author_needs_is_in_the_package():
             assert getattr(raysim, name) is getattr(base, name)
     needed = {"Strategy", "LocalProblem", "Objective", "Visit", "Upload", "Pull", "Variates", "Contrast", "RowGroups"}
     needed |= {"State", "Update", "FederationView", "Selection", "Draw", "Question", "HospitalRows", "Division"}
+    needed |= {"Program", "Send", "Keep", "Bound", "Call", "Reply", "Context", "Answers"}
     assert needed | {"OWN", "MIXTURE", "LAST", "POOLED"} <= set(raysim.__all__)
 
 
@@ -268,6 +269,8 @@ def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so
         "round_seconds": None,
         "round": 0,
         "hides": False,
+        "optimizer": "sgd",
+        "batch_size": 0,
         "least_members": 1,
     }
 

@@ -38,7 +38,7 @@ name: unreliable
 seeds: [1]
 data: {source: synthetic, hospitals: 8, rows: 800}
 training: {rounds: 4, learning_rate: 0.5}
-selection: {fraction: 0.5, minimum: 3}
+selection: {name: inverse_sqrt, fraction: 0.5, minimum: 3}
 strategies: [fedavg, {name: fedbuff, buffer: 2, concurrency: 3}, centralized]
 tracking: {uri: "sqlite:///mlflow.db"}
 system:

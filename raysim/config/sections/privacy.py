@@ -129,7 +129,7 @@ class PrivacySection(Section):
     @classmethod
     def _names_kinds(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
-            if name in UPDATES:
+            if plain(name) in map(plain, UPDATES):
                 raise ValueError(f"'{name}' is what models are learned from, and cannot be declared public; drop it")
         return value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +41,27 @@ class Files:
     decimal: Mark
     remarks: tuple[str, ...]
     files: tuple[tuple[Path, int], ...]
+
+    def with_hospitals(self, column: str) -> pa.Table:
+        """The rows with a ``column`` of the hospitals that their files are named after.
+
+        Raises ``DataError`` where there is such a column, and for two files of one name.
+        """
+        import pyarrow as pa
+
+        if column in self.table.column_names:
+            raise DataError(
+                f"data.silo: '{self.files[0][0]}' has a column '{column}'; name it as data.silo, or the files' names "
+                "stand for the hospitals and it needs another name"
+            )
+        homes: dict[str, Path] = {}
+        for file, _ in self.files:
+            if (other := homes.setdefault(hospital_of(file), file)) != file:
+                raise DataError(
+                    f"data.path: '{other}' and '{file}' are both of hospital '{hospital_of(file)}'; rename one"
+                )
+        names = [home for home, (_, rows) in zip(homes, self.files, strict=True) for _ in range(rows)]
+        return self.table.append_column(column, pa.array(names, pa.string()))
 
     def placed(self, text: str) -> str:
         """A sentence on ``row N`` of all files together, counted from 1, as one on a row of the file that has it."""
@@ -87,34 +108,23 @@ def read_files(
     field: str = "data.path",
     keys: Keys = NO_KEYS,
     *,
+    usual: Keys = NO_KEYS,
     numeric: Sequence[str] = (),
     dropped: Collection[str] = (),
     named_after: bool = False,
 ) -> Files:
     """The tables of ``files`` below each other.
 
-    A column that a file does not have is missing there, which a remark says; ``dropped`` columns may be anywhere. With
+    A column that a file does not have is missing there, which a remark says; ``dropped`` columns may be anywhere.
+    ``keys``, ``usual`` and ``numeric`` are those of :func:`raysim.data.sources.table_file.read_table`. With
     ``named_after`` a column :data:`HOSPITAL` has the name of each row's file. Raises ``DataError`` naming ``field``
     for what cannot be read, and for columns whose names differ by how they are written alone.
     """
     import pyarrow as pa
 
-    read = [read_table(file, as_text, field, keys, numeric=numeric) for file in files]
+    read = [read_table(file, as_text, field, keys, usual, numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
     tables = [_as_texts(each.table, apart) for each in read]
-    if named_after:
-        for file, table in zip(files, tables, strict=True):
-            if HOSPITAL in table.column_names:
-                raise DataError(
-                    f"data.silo: '{file}' has a column '{HOSPITAL}'; name it as data.silo, or the files' names stand "
-                    "for the hospitals and it needs another name"
-                )
-        homes = map(hospital_of, files)
-        tables = [
-            table.append_column(HOSPITAL, pa.array([home] * table.num_rows, pa.string()))
-            for home, table in zip(homes, tables, strict=True)
-        ]
-        _check_homes(files)
     remarks = [*_said(files, read), *_differences(files, tables, dropped, field)]
     try:
         whole = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
@@ -123,7 +133,8 @@ def read_files(
             f"{field}: a column has other types in other files ({' '.join(str(error).split())[:160]}); write it alike"
         ) from None
     rows = tuple((file, table.num_rows) for file, table in zip(files, tables, strict=True))
-    return Files(whole, read[0].form, read[0].decimal, tuple(remarks), rows)
+    made = Files(whole, read[0].form, read[0].decimal, tuple(remarks), rows)
+    return replace(made, table=made.with_hospitals(HOSPITAL)) if named_after else made
 
 
 def _typed_apart(read: Sequence[Read]) -> list[str]:
@@ -158,13 +169,6 @@ def _said(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
         for remark, of in true_of.items()
     }
     return [f"{subject} {remark}" for remark, subject in subjects.items()]
-
-
-def _check_homes(files: Sequence[Path]) -> None:
-    homes: dict[str, Path] = {}
-    for file in files:
-        if (other := homes.setdefault(hospital_of(file), file)) != file:
-            raise DataError(f"data.path: '{other}' and '{file}' are both of hospital '{hospital_of(file)}'; rename one")
 
 
 def _differences(files: Sequence[Path], tables: Sequence[pa.Table], dropped: Collection[str], field: str) -> list[str]:

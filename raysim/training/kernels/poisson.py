@@ -34,7 +34,7 @@ class PoissonModel(LinearModel):
     """``weight [1, F]`` and ``bias [1]`` of the logarithm of the mean."""
 
     link = "log"
-    unclippable = "is fitted by Newton's steps alone"
+    unclippable = "is fitted without steps of gradient descent"
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """The mean of each row, ``[n]``."""
@@ -49,7 +49,7 @@ class PoissonModel(LinearModel):
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Raises ``ValueError``: there are no steps of gradient descent."""
-        raise ValueError("a Poisson regression is fitted by strategy newton with family: poisson; choose that")
+        raise ValueError("counts are fitted without steps of gradient descent; choose a strategy for regressions")
 
     def as_module(self, theta: Vector) -> nn.Module:
         """See :class:`raysim.training.base.Exportable`."""

@@ -68,6 +68,20 @@ def test_21_an_empty_body_is_local_training(strategy, federation):
     assert [row.bytes_down for row in outcome.rounds] == [0] * 3
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_a_head_that_is_trained_alone_has_its_own_optimiser_and_rate(optimizer, federation):
+    """With an empty body it is all that FedRep trains."""
+    own = {"head": EVERYTHING, "head_optimizer": optimizer, "head_learning_rate": 0.03}
+    local = play(federation, Local(), rounds=1, epochs=2, learning_rate=0.03, optimizer=optimizer)
+    outcome = play(federation, FedRep(**own), rounds=1, epochs=2, learning_rate=0.7)
+    for h, theta in local.kept.items():
+        assert_same(outcome.kept[h], theta)
+    assert_different(play(federation, FedRep(head=EVERYTHING), rounds=1, epochs=2).kept[0], local.kept[0])
+    for wrong in (0.0, -1.0, float("inf")):
+        with pytest.raises(ValueError, match=r"head_learning_rate: .* is no finite number above 0"):
+            FedPer(head_learning_rate=wrong)
+
+
 @BOTH
 def test_21_an_empty_body_trains_in_the_rounds_in_which_a_hospital_is_drawn(strategy, federation):
     run = {"epochs": 2, "selection": Uniform(0.5, 1)}

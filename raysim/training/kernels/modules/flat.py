@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
@@ -114,7 +114,7 @@ class FlatModule:
         """A copy of ``array`` on the device, in the run's precision."""
         return torch.from_numpy(np.array(array, self.dtype)).to(self.device)
 
-    def constant_rows(self, array: NDArray[Any], kind: str | np.dtype[Any]) -> Tensor:
+    def constant_rows(self, array: NDArray[Any], kind: DTypeLike) -> Tensor:
         """Rows of the data, as ``kind`` of numbers, on the device: on a GPU they stay there, and are sent once."""
         dtype = np.dtype(kind)
         if self._resident is not None:
