@@ -70,6 +70,7 @@ class Running:
         for name in OUTPUTS:
             Path(self._outputs.name, name).touch()
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        inherited["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # it is forked from one that has imported Ray
         call = (function, list(arguments), str(folder), inherited | {**environment}, self._outputs.name)
         self._answers = asked(_run, call)
         self._code: int | None = None

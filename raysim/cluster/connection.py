@@ -204,7 +204,8 @@ def dashboard_address() -> str | None:
     """The address of the dashboard of this process's Ray; None where it has none."""
     import ray
 
-    with host.quiet("ray"):  # it would say that it is up already
+    # It would say that it is up already, and take SIGTERM for itself.
+    with host.quiet("ray"), host.signals(signal.SIGTERM):
         url = ray.init(ignore_reinit_error=True, configure_logging=False).dashboard_url
     return f"http://{url}" if url else None
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from raysim.core.errors import ResourceError
+from raysim.core.errors import HangingError, ResourceError
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -33,12 +33,14 @@ LOCAL = {
     OPEN: "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_prestart_worker_first_driver": "0",
+    "RAY_worker_register_timeout_seconds": "300",
     "AUTOSCALER_METRIC_PORT": NO_PORT,
     "DASHBOARD_METRIC_PORT": NO_PORT,
 }
 """The same for a Ray that is started here and not joined: no process gets in without the token, in any version; no
-other machine reaches it, as on Windows and macOS; no port serves metrics to those without the token; and Ray does not
-start a worker for every core first, of which a run may need two."""
+other machine reaches it, as on Windows and macOS; no port serves metrics to those without the token; Ray does not
+start a worker for every core first, of which a run may need two; and a worker may take long to start, as on a machine
+that many use."""
 
 TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """Variables that name a token or its file, which is then left as it is."""
@@ -66,7 +68,7 @@ KEPT_SECONDS = 3600.0
 def own_folder() -> Iterator[str]:
     """A folder for the sockets and logs of a Ray, which only this user can enter; it is removed at the end.
 
-    After an error it stays, for its logs. Folders of commands that were killed are removed first. Raises
+    It stays where Ray hangs, for its logs. Folders of commands that were killed are removed first. Raises
     ``ResourceError`` where no folder can be made whose path is short enough.
     """
     prefix = f"raysim-{os.getuid()}-"
@@ -75,8 +77,15 @@ def own_folder() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))  # of mode 0700; Ray opens its own to everybody
     with open(folder / ALIVE, "w") as alive:
         fcntl.flock(alive, fcntl.LOCK_EX)
-        yield str(folder / WITHIN)
-    shutil.rmtree(folder, ignore_errors=True)
+        kept = False
+        try:
+            yield str(folder / WITHIN)
+        except HangingError:
+            kept = True
+            raise
+        finally:
+            if not kept:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _root(prefix: str) -> str:

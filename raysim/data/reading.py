@@ -83,7 +83,10 @@ def filled_table(table: pa.Table) -> pa.Table:
 
 
 def filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column with nulls for texts of :data:`raysim.data.kinds.MISSING`, blanks around them or not; others stay."""
+    """A column with nulls for texts of :data:`raysim.data.kinds.MISSING`, blanks around them or not; others stay.
+
+    Of texts that all begin with a blank, as some programs write them, it is left out.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -93,8 +96,19 @@ def filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.dictionary_encode(filled(pc.cast(column, column.type.value_type)))
     if not is_texts(column.type):
         return column
+    column = _unspaced(column)
     missing = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array(MISSING, column.type))
     return _nulled(column, missing) if pc.any(missing).as_py() else column
+
+
+def _unspaced(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of texts without the blank that some programs write before each of them."""
+    import pyarrow.compute as pc
+
+    if not len(column) or not (column[0].as_py() or " ").startswith(" "):  # which is far quicker
+        return column
+    spaced = pc.or_(pc.starts_with(column, " "), pc.equal(column, ""))
+    return pc.utf8_ltrim_whitespace(column) if pc.all(spaced).as_py() else column
 
 
 def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.ChunkedArray, set[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -43,17 +42,15 @@ def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
         )
 
 
-def check_hospitals(silo: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
-    """Raise ``DataError`` for hospitals of one name, written in several ways, and for a line of totals.
+def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
+    """Raise ``DataError`` where one of the rows looks like the line of totals of a spreadsheet.
 
-    ``silo [N]``: the hospital of each row; ``rows [N]``: the position of each row in the file, None: all of it.
+    ``names [N]``: the hospital or patient of each row; ``rows [N]``: the position of each row in the file, None: all.
     """
-    counts = Counter(silo.tolist())
-    check_twins("data.silo", "hospitals", counts)
-    for name, count in counts.items():
-        if count == 1 and " ".join(name.split()).strip(":").casefold() in TOTALS:
-            at = int((silo == name).argmax())
+    for name in set(names.tolist()):
+        if name.strip(" :").casefold() in TOTALS and np.count_nonzero(at_name := names == name) == 1:
+            at = int(at_name.argmax())
             row = (at if rows is None else int(rows[at])) + 1
             raise DataError(
-                f"data.silo: '{name}' has one row (row {row}), which looks like a line of totals; remove that row"
+                f"{field}: '{name}' has one row (row {row}), which looks like a line of totals; remove that row"
             )

@@ -25,7 +25,7 @@ from raysim.engine.job import AHEAD, Event, Job, Round, RunState
 from raysim.engine.pool import Pool
 from raysim.strategies.base import Ids
 
-ACTOR_START_SECONDS = 120.0
+ACTOR_START_SECONDS = 300.0
 """How long hospital actors may take to come up before the run ends with an error instead of waiting on."""
 
 RESTARTS = 3

@@ -61,11 +61,7 @@ def read(path: str) -> pd.DataFrame:
     described = _described()
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
     rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
-    rows = rows.rename(columns=str.strip)
-    for name, texts in rows.items():
-        if all(text[:1] in ("", " ") for text in texts):
-            rows[name] = texts.str.lstrip()
-    return rows
+    return rows.rename(columns=str.strip)
 
 
 def _described() -> dict[str, Any]:
@@ -78,8 +74,11 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
     marks = [*marks, *(mark.replace(",", ".") for mark in marks if comma)]
     by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]|.*[nN]", mark)]
 
+    # Some programs write a blank before each text.
+    spaced = all(isinstance(value, str) and value[:1] in ("", " ") for value in given.dropna().unique())
+
     def text(value: Any) -> str | None:
-        text = str(value)
+        text = value.lstrip() if spaced else str(value)
         absent = text.strip() in missing or text in marks
         number = text.replace(",", ".") if comma else text
         return None if absent or (_is_number(number) and float(number) in by_value) else text

@@ -14,7 +14,7 @@ import pytest
 
 from raysim.cluster import own_ray
 from raysim.cluster.own_ray import one_at_a_time, own_folder, private_token
-from raysim.core.errors import ResourceError
+from raysim.core.errors import HangingError, ResourceError
 
 
 @pytest.fixture
@@ -126,10 +126,11 @@ def test_folders_of_commands_that_were_killed_are_removed_and_no_others(
         assert kept.exists()
 
 
-def test_after_an_error_the_logs_stay(temporary: Path):
-    with pytest.raises(ResourceError), own_folder() as folder:
-        raise ResourceError("it did not start")
-    assert Path(folder).parent.exists()
+@pytest.mark.parametrize("error", [HangingError, ResourceError, KeyboardInterrupt])
+def test_the_logs_stay_where_ray_hangs(temporary: Path, error: type[BaseException]):
+    with pytest.raises(error), own_folder() as folder:
+        raise error("so")
+    assert Path(folder).parent.exists() is (error is HangingError)
 
 
 def test_commands_start_their_rays_one_after_the_other(home: Path, capsys: pytest.CaptureFixture[str]):

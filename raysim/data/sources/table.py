@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +21,7 @@ from raysim.data.sources.labels import class_labels, number_labels
 from raysim.data.sources.marks import without_marks
 from raysim.data.sources.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.sources.text_form import Keys
-from raysim.data.spelling import check_hospitals
+from raysim.data.spelling import check_totals, check_twins
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,7 +172,11 @@ class Table(BaseModel):
         table, idle = without_marks(read.table, reading, kept_whole, skipped)
         silo = texts(table, self._silo, "data.silo")
         table, silo, kept, chosen = self._keep(table, silo)
-        check_hospitals(silo, kept)
+        check_twins("data.silo", "hospitals", Counter(silo.tolist()))
+        group = None if self.group is None else texts(table, self.group, "data.group or data.split.by", rows=kept)
+        check_totals("data.silo", silo, kept)
+        if group is not None:
+            check_totals("data.group", group, kept)
         label = (
             class_labels(table, self.label, self.positive, kept)
             if self.task == "classification"
@@ -194,7 +199,7 @@ class Table(BaseModel):
             y=label.y,
             classes=label.classes,
             silo=silo,
-            group=None if self.group is None else texts(table, self.group, "data.group or data.split.by", rows=kept),
+            group=group,
             part=None if self.part is None else _parts(table, self.part, kept),
             row=kept,
             reading=reading,

@@ -188,15 +188,7 @@ def _csv(path: Path, form: Form, field: str) -> pa.Table:
         raise DataError(f"{field}: '{path}' {_wrong_line(path, form) or _unreadable(error)}") from None
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _damaged(path, form.zipped, error, field) from None
-    return pa.table([_unspaced(column) for column in table.columns], [name.strip() for name in table.column_names])
-
-
-def _unspaced(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of texts without the blank that some programs write before each of them."""
-    import pyarrow.compute as pc
-
-    spaced = pc.or_(pc.starts_with(column, " "), pc.equal(column, ""))
-    return pc.utf8_ltrim_whitespace(column) if len(column) and pc.all(spaced).as_py() else column
+    return table.rename_columns([name.strip() for name in table.column_names])
 
 
 def _damaged(path: Path, zipped: bool, error: Exception, field: str) -> DataError:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-BLOCK = 64
+BLOCK = 128
 """Rows of many hospitals whose outputs are computed at once: they stay in a core's cache from layer to layer."""
-BLOCKS = 16
+BLOCKS = 8
 """Blocks whose rows are converted at once."""
 
 

@@ -122,6 +122,12 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "data.silo: 'Total' has one row (row 60), which looks like a line of totals; remove that row",
     ),
     (
+        "a line of totals among patients",
+        {"patient": [*(f"p{i}" for i in range(N - 1)), "Total:"]},
+        {"group": "patient"},
+        "data.group: 'Total:' has one row (row 60), which looks like a line of totals; remove that row",
+    ),
+    (
         "a mark in the label",
         {"died": ["0", "1"] * 29 + ["1", "?"]},
         {},
