@@ -33,6 +33,7 @@ STRICT = ("-W", "error", "-W", f"ignore:{OF_MLFLOW}")
 PROGRESS = re.compile(
     r"reading data|starting Ray|drawing pictures"
     r"|\d+ hospitals?, (\d[\d,]* rows?, )?\d+ features?; .+"
+    r"|look at .+: raysim describe says what is odd"
     r"|\d+/\d+ trials done, .+"
     r"|.+ goes on from round \d+ of \d+"
     r"|.+: round \d+/\d+(, .+)?"
