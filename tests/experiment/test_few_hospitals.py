@@ -63,7 +63,7 @@ def test_the_default_strategies_are_compared(hospitals):
 def test_a_run_says_it_too_and_five_hospitals_need_not_be_told():
     for hospitals, words in ((4, "chip: clusters: 4 in place of 5"), (5, "")):
         console = Console(file=io.StringIO(), width=200)
-        run_one(reading.resolve(table(hospitals)), console, None, in_process=True, verbose=False)
+        run_one(reading.resolve(table(hospitals), ["strategy=chip"]), console, None, in_process=True, verbose=False)
         said = console.file.getvalue()  # type: ignore[attr-defined]
         assert ("in place of" in said) == bool(words)
         assert words in said

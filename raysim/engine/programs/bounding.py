@@ -33,8 +33,7 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]]) 
 
 def shortened(units: NDArray[np.float64], length: float) -> NDArray[np.float64]:
     """Rows ``[n, k]`` of at most this ``length``; those that are not finite are 0."""
-    finite = np.isfinite(units).all(axis=1)
-    units = np.where(finite[:, None], units, 0.0)
+    units = np.where(np.isfinite(units).all(axis=1, keepdims=True), units, 0.0)
     norms = np.linalg.norm(units, axis=1)
     within: NDArray[np.float64] = units * np.minimum(1.0, length / np.maximum(norms, 1e-300))[:, None]
     return within
