@@ -39,11 +39,6 @@ def ended(folder: Path) -> None:
     shutil.copytree(folder / "out" / "recommended", folder / "whole" / "recommended")
 
 
-def undrawn(choice: object) -> dict[str, bytes]:
-    """No pictures."""
-    return {}
-
-
 @contextlib.contextmanager
 def up_to_trials() -> Iterator[None]:
     """Sweeps that go on without Ray, and are interrupted before their next trial."""
@@ -52,9 +47,7 @@ def up_to_trials() -> Iterator[None]:
     def here(*arguments: Any, **options: Any) -> contextlib.AbstractContextManager[Any]:
         return open_session(*arguments, **options | {"in_process": True})
 
-    # Pictures take most of the time, and read nothing.
     with (
-        mock.patch("raysim.tune.importances_beside.pictures", undrawn),
         mock.patch("raysim.tune.running.places.open_session", here),
         mock.patch("raysim.tune.sweep.drive"),
     ):
