@@ -6,6 +6,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import yaml
@@ -100,8 +101,8 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
     if drop := proposal.drop | more:
         lines.append("  drop:")
         lines += [f"    - {_scalar(name)}  # {why}" for name, why in drop.items()]
-    lines += ["strategy: fedavg", "strategies: [local, centralized, fedavg, fedprox]"]
-    return "\n".join(lines) + "\n"
+    trained = (files("raysim.config") / "proposed.yaml").read_text()
+    return "\n".join(lines) + "\n" + "".join(line for line in trained.splitlines(keepends=True) if line[:1] != "#")
 
 
 def reason(choice: Choice) -> str:

@@ -36,9 +36,8 @@ from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Spared
 from raysim.experiment.run_placement import Load
 from raysim.experiment.services import RunServices
+from raysim.experiment.unseen.folds import LeftOut, folds_of
 from raysim.experiment.unseen.folds import check as check_folds
-from raysim.experiment.unseen.folds import folds_of
-from raysim.experiment.unseen.measured import LeftOut
 from raysim.report.terminal.progress import data_warnings
 from raysim.storage import resume
 from raysim.storage.file_store import check as check_file_store

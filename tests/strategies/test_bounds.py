@@ -30,6 +30,7 @@ ANY = Bounds((0.0, 1e6), (-1e-9, math.inf, math.nan))
 """At least 0 and finite."""
 ENDLESS = Bounds((0.0, math.inf), (-1e-9, math.nan))
 POSITIVE = Bounds((1e-12, math.inf), (0.0, math.nan))
+RATE = Bounds((1e-12, 10.0), (0.0, -1.0, math.inf, math.nan))
 SHARE = Bounds((0.0, 1.0), (-1e-9, 1 + 1e-9, math.nan))
 PART = Bounds((1e-12, 1.0), (0.0, 1 + 1e-9, math.nan))
 BELOW_ONE = Bounds((0.0, 1 - 1e-12), (-1e-9, 1.0, math.nan))
@@ -97,9 +98,9 @@ STRATEGIES: dict[str, dict[str, Bounds]] = {
     "fedavgm": WEIGHTED | {"momentum": BELOW_ONE, "server_learning_rate": ANY},
     "fedbuff": {"buffer": ONE_OR_MORE, "server_learning_rate": ANY, "exponent": ANY, "concurrency": ONE_OR_MORE},
     "fedgmc": {"clusters": ONE_OR_MORE, "samples": ONE_OR_MORE, "lam": ANY, "mu": ANY, "alpha": SHARE},
-    "fedper": WEIGHTED | {"final_head_epochs": NONE_OR_MORE},
+    "fedper": WEIGHTED | {"final_head_epochs": NONE_OR_MORE, "head_learning_rate": RATE},
     "fedprox": WEIGHTED | {"mu": ANY},
-    "fedrep": WEIGHTED | {"head_epochs": NONE_OR_MORE, "final_head_epochs": NONE_OR_MORE},
+    "fedrep": WEIGHTED | {"head_epochs": NONE_OR_MORE, "final_head_epochs": NONE_OR_MORE, "head_learning_rate": RATE},
     "fedsoft": {
         "clusters": ONE_OR_MORE,
         "lam": ANY,

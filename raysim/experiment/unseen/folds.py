@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from raysim.core.streams import stream
 from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.data.records import natural
+from raysim.engine.job import Result
 
 LEAVE_ONE = 20
 """Up to so many hospitals each is left out by itself, unless something else was asked for."""
@@ -39,6 +41,13 @@ class Fold:
             update={"every": 0, "predictions": True, "groups": (), "unseen": None}
         )
         return config.replaced(data=config.data.model_copy(update={"split": split}), evaluation=evaluation)
+
+
+class LeftOut(NamedTuple):
+    """A run in which the hospitals of a fold took no part."""
+
+    fold: Fold
+    result: Result
 
 
 def check(config: Config) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,8 @@ from raysim.config.sections.evaluation import ClinicalSection, UnseenSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.data.split import number
-from raysim.engine.job import Result
 from raysim.engine.measuring.recalibrating import estimated
-from raysim.experiment.unseen.folds import Fold
+from raysim.experiment.unseen.folds import LeftOut
 from raysim.metrics.measures import RANKS
 from raysim.metrics.score_counts import ScoreCounts, score_counts
 from raysim.report.panel import Sketched
@@ -28,13 +27,6 @@ NOBODY = "nobody"
 """What serves a hospital that no model can serve without labelled rows."""
 
 Joins = int | Literal["all"]
-
-
-class LeftOut(NamedTuple):
-    """A run in which the hospitals of a fold took no part."""
-
-    fold: Fold
-    result: Result
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,8 @@ from raysim.config.sections.evaluation import ClinicalSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Result
-from raysim.experiment.unseen.measured import LeftOut, Unseen
+from raysim.experiment.unseen.folds import LeftOut
+from raysim.experiment.unseen.measured import Unseen
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
 from raysim.statistics.clinical.figures import figures as clinical_figures
 from raysim.statistics.differences.paired import Paired, paired

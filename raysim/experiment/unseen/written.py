@@ -10,7 +10,8 @@ import pandas as pd
 from raysim.config.schema import Config
 from raysim.engine.job import Result
 from raysim.experiment.unseen import tables
-from raysim.experiment.unseen.measured import LeftOut, measured
+from raysim.experiment.unseen.folds import LeftOut
+from raysim.experiment.unseen.measured import measured
 from raysim.storage.manifest import Manifest
 
 HOSPITALS, SUMMARY, DIFFERENCE = "unseen.csv", "unseen_summary.csv", "unseen_difference.csv"
