@@ -32,9 +32,9 @@ def test_innocent_data_are_ready_to_train() -> None:
     assert ready == "ready to train: nothing odd was found"
     assert judged == "accuracy can be judged at 4 of 4 hospitals"
     assert unlike.startswith("hospitals differ: their labels little (PSI below 0.1), the most unlike feature 'age' ")
-    console = Console(file=io.StringIO(), width=160)
-    description.show(console)
-    printed = console.file.getvalue().splitlines()
+    text = io.StringIO()
+    description.show(Console(file=text, width=160))
+    printed = text.getvalue().splitlines()
     assert printed[-4:] == ["verdict", *description.verdict]
     assert repr(description) == "<federation: 4 hospitals, 240 rows, 1 features>, seed 42: " + ready
 

@@ -124,7 +124,7 @@ def test_one_unit_moves_a_sum_by_its_bound_at_most(federation: Federation, unit)
         for person in np.unique(people):
             added = X[people == person].sum(axis=0)
             norm = np.linalg.norm(added)
-            cut += norm > length
+            cut += int(norm > length)
             total += 0 if not np.isfinite(added).all() else added * min(1, length / norm)
     outcome = play(federation, BoundedSums(Bound(unit, length)), rounds=1, actors=3)
     np.testing.assert_allclose(outcome.bank[0, :4], total, atol=1e-11)

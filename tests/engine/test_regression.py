@@ -31,9 +31,8 @@ from raysim.strategies.selections.fedcls import FedCls
 from raysim.strategies.selections.haccs import Haccs
 from raysim.strategies.shared.signatures import Signature, signature_matrix
 from raysim.training import losses
-from raysim.tune.choice import choose
+from raysim.tune.choice import choose, title
 from raysim.tune.journal import Finished
-from raysim.tune.page.figures import title
 from raysim.tune.plan import make_plan
 from raysim.tune.settings import read_sweep
 from tests.conftest import empty_store, job_of, play, store

@@ -13,7 +13,7 @@ from dp_accounting.pld import PLDAccountant
 
 from raysim.config.checking import validated
 from raysim.privacy import accountant, quick
-from raysim.privacy.events import Gaussian, Laplace
+from raysim.privacy.events import Gaussian, Laplace, Written
 from raysim.privacy.statement import Statement, together
 
 ONE = Statement(
@@ -83,7 +83,7 @@ def test_a_promise_as_values():
 
 
 def test_runs_of_known_events_are_composed_and_others_add_up():
-    two = [("normal", 5.0, 1.0, 2), ("normal", 7.0, 1.0, 1)]
+    two: list[Written] = [("normal", 5.0, 1.0, 2), ("normal", 7.0, 1.0, 1)]
     other = replace(ONE, releases={"server": [two]}, delta=1e-6)
     composed = accountant.epsilon([Gaussian(4.0, 1.0, 3), Gaussian(5.0, 1.0, 2), Gaussian(7.0)], 1e-5)
     assert together([ONE, other]) == (composed, 1e-5, "server")
@@ -95,7 +95,8 @@ def test_runs_of_known_events_are_composed_and_others_add_up():
 
 def test_releases_of_hospitals_are_composed_hospital_by_hospital():
     """Two runs of two hospitals: one hospital has little noise in the first run, the other in the second."""
-    first, second = ([("normal", z, 1.0, 1)] for z in (1.0, 4.0))
+    first: list[Written] = [("normal", 1.0, 1.0, 1)]
+    second: list[Written] = [("normal", 4.0, 1.0, 1)]
     one = replace(ONE, releases={"server": [first, second]}, epsilons={"server": quick.epsilon(1.0, 1.0, 1, 1e-5)})
     other = replace(one, releases={"server": [second, first]})
     both, delta, _ = together([one, other])

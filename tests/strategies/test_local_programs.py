@@ -186,7 +186,7 @@ def test_steps_are_normalised(federation: Federation, optimizer: str, mu: float)
     weights = np.array(SIZES) / sum(SIZES)
     steps = np.array([EPOCHS * -(-n // BATCH) for n in SIZES], dtype=float)
     if mu:
-        steps = sum(((1 - RATE * mu) ** k) * (k < steps) for k in range(20))
+        steps = np.sum([((1 - RATE * mu) ** k) * (k < steps) for k in range(20)], axis=0)
     if optimizer == "momentum":
         steps = np.array([sum(sum(0.9**j for j in range(k + 1)) for k in range(int(tau))) for tau in steps])
     deltas = []

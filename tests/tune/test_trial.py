@@ -199,7 +199,7 @@ def test_a_trials_standing_is_kept_in_files_that_hold_no_code(tmp_path, monkeypa
     def process():
         made = TrialProcess.__new__(TrialProcess)
         made._trial_info = None
-        made.setup({"trial": {"params": {}}}, plan, whole(plan), [], None, tmp_path / "alive")
+        made.setup({"trial": {"params": {}}}, plan, whole(plan), [], tmp_path / "alive")
         return made
 
     donor, heir = process(), process()
@@ -222,7 +222,7 @@ def test_whoever_decides_hears_of_all_bytes_so_far(monkeypatch: pytest.MonkeyPat
     process = TrialProcess.__new__(TrialProcess)
     monkeypatch.setattr(importing, "_standing", None)  # a process of its own would keep what it is told
     process._trial_info = None
-    process.setup({"trial": {"params": {}}}, plan, whole(plan), [], None, tmp_path / "alive")
+    process.setup({"trial": {"params": {}}}, plan, whole(plan), [], tmp_path / "alive")
     bytes_down, rounds = [], {1: [], 2: []}
     for _ in range(3):
         result = process.step()

@@ -45,7 +45,9 @@ def tables(draw: st.DrawFn) -> tuple[pd.DataFrame, dict[str, Any]]:
     for name in names:
         values = KINDS[draw(st.sampled_from(sorted(KINDS)))]
         columns[name] = draw(st.lists(st.one_of(values, st.none()), min_size=ROWS, max_size=ROWS))
-    label = draw(st.sampled_from([["no", "yes"], [0, 1], [False, True], [1.0, 2.0], ["1", "2"], ["true", "false"]]))
+    label: list[Any] = draw(
+        st.sampled_from([["no", "yes"], [0, 1], [False, True], [1.0, 2.0], ["1", "2"], ["true", "false"]])
+    )
     frame = pd.DataFrame({"hospital": ["a", "b"] * (ROWS // 2), "died": (label * ROWS)[:ROWS], **columns})
     keys: dict[str, Any] = {}
     if draw(st.booleans()):

@@ -133,7 +133,7 @@ def test_a_later_fold_has_the_hospital_that_an_earlier_one_left_out(folder: Path
 
 def test_the_summary_and_the_answer_say_it(folder: Path) -> None:
     summary = pd.read_csv(folder / "unseen_summary.csv").set_index(["strategy", "model", "figure", "k"])
-    auroc = summary.loc[("fedavg", "global", "auroc", 0)]
+    auroc = summary.xs(("fedavg", "global", "auroc", 0))
     unseen = pd.read_csv(folder / "unseen.csv")
     of = unseen[(unseen["strategy"] == "fedavg") & (unseen["model"] == "global") & (unseen["k"] == 0)]
     each = of.groupby("hospital")["auroc"].mean()

@@ -15,7 +15,7 @@ class Table(NamedTuple):
 
     X: Floats
     y: Floats
-    count: Floats
+    counts: Floats
     real: Floats
     hospital: NDArray[np.int64]
 

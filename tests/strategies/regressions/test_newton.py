@@ -83,7 +83,7 @@ def test_separated_classes_are_noticed_and_firth_fits_them(tmp_path: Path):
 
 
 def test_poisson(tmp_path: Path):
-    federation = federation_of(tmp_path / "c", T, T.count, 0)
+    federation = federation_of(tmp_path / "c", T, T.counts, 0)
     job = job_of(federation, Newton(family="poisson"), rounds=20, model=POISSON_MODEL, predictions=True)
     check_job(job, federation)
     outcome = run(federation, job, 2)
@@ -93,8 +93,8 @@ def test_poisson(tmp_path: Path):
     assert outcome.facts["dispersion"] == pytest.approx(0.7446864955, abs=1e-9)
     means = np.exp(T.X @ beta(outcome.bank[0]))
     assert_allclose(outcome.predictions["global"][:12], means[:12], rtol=1e-12)
-    assert outcome.rounds[-1].training_loss == pytest.approx(np.mean(means - T.count * np.log(means)), abs=1e-9)
-    fractions = federation_of(tmp_path / "fractions", T, T.count + 0.5, 0)
+    assert outcome.rounds[-1].training_loss == pytest.approx(np.mean(means - T.counts * np.log(means)), abs=1e-9)
+    fractions = federation_of(tmp_path / "fractions", T, T.counts + 0.5, 0)
     with pytest.raises(HospitalFailed, match=r"data\.label: family poisson is for whole numbers of at least 0"):
         play(fractions, Newton(family="poisson"), model=POISSON_MODEL)
     for strategy, model in ((Newton(family="poisson"), LINEAR_MODEL), (Newton(), POISSON_MODEL)):

@@ -18,7 +18,7 @@ POOLED = (0.2099782522, 1.8253260800, -1.3068987085)
 def test_the_tables_are_those_that_others_computed() -> None:
     assert T.X.sum(axis=0)[1:].tolist() == [-0.25, -1.25]
     assert "".join(str(int(y)) for y in T.y) == "010101100100011110100100010111110110"
-    assert "".join(str(int(c)) for c in T.count) == "054121441214225221342213153442443424"
+    assert "".join(str(int(c)) for c in T.counts) == "054121441214225221342213153442443424"
     assert [T.real[T.hospital == h].sum() for h in range(3)] == [0, 12.875, 23.875]
     assert [table_g().of(h)[1].sum() for h in range(8)] == [1, 8, 4, 11, 7, 2, 9, 4]
 
@@ -104,11 +104,11 @@ def test_columns_that_say_nothing_of_their_own_leave() -> None:
 
 
 def test_poisson() -> None:
-    fit = fitted(POISSON, T.X, T.count)
+    fit = fitted(POISSON, T.X, T.counts)
     assert len(fit.losses) == 6
     assert_allclose(fit.beta, (1.0023244381, 0.0033834491, 0.0658350992), atol=1e-9)
     assert fit.keep is not None
-    errors = model_based(POISSON.sums(T.X, T.count, fit.beta).hessian, fit.keep)
+    errors = model_based(POISSON.sums(T.X, T.counts, fit.beta).hessian, fit.keep)
     assert_allclose(errors.se, (0.1010293935, 0.1165483796, 0.1379642128), atol=1e-9)
 
 
@@ -140,7 +140,7 @@ def test_standard_errors_over_hospitals() -> None:
 def test_a_step_that_overflows_is_halved_back_and_nan_stops() -> None:
     fit = Fit(np.array([-9.0, 0.0, 0.0]))  # the first whole step is some thousands long
     while fit.going:
-        fit = fit.heard(POISSON.sums(T.X, T.count, fit.beta))
+        fit = fit.heard(POISSON.sums(T.X, T.counts, fit.beta))
     assert fit.status == "converged"
     assert_allclose(fit.beta, (1.0023244381, 0.0033834491, 0.0658350992), atol=1e-9)
     assert Fit(np.zeros(3)).heard(LOGISTIC.sums(T.X, np.full(36, np.nan), np.zeros(3))).status == "stopped"
