@@ -127,7 +127,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def pool(ray_here: None) -> Iterator[RayPool]:
-    """Four actors that are told to be on two nodes, and are called through Ray as those of other hosts are."""
+    """Four actors that are told to be on two nodes."""
     pool = RayPool(placement(), "cpu", timeout=600.0)
     pool.wait(600)
     yield pool
@@ -137,9 +137,8 @@ def pool(ray_here: None) -> Iterator[RayPool]:
 
 class TestOnRay:
     @pytest.fixture(autouse=True)
-    def far(self, pool: RayPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(node_sums, "LEAST_BYTES", 1)
-        monkeypatch.setattr(pool, "_dials", [10**9] * 4)
 
     @pytest.mark.parametrize(
         ("strategy", "sections"),
