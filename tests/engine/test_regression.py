@@ -314,4 +314,4 @@ def test_the_recommended_trial_has_the_lower_error() -> None:
     assert choice.recommended is trials[2]
     assert choice.reference == (5.0, 9.0)  # the worst of the trials: an error has no usual worst
     assert choice.hypervolume == pytest.approx(3 * 6)
-    assert title(choice, 1) == "MAE of the worst decile"
+    assert title(choice, 1) == "worst decile MAE"
