@@ -101,7 +101,7 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
     """A comparison on validation rows, of labels, features, hospitals and groups that others would read as markup."""
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     rng = np.random.default_rng(0)
-    table = pd.DataFrame({"b [/dl]": rng.normal(size=240), "site": rng.choice(["007", "73", "NA", "[/x]"], 240)})
+    table = pd.DataFrame({"b [/dl]": rng.normal(size=240), "site": rng.choice(["007", "73", "None", "[/x]"], 240)})
     table["sex"] = rng.choice(["None", "[m]"], 240)
     table["died"] = (rng.random(240) < 0.5).astype(int)
     table.to_parquet(tmp_path / "t.parquet")
@@ -125,7 +125,7 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
     assert all(said.count(label) > 2 for label in labels)
     assert "groups with validation rows whose AUROC" in " ".join(said.split())
     patients = read_csv(out / "patients.csv")
-    assert set(patients["hospital"]) <= {"", "007", "73", "NA", "[/x]"}
+    assert set(patients["hospital"]) <= {"", "007", "73", "None", "[/x]"}
     assert set(patients["group"]) == {"None", "[m]"}
     whole = Manifest.read(out)
     runs = {f"runs/{folder}/seed-42/manifest.json" for folder in ("prox_mu_0.1_", "prox_mu_")}

@@ -23,10 +23,10 @@ FORMS = {"global": "filled", "cluster": "ringed", "personal": "open", "recalibra
 DASHES = {"filled": None, "ringed": "6 3", "open": "2 3", "dashed": "8 3 2 3"}
 """Their lines."""
 
-_COLOUR, _SHAPE = 18304187164169945521, 10064893920789121661
-"""Factors of the hashes of colour and shape. They were searched for: no two registered strategies look alike, those
-that are often compared differ in colour, those of the main experiments in shape too, and none has the marker of
-hospitals that gain or lose."""
+_COLOUR, _SHAPES = 18304187164169945521, (37, 4, 6, 1, 1, 1, 1, 12, 8, 1, 4, 3)
+"""Factors of the hashes of colour and, for each colour, shape. They were searched for: no two registered strategies
+look alike, those that are often compared differ in colour, those of the main experiments in shape too, and none has the
+marker of hospitals that gain or lose."""
 
 _CORNERS = {"triangle": (3, 90, 1.2), "down": (3, 270, 1.2), "right": (3, 0, 1.2), "diamond": (4, 90, 1.2)}
 _PLUS = ((-1, 3), (1, 3), (1, 1), (3, 1), (3, -1), (1, -1), (1, -3), (-1, -3), (-1, -1), (-3, -1), (-3, 1), (-1, 1))
@@ -74,8 +74,8 @@ def style(label: str, model: str = "global") -> Style:
     Labels of a curve, which differ in their last number alone, are of one strategy, and have one colour.
     """
     number = int.from_bytes(hashlib.blake2b(CURVED.sub("", label).encode(), digest_size=8).digest(), "big")
-    colour, shape = _hashed(number, _COLOUR) % COLOURS, _hashed(number, _SHAPE) % len(SHAPES)
-    return Style(colour, SHAPES[shape], FORMS.get(model, "filled"))
+    colour = _hashed(number, _COLOUR) % COLOURS
+    return Style(colour, SHAPES[_hashed(number, _SHAPES[colour]) % len(SHAPES)], FORMS.get(model, "filled"))
 
 
 def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
