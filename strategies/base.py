@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 # All names of the interface can be imported from here.
 from raysim.strategies.fields import Invalid as Invalid
 from raysim.strategies.fields import Unfit as Unfit
+from raysim.strategies.fields import above as above
 from raysim.strategies.fields import at_least as at_least
 from raysim.strategies.fields import below_one as below_one
 from raysim.strategies.fields import one_of as one_of

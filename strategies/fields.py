@@ -28,6 +28,14 @@ def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> 
         raise ValueError(f"{field}: {value} is not finite; it must be at least {bound}")
 
 
+def above(field: str, value: float, bound: float) -> None:
+    """Raise ``ValueError`` naming ``field`` unless ``bound < value < infinity``."""
+    if not value > bound:
+        raise ValueError(f"{field}: {value} is not greater than {bound}")
+    if math.isinf(value):
+        raise ValueError(f"{field}: {value} is not finite; it must be greater than {bound}")
+
+
 def within(field: str, value: float, low: float, high: float) -> None:
     """Raise ``ValueError`` naming ``field`` unless ``low <= value <= high``."""
     if not low <= value <= high:

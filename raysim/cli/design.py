@@ -16,7 +16,7 @@ Sites = Annotated[
 
 
 def design(config: Sites, set_: Set = None, out: Out = None, json: Json = False, open_: Open = False) -> None:
-    """Say what a federation could demonstrate, from the sizes of its hospitals alone."""
+    """Say what a comparison could demonstrate, from sizes alone."""
     greet()
     import time
 

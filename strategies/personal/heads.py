@@ -6,7 +6,6 @@ layer ``layers.2``. Shared by FedPer and FedRep; ``P`` scalars of a model.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -22,6 +21,7 @@ from raysim.strategies.base import (
     Strategy,
     Training,
     Visit,
+    above,
     at_least,
 )
 
@@ -44,8 +44,8 @@ class SharedBody(Strategy):
     def check_head(self) -> None:
         """Raise ``ValueError`` for numbers that cannot be."""
         at_least("final_head_epochs", self.final_head_epochs, 0)
-        if self.head_learning_rate is not None and not 0 < self.head_learning_rate < math.inf:
-            raise ValueError(f"head_learning_rate: {self.head_learning_rate} is no finite number above 0")
+        if self.head_learning_rate is not None:
+            above("head_learning_rate", self.head_learning_rate, 0)
 
     def of_head(self, epochs: int | None, *, keep: bool = False) -> Visit:
         """Training of the head alone."""

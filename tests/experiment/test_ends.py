@@ -35,6 +35,7 @@ sys.meta_path.insert(0, At())
 
 INIT = """
 import logging, os, signal, time
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # as raysim sets it before it imports ray
 import ray
 
 
@@ -158,7 +159,8 @@ def test_a_command_in_a_folder_that_has_been_removed_is_one_line(arguments: list
 
 def test_a_command_that_is_terminated_while_ray_starts(tmp_path: Path):
     configured(tmp_path)
-    done = program(tmp_path, f"import sys\nARGUMENTS = {['run', 'c.yaml', '--out', 'out']!r}" + INIT + RUN)
+    arguments = ["run", "c.yaml", "--set", "resources.head_start=false", "--out", "out"]
+    done = program(tmp_path, f"import sys\nARGUMENTS = {arguments!r}" + INIT + RUN)
     assert (tmp_path / "reached").exists(), done
     assert (done.code, done.out, said(done.err)) == (143, "", [GOES_ON])
 

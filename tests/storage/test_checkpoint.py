@@ -34,6 +34,9 @@ from tests.equality import same_models
 
 SIZES = [9, 4, 13, 0, 1, 6, 8]
 
+ONE_ROUND = {"ensemble", "meta_analysis", "odal"}
+"""Strategies that are done after their first round, whatever rounds are left."""
+
 
 def job(federation: Federation, strategy: Strategy, selection: Selection, rounds: int = 4) -> Job:
     work = Work(
@@ -86,7 +89,8 @@ def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federate
     federation, planned = both(federate, strategy, selection)
     *events, alone = played(federation, planned)
     standings = [event for event in events if isinstance(event, RunState)]
-    assert [standing.round for standing in standings] == [1, 2, 3, 4]
+    last = 1 if strategy in ONE_ROUND else 4
+    assert [standing.round for standing in standings] == list(range(1, last + 1))
     for standing in standings:
         content = encode(standing, "abc", planned.strategy)
         assert read_tensors(content)[1]["state"]["strategy"] == strategy  # by its name, not by where its modules lie
@@ -95,7 +99,7 @@ def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federate
         assert read.history is not None
         assert read.history.seconds > 0
         *rounds, outcome = played(federation, planned, read, every=0)
-        assert [row.round for row in rounds] == list(range(standing.round, 5))
+        assert [row.round for row in rounds] == list(range(standing.round, last + 1))
         same(outcome, alone)
 
 
