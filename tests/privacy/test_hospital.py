@@ -335,5 +335,5 @@ def test_sections_that_lack_or_have_too_much_are_refused(keys):
 
 def test_strategies_without_a_clipped_weight_of_their_own_are_weighed_uniformly(federation):
     """Fine-tuning weighs by rows and has no key for it: with a guarantee all count alike."""
-    fine_tuned, uniform = private(federation, FineTuning(), clip=math.inf), private(federation, FedProx(**UNIFORM))
+    fine_tuned, uniform = private(federation, FineTuning(), clip=math.inf), private(federation, FedAvg(**UNIFORM))
     assert fine_tuned.bank == pytest.approx(uniform.bank, abs=1e-12)
