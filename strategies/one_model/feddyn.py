@@ -25,15 +25,13 @@ from raysim.strategies.base import (
     FederationView,
     Floats,
     Keep,
-    Program,
     Reply,
-    Send,
     State,
     Strategy,
     at_least,
     own_state,
 )
-from raysim.strategies.shared.program_average import UNBOUNDED
+from raysim.strategies.shared.program_average import UNBOUNDED, CountedTraining
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +42,11 @@ class FedDynState(State):
 
 
 @dataclass(frozen=True)
-class DynamicTraining(Program):
+class DynamicTraining(CountedTraining):
     """Local training with the hospital's own linear term, which it renews."""
 
-    size: int
     alpha: float
     name: str = "feddyn"
-
-    @property
-    def sends(self) -> Mapping[str, Send]:
-        return {"delta": Send((self.size,)), "hospitals": Send(kind="size", bits=0)}
 
     @property
     def keeps(self) -> Mapping[str, Keep]:

@@ -29,31 +29,24 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     Keep,
-    Program,
     Reply,
-    Send,
     State,
     Strategy,
     Training,
     at_least,
     share_of_one,
 )
-from raysim.strategies.shared.program_average import UNBOUNDED, check_plain
+from raysim.strategies.shared.program_average import UNBOUNDED, CountedTraining, check_plain
 
 
 @dataclass(frozen=True)
-class EnvelopeTraining(Program):
+class EnvelopeTraining(CountedTraining):
     """Training of a model near ``w``, and of ``w`` towards it."""
 
-    size: int
     lam: float
     steps: int
     approach: float
     name: str = "pfedme"
-
-    @property
-    def sends(self) -> Mapping[str, Send]:
-        return {"delta": Send((self.size,)), "hospitals": Send(kind="size", bits=0)}
 
     @property
     def keeps(self) -> Mapping[str, Keep]:

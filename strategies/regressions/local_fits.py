@@ -85,10 +85,10 @@ def univariate_means(sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     Laird's variance between hospitals, each ``[p]``; where nobody can estimate a coefficient, 0, NaN, 0 and 0.
     """
     weight, first, second, squares, count = sums
-    told = weight > 0
-    safe = np.where(told, weight, 1.0)
-    means = np.where(told, first / safe, 0.0)
-    Q = np.where(told, second - first * means, 0.0)
-    scale = np.where(told, weight - squares / safe, 0.0)
+    known = weight > 0
+    safe = np.where(known, weight, 1.0)
+    means = np.where(known, first / safe, 0.0)
+    Q = np.where(known, second - first * means, 0.0)
+    scale = np.where(known, weight - squares / safe, 0.0)
     between = np.where(scale > 0, np.maximum(Q - (count - 1), 0.0) / np.where(scale > 0, scale, 1.0), 0.0)
-    return means, np.where(told, 1.0 / safe, np.nan), Q, between
+    return means, np.where(known, 1.0 / safe, np.nan), Q, between

@@ -118,12 +118,12 @@ class MarginalSums(Program):
         precision = float(np.exp(-2 * point[p]))
         weight = float(information[0, 0])
         cross = information[0]
-        told = weight / (weight + precision)
+        reliability = weight / (weight + precision)
         sent = {
             "value": own.value,
             "gradient": own.gradient,
             "hessian": upper(information - np.outer(cross, cross) / (weight + precision)),
-            "spread": 2 * told**2,
+            "spread": 2 * reliability**2,
         }
         if self.last:
             rows = []

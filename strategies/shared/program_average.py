@@ -24,6 +24,18 @@ class AveragedTraining(Program):
         return {"delta": Send((self.size,)), "weight": Send(kind="size")}
 
 
+@dataclass(frozen=True)
+class CountedTraining(Program):
+    """A program whose hospitals receive ``theta [P]``, and send their delta and 1."""
+
+    size: int
+    """P."""
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"delta": Send((self.size,)), "hospitals": Send(kind="size", bits=0)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProgramAverage(Weighted):
     """A strategy whose global model moves by the weighted mean of the deltas that its ``program`` makes."""
