@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from scipy.special import expit, logit
 
-from raysim.experiment.unseen.tables import BEYOND, pooled
 from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical.by_hospital import calibration_by_hospital, events_p
 from raysim.statistics.clinical.calibration import calibration, raw
@@ -17,6 +16,7 @@ from raysim.statistics.discrimination.auroc import pair_sums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import observed_over_expected
 from raysim.statistics.levels import Z
+from raysim.statistics.meta_analysis.further_hospital import BEYOND, pooled
 from raysim.statistics.several import bound, holm
 
 RATIOS = {

@@ -26,10 +26,9 @@ def lines(found: Found) -> dict[Key, Line]:
     said = {}
     for key, of in found.summary.groupby(["strategy", "model"], sort=False):
         strategy, model = map(str, key)
-        first = (
-            of[of["k"].astype(str) == str(of["k"].iloc[0])].set_index("figure").drop(columns=["strategy", "model", "k"])
-        )
-        figures: dict[str, dict[str, float]] = first.astype(float).to_dict("index")  # type: ignore[assignment]
+        first = of[of["k"].astype(str) == str(of["k"].iloc[0])].set_index("figure")
+        numbers = first[["estimate", "low", "high", "next_low", "next_high", "hospitals"]].astype(float)
+        figures = {str(figure): {str(name): float(x) for name, x in row.items()} for figure, row in numbers.iterrows()}
         nobody = found.hospitals[(found.hospitals["strategy"] == strategy) & (found.hospitals["model"] == model)]
         unserved = nobody.loc[nobody["served_by"] == NOBODY, "hospital"].nunique()
         said[strategy, model] = _line(figures, unserved, _taking_part(found.differences, strategy, model))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,18 +23,7 @@ from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.discrimination.sketches import patient_part, sketches
 from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.levels import Z
-from raysim.statistics.meta_analysis.shrinkage import WIDEST, posterior
-from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
-from raysim.strategies.base import Floats
-
-FEWEST = 3
-"""Hospitals below which nothing is pooled."""
-
-FEWEST_TO_PREDICT = 5
-"""Hospitals below which nothing is said of a further one."""
-
-BEYOND = 4.0
-"""The largest standard deviation that is tried of logarithms, intercepts and slopes."""
+from raysim.statistics.meta_analysis.further_hospital import BEYOND, Pooled, pooled
 
 AUROC, RATIO = "auroc", "observed_over_expected"
 
@@ -72,35 +61,6 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
             name = figure.name if np.isnan(figure.at) else f"{figure.name}_{figure.at:g}"
             columns |= {name: figure.value, f"{name}_low": figure.low, f"{name}_high": figure.high}
     return pd.DataFrame(head | columns)
-
-
-class Pooled(NamedTuple):
-    """A figure over hospitals that took no part."""
-
-    estimate: float
-    low: float
-    high: float
-    tau: float
-    next_low: float
-    next_high: float
-    hospitals: int
-
-
-def pooled(y: Floats, v: Floats, widest: float = WIDEST) -> Pooled:
-    """The mean of figures ``y [H]`` with variances ``v [H]`` (Hartung and Knapp), their spread (Paule and Mandel), and
-    where that of a further hospital lies, every spread up to ``widest`` counting as far as the data support it.
-    """
-    defined = np.isfinite(y) & np.isfinite(v) & (v > 0)
-    y, v = y[defined], v[defined]
-    if len(y) < FEWEST:
-        nan = float("nan")
-        return Pooled(nan, nan, nan, nan, nan, nan, len(y))
-    spread = paule_mandel(y, v)
-    mean = hartung_knapp(y, v, spread)
-    further = posterior(y, v, widest)
-    reach = Z * further.further_sd if len(y) >= FEWEST_TO_PREDICT else float("nan")
-    middle = further.further_mean
-    return Pooled(mean.estimate, mean.low, mean.high, spread**0.5, middle - reach, middle + reach, len(y))
 
 
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame) -> pd.DataFrame:
