@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 if TYPE_CHECKING:
-    from raysim.judging.run import Judged
+    from raysim.experiment.judging.run import Judged
 
 
 def judge(
@@ -37,9 +37,9 @@ def judge(
 
     Raises :class:`raysim.RaysimError`, in one line, for a table that cannot be judged.
     """
-    from raysim.judging.reading import read
-    from raysim.judging.run import judge as judged
-    from raysim.judging.table import Reading
+    from raysim.experiment.judging.reading import read
+    from raysim.experiment.judging.run import judge as judged
+    from raysim.experiment.judging.table import Reading
 
     table = predictions if isinstance(predictions, pd.DataFrame) else read(Path(predictions))
     reading = Reading(logits, percent, event, common)

@@ -54,9 +54,9 @@ def judge(
     import time
     from functools import partial
 
-    from raysim.judging.reading import read
-    from raysim.judging.run import judge as judged
-    from raysim.judging.table import Reading
+    from raysim.experiment.judging.reading import read
+    from raysim.experiment.judging.run import judge as judged
+    from raysim.experiment.judging.table import Reading
     from raysim.report.terminal.answers import block
     from raysim.report.terminal.tables import comparison_table
 

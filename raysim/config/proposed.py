@@ -1,4 +1,4 @@
-"""A configuration for a table: what :mod:`raysim.data.proposal` makes of its columns, as YAML with the reasons."""
+"""A configuration for a table: what its columns are proposed to be, as YAML with the reasons."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import yaml
 
-from raysim.core.errors import DataError, RaysimError
-from raysim.data.proposal import Choice, Proposal, propose
-from raysim.data.sources.table_files import Files, hospital_of, is_pattern, read_files, table_files
+from raysim.core.errors import DataError
+from raysim.data.tables.proposal import Choice, Proposal, propose
+from raysim.data.tables.table_files import Files, hospital_of, is_pattern, read_files, table_files
 
 FIELD = "table"
 """The name of the table in error messages."""
@@ -125,35 +125,3 @@ def _scalar(text: str) -> str:
         return text if plain and yaml.safe_load(text) == text else json.dumps(text, ensure_ascii=False)
     except yaml.YAMLError:
         return json.dumps(text, ensure_ascii=False)
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What came of reading the table as a configuration says.
-
-    - ``leaks``: why further columns are to be dropped, by name.
-    - ``doubts``: what else is odd, a sentence each. ``refused``: why it cannot be read, or empty.
-    """
-
-    leaks: dict[str, str]
-    doubts: tuple[str, ...]
-    refused: str = ""
-
-
-def tried(looked: Looked, text: str, folder: Path) -> Tried:
-    """Read the table as the YAML ``text`` in ``folder`` says, and look for columns that give the label away."""
-    from raysim.config import plugins, reading
-    from raysim.config.paths import anchored
-
-    if looked.unfilled:
-        return Tried({}, ())
-    try:
-        config = reading.checked(anchored(yaml.safe_load(text), folder))
-        federation = plugins.build_federation(config, plugins.build_source(config.data), config.seed)
-    except RaysimError as error:
-        return Tried({}, (), str(error))
-    leaks = {s.feature: "it alone tells the label" for s in federation.leaks.suspects if s.level == "warn"}
-    asked = [s.text for s in federation.leaks.suspects if s.level != "list"]
-    known = [remark.partition("' ")[2] for remark in looked.read.remarks]  # behind the path, which is absolute here
-    doubts = [text for text in federation.warnings if text.partition("' ")[2] not in known]
-    return Tried(leaks, (*doubts, *asked))

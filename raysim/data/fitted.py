@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from raysim.core import mapped
 from raysim.core.errors import DataError
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
-from raysim.data.reading import Reading
+from raysim.data.tables.reading import Reading
 
 if TYPE_CHECKING:
     pass

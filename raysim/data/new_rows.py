@@ -17,9 +17,9 @@ from raysim.core.errors import DataError, nearest
 from raysim.core.words import is_unicode
 from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
-from raysim.data.reading import filled_table, is_texts, uncensored, unmarked
-from raysim.data.sources.columns import numbers, plain_text, texts
 from raysim.data.sources.frame import arrow_table, check_index
+from raysim.data.tables.columns import numbers, plain_text, texts
+from raysim.data.tables.reading import filled_table, is_texts, uncensored, unmarked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,9 +85,9 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
     """
     import pyarrow as pa
 
-    from raysim.data.sources.decimals import with_points
-    from raysim.data.sources.table_files import is_pattern, read_files, table_files
-    from raysim.data.sources.text_form import Keys
+    from raysim.data.tables.decimals import with_points
+    from raysim.data.tables.table_files import is_pattern, read_files, table_files
+    from raysim.data.tables.text_form import Keys
 
     needed, written = [column.name for column in fitted.columns], fitted.reading
     numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]

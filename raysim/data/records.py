@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.data.reading import Reading
+from raysim.data.tables.reading import Reading
 
 if TYPE_CHECKING:  # a run whose federation is cached never needs pandas
     import pandas as pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from raysim.data.kinds import described, find
+from raysim.data.tables.kinds import described, find
 
 NUMBERS = [f"{i / 10}" for i in range(5, 45)]
 

@@ -20,8 +20,8 @@ from raysim.core.errors import ConfigError
 from raysim.data.fitted import Categorical, Numeric, Preprocessing
 from raysim.data.new_rows import read_new_rows
 from raysim.data.raw_columns import RawColumns
-from raysim.data.reading import Reading
 from raysim.data.sources.table import Table
+from raysim.data.tables.reading import Reading
 from raysim.serving import export as exporting
 from raysim.serving import prepare
 from raysim.serving.export import export, exported

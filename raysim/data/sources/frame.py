@@ -17,7 +17,7 @@ import numpy as np
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.words import as_yaml, is_unicode
 from raysim.data import cache
-from raysim.data.sources.columns import plain_text
+from raysim.data.tables.columns import plain_text
 
 if TYPE_CHECKING:
     import pandas as pd

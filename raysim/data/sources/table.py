@@ -14,14 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
-from raysim.data.reading import Reading, limited
-from raysim.data.sources.columns import numbers, placed, texts
-from raysim.data.sources.feature_columns import FURTHER, Wanted, feature_columns
-from raysim.data.sources.labels import class_labels, number_labels
-from raysim.data.sources.marks import without_marks
-from raysim.data.sources.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
-from raysim.data.sources.text_form import Keys
-from raysim.data.spelling import check_totals, check_twins
+from raysim.data.tables.columns import numbers, placed, texts
+from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns
+from raysim.data.tables.labels import class_labels, number_labels
+from raysim.data.tables.marks import without_marks
+from raysim.data.tables.reading import Reading, limited
+from raysim.data.tables.spelling import check_totals, check_twins
+from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
+from raysim.data.tables.text_form import Keys
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,10 +20,10 @@ from raysim.core.errors import DataError
 from raysim.core.words import counted
 from raysim.data.records import Records
 from raysim.data.sources.cohort_hours import Hours, Unit, read_hours
-from raysim.data.sources.columns import is_number, is_text
 from raysim.data.sources.eicu.features import TABLES
 from raysim.data.sources.eicu.rows import attributes, counts, fetch, float32, text
 from raysim.data.sources.eicu.tables import database, find_tables, sql
+from raysim.data.tables.columns import is_number, is_text
 
 if TYPE_CHECKING:
     import duckdb

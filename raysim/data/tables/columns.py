@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
-from raysim.data.reading import typed
+from raysim.data.tables.reading import typed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
-from raysim.data.kinds import find
-from raysim.data.sources.columns import is_text
+from raysim.data.tables.columns import is_text
+from raysim.data.tables.kinds import find
 
 if TYPE_CHECKING:
     import pyarrow as pa

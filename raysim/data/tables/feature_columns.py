@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
-from raysim.data.kinds import Finding, described
-from raysim.data.reading import Reading, is_texts, typed, uncensored, with_zeros
 from raysim.data.records import natural
-from raysim.data.sources.columns import is_number, numbers, plain_text
-from raysim.data.spelling import twins, written
+from raysim.data.tables.columns import is_number, numbers, plain_text
+from raysim.data.tables.kinds import Finding, described
+from raysim.data.tables.reading import Reading, is_texts, typed, uncensored, with_zeros
+from raysim.data.tables.spelling import twins, written
 
 if TYPE_CHECKING:
     import pandas as pd

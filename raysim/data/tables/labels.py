@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted
-from raysim.data.reading import is_texts, typed
 from raysim.data.records import natural
-from raysim.data.sources.columns import numbers, placed, plain_text
-from raysim.data.spelling import check_twins
+from raysim.data.tables.columns import numbers, placed, plain_text
+from raysim.data.tables.reading import is_texts, typed
+from raysim.data.tables.spelling import check_twins
 
 if TYPE_CHECKING:
     import pyarrow as pa

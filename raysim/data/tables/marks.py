@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from raysim.core.errors import DataError
 from raysim.core.words import as_yaml, counted
-from raysim.data.reading import Reading, pointed, unmarked
+from raysim.data.tables.reading import Reading, pointed, unmarked
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from raysim.core.words import counted
 from raysim.data.columns import UNNAMED
-from raysim.data.kinds import Finding, find
 from raysim.data.records import natural
+from raysim.data.tables.kinds import Finding, find
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,7 +166,7 @@ def _columns(table: pa.Table) -> list[_Column]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from raysim.data.sources.columns import plain_text
+    from raysim.data.tables.columns import plain_text
 
     if table.num_rows > ROWS:
         step = -(-table.num_rows // ROWS)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from raysim.data.kinds import MISSING, NUMBER, TRUE, Finding, find
+from raysim.data.tables.kinds import MISSING, NUMBER, TRUE, Finding, find
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +27,8 @@ _EXACT = 2.0**53
 class Reading:
     """The rules by which a table's feature columns are read.
 
-    - ``na_values``: texts that stand for a missing value beside :data:`raysim.data.kinds.MISSING`, in all columns or by
-      column.
+    - ``na_values``: texts that stand for a missing value beside :data:`raysim.data.tables.kinds.MISSING`, in all
+      columns or by column.
     - ``censored``: what a value beyond a limit is, one of :data:`RULES`, for ``<`` and for ``>``.
     - ``decimal``: the decimal mark, where it is a comma or was named; None: it is recognised.
     - ``separator``, ``encoding``: how the file was written, for who reads another one without raysim.
@@ -83,7 +83,7 @@ def filled_table(table: pa.Table) -> pa.Table:
 
 
 def filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column with nulls for texts of :data:`raysim.data.kinds.MISSING`, blanks around them or not; others stay.
+    """A column with nulls for texts of :data:`raysim.data.tables.kinds.MISSING`, blanks around them or not.
 
     Of texts that all begin with a blank, as some programs write them, it is left out.
     """

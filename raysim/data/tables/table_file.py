@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
-from raysim.data.reading import filled, filled_table
-from raysim.data.sources.columns import plain_text
-from raysim.data.sources.decimals import Mark, with_points
-from raysim.data.sources.file_kinds import kind_of
-from raysim.data.sources.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
+from raysim.data.tables.columns import plain_text
+from raysim.data.tables.decimals import Mark, with_points
+from raysim.data.tables.file_kinds import kind_of
+from raysim.data.tables.reading import filled, filled_table
+from raysim.data.tables.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,9 +68,9 @@ def read_table(
 ) -> Read:
     """The table at ``path``: the columns of a text are texts as they are written, those of Parquet have its types.
 
-    Texts that stand for a missing value (:data:`raysim.data.kinds.MISSING`) are nulls. Numbers have a decimal point,
-    but for those of the columns ``as_text``; ``numeric`` columns are numbers throughout. ``keys`` say how a text is
-    written, as far as it is not to be recognised; ``usual`` decides in doubt, and what is usual is not said.
+    Texts that stand for a missing value (:data:`raysim.data.tables.kinds.MISSING`) are nulls. Numbers have a decimal
+    point, but for those of the columns ``as_text``; ``numeric`` columns are numbers throughout. ``keys`` say how a text
+    is written, as far as it is not to be recognised; ``usual`` decides in doubt, and what is usual is not said.
     Raises ``DataError`` naming ``field``.
     """
     kind = kind_of(path, field)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from raysim.core.errors import DataError
 from raysim.core.words import counted, listed
 from raysim.data.records import natural
-from raysim.data.sources.columns import is_number, is_text, plain_text
-from raysim.data.sources.decimals import Mark
-from raysim.data.sources.table_file import Read, check_table, read_table
-from raysim.data.sources.text_form import NO_KEYS, Form, Keys
+from raysim.data.tables.columns import is_number, is_text, plain_text
+from raysim.data.tables.decimals import Mark
+from raysim.data.tables.table_file import Read, check_table, read_table
+from raysim.data.tables.text_form import NO_KEYS, Form, Keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,7 +116,7 @@ def read_files(
     """The tables of ``files`` below each other.
 
     A column that a file does not have is missing there, which a remark says; ``dropped`` columns may be anywhere.
-    ``keys``, ``usual`` and ``numeric`` are those of :func:`raysim.data.sources.table_file.read_table`. With
+    ``keys``, ``usual`` and ``numeric`` are those of :func:`raysim.data.tables.table_file.read_table`. With
     ``named_after`` a column :data:`HOSPITAL` has the name of each row's file. Raises ``DataError`` naming ``field``
     for what cannot be read, and for columns whose names differ by how they are written alone.
     """

@@ -21,10 +21,10 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Result
 from raysim.experiment.answering import FILE
 from raysim.experiment.entries import folder_of
+from raysim.experiment.judging.results import results_of
+from raysim.experiment.judging.table import Predictions, Reading, checked
 from raysim.experiment.run_page import files_in, write_page
 from raysim.experiment.stacked_tables import comparison_table, for_plots, per_hospital, per_round, per_seed
-from raysim.judging.results import results_of
-from raysim.judging.table import Predictions, Reading, checked
 from raysim.report import tables
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
@@ -75,7 +75,7 @@ def judge(
     reference: str,
     *,
     tried: int | None = None,
-    reading: Reading = Reading(),  # noqa: B008  # it is immutable
+    reading: Reading | None = None,
     predicts: str = "the label",
     name: str = "predictions",
     out: Path | None = None,
@@ -89,7 +89,7 @@ def judge(
 
     Raises ``DataError`` and ``ConfigError``, one line each.
     """
-    predictions = checked(table, reading, reference)
+    predictions = checked(table, reading or Reading(), reference)
     candidates = [model for model in predictions.models if model != reference and not predictions.roles.get(model)]
     if tried is not None and tried < len(candidates):
         raise ConfigError(

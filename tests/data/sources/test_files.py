@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from raysim.core.errors import DataError
 from raysim.data import cache
 from raysim.data.sources.table import Table
-from raysim.data.sources.text_form import holds_values
+from raysim.data.tables.text_form import holds_values
 
 HEAD = "hospital,ward,age,lactate,died\n"
 ROWS = "Zürich,Médecine,71,2.1,0\nGenève,B,64,3.25,1\nZürich,B,50,4,1\n"

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from raysim.core.errors import DataError
 from raysim.data.build import build
 from raysim.data.records import Records
-from raysim.data.sources.columns import numbers, texts
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
+from raysim.data.tables.columns import numbers, texts
 
 SMALL = """\
 hospital,died,age,unit,note

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from raysim.core.errors import RaysimError
-from raysim.judging.table import Reading, checked
+from raysim.experiment.judging.table import Reading, checked
 
 
 def table(

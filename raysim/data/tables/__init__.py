@@ -1,0 +1,1 @@
+"""Tables of any make: what a file holds, how it is written, and what its columns are."""
