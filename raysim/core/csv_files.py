@@ -38,7 +38,7 @@ def cell(text: str) -> str:
     >>> cell("=1+1"), cell("'=1+1"), cell("-0.5"), cell("Saint Mary's")
     ("'=1+1", "''=1+1", '-0.5', "Saint Mary's")
     """
-    return f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text
+    return f"'{text}" if _FORMULA.match(text) and not is_number(text) else text
 
 
 def text_of(cell: str) -> str:
@@ -186,7 +186,8 @@ def _is_plain(column: pd.Series[Any]) -> bool:
     return column.dtype.kind in "biufmM"
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text is a number as Python reads one."""
     try:
         float(text)
     except ValueError:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.csv_files import is_number
 from raysim.core.words import counted, listed
 from raysim.data.inspected import columns_at, in_order
 from raysim.data.raw_columns import RawColumns
@@ -233,17 +234,9 @@ def _of_label(y: NDArray[Any], classes: Sequence[str]) -> Iterator[Suspect]:
     if len(classes) == 2 and (share := float(np.mean(y == 1))) > _COMMONER:
         text = f"the event '{classes[1]}' is the commoner class ({share:.1%} of rows)"
         yield Suspect("", "warn", f"{text}: if '{classes[0]}' is what is predicted, name it (data.positive)")
-    if len(classes) > _CLASSES and all(_is_number(name) for name in classes):
+    if len(classes) > _CLASSES and all(is_number(name) for name in classes):
         text = f"the label has {len(classes):,} classes, which all are numbers"
         yield Suspect("", "warn", f"{text}: if it is a quantity, set data.task: regression")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -> Iterator[Suspect]:
