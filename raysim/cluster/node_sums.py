@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.engine.messages import RoundPlan
-from raysim.engine.updates.sums import sum_count
+from raysim.engine.messages.plan import RoundPlan
+from raysim.engine.messages.update_sums import sum_count
 from raysim.strategies.base import POOLED, Ids
 
 Group = tuple[int, ...]

@@ -22,8 +22,8 @@ from raysim.data.federation import Federation
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.messages import HospitalStates, Work
-from raysim.engine.stopping import Stopped, Stopping
+from raysim.engine.messages.plan import HospitalStates, Work
+from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -37,7 +37,7 @@ from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
-    from raysim.engine.reception.canaries import Canaries
+    from raysim.engine.attacks.canaries import Canaries
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,13 @@ from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.core.memory import of_this_machine
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import JobRun
-from raysim.engine.hospitals import CHUNK_BYTES
+from raysim.engine.client.hospital_group import CHUNK_BYTES
 from raysim.engine.job import Job
-from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
-from raysim.engine.pool import StateReferences
-from raysim.engine.programs.sums import SumLayout
-from raysim.engine.updates.sums import sum_count
+from raysim.engine.messages.plan import HospitalStates, Inquiry, PartialResult, RoundPlan
+from raysim.engine.messages.program_sums import SumLayout
+from raysim.engine.messages.update_sums import sum_count
+from raysim.engine.server.coordinator import JobRun
+from raysim.engine.server.pool import StateReferences
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import place_live
 from raysim.strategies.base import POOLED, Floats, Ids

@@ -14,10 +14,10 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ResourceError
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
-from raysim.engine.hospitals import HospitalGroup
-from raysim.engine.messages import ModelSpec
+from raysim.engine.client.hospital_group import HospitalGroup
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.training.base import DeviceFull, Moments, Optimizer
 from raysim.training.kernels import batched

@@ -22,11 +22,11 @@ from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec, PartialResult, RoundPlan, Work
-from raysim.engine.pool import StateReferences
-from raysim.engine.reception.merging import summed
+from raysim.engine.messages.plan import ModelSpec, PartialResult, RoundPlan, Work
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.merging import summed
+from raysim.engine.server.pool import StateReferences
 from raysim.strategies.base import POOLED, Strategy
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg

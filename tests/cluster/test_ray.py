@@ -24,9 +24,9 @@ from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import HospitalFailed, ResourceError, StrategyError, TrainingDiverged
 from raysim.core.registry import load_class
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec, RoundPlan, Work
+from raysim.engine.messages.plan import ModelSpec, RoundPlan, Work
+from raysim.engine.server.coordinator import Coordinator
 from raysim.experiment.session import Session, open_session
 from raysim.strategies.base import HospitalRows, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip

@@ -20,7 +20,7 @@ from raysim.config.sections.resources import OwnActor, ResourcesSection
 from raysim.core.errors import ResourceError
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.messages.plan import ModelSpec, Work
 from raysim.experiment.session import open_session
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.chip import Chip

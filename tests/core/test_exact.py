@@ -10,8 +10,8 @@ import pytest
 from raysim.core.errors import TrainingDiverged
 from raysim.core.exact import FRACTION_BITS, ExactSum, decode, exact_multiple, largest_entry
 from raysim.data.federation import Federation
-from raysim.engine.messages import ModelSpec
-from raysim.engine.updates.sums import heaviest
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.messages.update_sums import heaviest
 from raysim.strategies.asynchronous.fedbuff import FedBuff
 from raysim.strategies.base import LocalProblem, Objective, Strategy, Upload, Variates, Visit
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -17,11 +17,11 @@ from raysim.core.errors import ConfigError
 from raysim.data.build import build
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
+from raysim.engine.attacks.checks import warnings
+from raysim.engine.attacks.own_attacks import FeatureScale, OwnAttack
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.reception.attack_checks import warnings
-from raysim.engine.updates.own_attacks import FeatureScale, OwnAttack
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -274,7 +274,7 @@ def test_a_wrong_unit_is_that_of_recorded_values(tmp_path, monkeypatch, method, 
 
 
 def test_harm_is_what_honest_hospitals_lose(federation):
-    from raysim.engine.reception.attack_figures import attack_figures
+    from raysim.engine.attacks.attack_figures import attack_figures
     from raysim.storage.attack_tables import as_json, table
 
     strategy = Chip(clusters=3, alpha=1.0, mu=0.0)
@@ -314,7 +314,7 @@ def test_the_weight_of_one_hospital_and_the_rules_coefficient_are_told(federatio
 
 
 def test_the_success_of_a_trigger(federation):
-    from raysim.engine.reception.attack_figures import attack_figures, trigger_rate
+    from raysim.engine.attacks.attack_figures import attack_figures, trigger_rate
 
     attack = {"attack": "backdoor", "feature": "x1", "value": 20.0, "label": 1, "share": 0.3, "rows": 0.5}
     job = attacked(federation, FedAvg(), attack, rounds=8)

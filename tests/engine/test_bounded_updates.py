@@ -12,7 +12,7 @@ from raysim.config.sections.aggregation import AggregationSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.adaptive import FedAdam
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.core.exact import FRACTION_BITS, ExactSum
-from raysim.engine.updates import deltas
+from raysim.engine.client import deltas
 
 
 class Diverged(Exception):

@@ -14,7 +14,7 @@ from raysim.config.sections.evaluation import ClinicalSection, EvaluationSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.server.job_checks import check_job
 from raysim.statistics.clinical.recalibration import UNTRAINED, estimated_prior, fit, rows_of
 from raysim.statistics.clinical.recalibration_benefit import from_counts
 from raysim.strategies.base import OWN

@@ -14,12 +14,12 @@ from raysim.config.sections.aggregation import AggregationSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
+from raysim.engine.attacks.secure_geometric_median import NU, PASSES, Weiszfeld
+from raysim.engine.client.local_training import LocalTraining
 from raysim.engine.job import RunState
-from raysim.engine.local_training import LocalTraining
-from raysim.engine.messages import MODEL
-from raysim.engine.reception.passes import NU, PASSES, Weiszfeld
+from raysim.engine.messages.plan import MODEL
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.robust.centres import geometric_median
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
@@ -49,7 +49,7 @@ def median(federation, strategy, mode="model", secure=None, rule=None, **setting
 
 def test_three_passes_by_sums_are_those_of_the_server(monkeypatch):
     """Seven updates of which one is far away: with nu .1 the point is (.9865328924, 2.0537732707)."""
-    from raysim.engine.reception import passes
+    from raysim.engine.attacks import secure_geometric_median as passes
 
     monkeypatch.setattr(passes, "NU", 0.1)
     point = np.zeros(2)

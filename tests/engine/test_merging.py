@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import HospitalFailed
 from raysim.core.exact import ExactSum
-from raysim.engine import local_training
+from raysim.engine.client import deltas, local_training
 from raysim.engine.measuring.evaluation import existing
-from raysim.engine.messages import PartialResult
-from raysim.engine.reception.merging import in_precision, merged
-from raysim.engine.updates import deltas
+from raysim.engine.messages.plan import PartialResult
+from raysim.engine.server.merging import in_precision, merged
 from raysim.strategies.base import OWN, LocalProblem, Objective, RowGroups, Strategy, Upload, Variates, Visit
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg

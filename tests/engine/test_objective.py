@@ -14,10 +14,10 @@ from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, RunState
-from raysim.engine.messages import VARIATE
+from raysim.engine.messages.plan import VARIATE
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, State
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.one_model.fedavg import FedAvg

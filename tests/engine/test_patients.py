@@ -12,9 +12,9 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError, HospitalFailed, StrategyError
 from raysim.data.federation import Federation
-from raysim.engine import hospitals as engine
-from raysim.engine.coordinator import Coordinator
+from raysim.engine.client import hospital_group as engine
 from raysim.engine.measuring.divisions import HELD, Groups
+from raysim.engine.server.coordinator import Coordinator
 from raysim.experiment.plan import weigh
 from raysim.strategies.base import LocalProblem, RowGroups, State, Strategy, Unfit, Upload, Visit
 from raysim.strategies.one_model.fedavg import FedAvg

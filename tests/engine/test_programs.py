@@ -16,10 +16,10 @@ from raysim.config.sections.secure import SecureSection
 from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError, HospitalFailed, StrategyError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
-from raysim.engine.programs.sums import SumLayout
+from raysim.engine.messages.program_sums import SumLayout
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Bound, Reply, Send
 from raysim.strategies.selections.sampling import Uniform

@@ -19,8 +19,8 @@ from raysim.cli import main as cli
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.data.heterogeneity import label_counts, label_spread
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.job_checks import check_job
 from raysim.metrics.labels import REGRESSION
 from raysim.strategies.base import FederationView, LocalProblem, MeanLoss, State, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip

@@ -15,9 +15,9 @@ from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -88,7 +88,7 @@ def test_who_is_left_counts_for_all(federation):
     secure = {"threshold": 2, "drop": {"mask": 0.3}}
     job = hidden(federation, FedAvg(), secure, rounds=1)
     outcome = run(federation, job, 1)
-    from raysim.engine.updates.secure_sums import SecureSums
+    from raysim.engine.pipeline.secure_sums import SecureSums
 
     sums = SecureSums(job.secure, 1, "x", 4)
     ids = np.array(sorted(deltas))

@@ -12,8 +12,8 @@ from sklearn.metrics import roc_auc_score
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.measuring import subgroups
+from raysim.engine.server.job_checks import check_job
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.report import tables
 from raysim.report.sections import patient_groups

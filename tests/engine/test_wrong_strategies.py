@@ -13,8 +13,8 @@ from raysim.cli import main as cli
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import HospitalFailed, StrategyError
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Round
+from raysim.engine.server.coordinator import JobRun
 from raysim.strategies.base import FederationView, HospitalRows, State, Strategy
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.commands import refusal

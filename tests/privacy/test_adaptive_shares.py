@@ -13,9 +13,9 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy.adaptive import next_clip, update_multiplier
 from raysim.privacy.noise import normals
 from raysim.secure import traffic

@@ -17,8 +17,8 @@ from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS, ExactSum, exact_multiple
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Job
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, job_of, run

@@ -18,12 +18,12 @@ from raysim.config.sections.system import SystemSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
-from raysim.engine.reception.promise_checks import check_privacy
-from raysim.engine.updates.release import Release
-from raysim.engine.updates.sums import number_rows
+from raysim.engine.messages.update_sums import number_rows
+from raysim.engine.privacy.checks import check_privacy
+from raysim.engine.privacy.release import Release
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy.adaptive import update_multiplier
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.cfl import Cfl

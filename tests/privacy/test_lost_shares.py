@@ -12,11 +12,11 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, RunState
-from raysim.engine.updates.secure_sums import SecureSums
-from raysim.engine.updates.shares import sure_to_be_left
+from raysim.engine.pipeline.secure_sums import SecureSums
+from raysim.engine.privacy.shares import sure_to_be_left
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -22,10 +22,10 @@ from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.contribution import drawn
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Gaussian
 from raysim.storage.encoding import decode, encode

@@ -12,13 +12,13 @@ from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Job
-from raysim.engine.reception.grid_checks import check_grid
-from raysim.engine.reception.noisy_statistics import figure_noise, left_out
-from raysim.engine.reception.privacy_ledger import statement
-from raysim.engine.reception.promises import Beside, Terms, bit_noise, by_hospital, largest_clip, spent
-from raysim.engine.updates.release import check_patient_problem, check_sent
+from raysim.engine.privacy.calibration import Beside, Terms, bit_noise, by_hospital, largest_clip, spent
+from raysim.engine.privacy.grid_checks import check_grid
+from raysim.engine.privacy.noisy_statistics import figure_noise, left_out
+from raysim.engine.privacy.privacy_ledger import statement
+from raysim.engine.privacy.release import check_patient_problem, check_sent
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy import quick
 from raysim.privacy.events import Gaussian, Laplace
 from raysim.strategies.base import LocalProblem, Objective, Pull, Upload, Visit

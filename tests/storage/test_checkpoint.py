@@ -18,10 +18,10 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import pack, pack_state, unpack, unpack_state
 from raysim.data.federation import Federation
-from raysim.engine.cadence import AUTO_SECONDS, Cadence
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
-from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.messages.plan import ModelSpec, Work
+from raysim.engine.server.cadence import AUTO_SECONDS, Cadence
+from raysim.engine.server.coordinator import Coordinator
 from raysim.storage.checkpoints import Checkpoints, Writer, clear
 from raysim.storage.encoding import FORMAT, decode, encode, read_tensors
 from raysim.strategies.base import Selection, State, Strategy
@@ -121,7 +121,7 @@ def test_checkpoints_change_no_result(federate: MakeFederation):
 
 def test_automatic_checkpoints_go_by_time_and_cost(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("raysim.engine.cadence.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("raysim.engine.server.cadence.time.perf_counter", lambda: now[0])
     cadence = Cadence("auto")
     assert cadence.on
     now[0] = AUTO_SECONDS - 0.1

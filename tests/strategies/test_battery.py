@@ -13,8 +13,8 @@ from raysim.config.plugins import construct
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import OWN, Strategy
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.references.centralized import Centralized

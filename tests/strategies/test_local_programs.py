@@ -10,8 +10,8 @@ import pytest
 from raysim.core.errors import ConfigError, HospitalFailed
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.feddyn import FedDyn
 from raysim.strategies.one_model.fednova import FedNova

@@ -11,8 +11,8 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.system import SystemSection
-from raysim.engine.coordinator import Coordinator, JobRun
 from raysim.engine.job import RunState
+from raysim.engine.server.coordinator import Coordinator, JobRun
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.base import FederationView, Floats, HospitalRows, State

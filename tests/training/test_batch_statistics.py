@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
 from raysim.strategies.one_model.adaptive import FedAdagrad
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx

@@ -14,8 +14,8 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.resources import ResourcesSection
 from raysim.data.federation import Federation, write
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Job, Outcome, Round
+from raysim.engine.server.coordinator import JobRun
 from raysim.strategies.base import Strategy
 from raysim.strategies.shared import importing
 from raysim.training.base import Optimizer

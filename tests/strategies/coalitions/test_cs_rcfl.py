@@ -12,9 +12,9 @@ import pytest
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.base import State, Strategy
 from raysim.strategies.coalitions.cs_rcfl import CoalitionState, CsRcfl

@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
+from raysim.engine.server.coordinator import JobRun
 from raysim.storage.served import named_tensors, served
 from raysim.strategies.base import Update
 from raysim.strategies.fairness.afl import AgnosticFL, AgnosticState

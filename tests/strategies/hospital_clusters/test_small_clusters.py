@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.shared.clustering import with_enough
 from tests.conftest import job_of, run
 

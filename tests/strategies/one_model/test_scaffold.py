@@ -9,10 +9,10 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
-from raysim.engine.messages import VARIATE, ModelSpec
+from raysim.engine.messages.plan import VARIATE, ModelSpec
+from raysim.engine.server.coordinator import JobRun
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold, VariateState
 from raysim.strategies.selections.sampling import Uniform

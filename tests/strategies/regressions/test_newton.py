@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError, HospitalFailed
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import Uncertainty
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized

@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import Rows
 from raysim.strategies.regressions.ensemble import Ensemble
 from raysim.strategies.regressions.families import LOGISTIC
