@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from raysim.strategies.checks.values import (
 )
 from raysim.strategies.fields import Invalid
 from raysim.strategies.problem import OWN, POOLED
+from raysim.strategies.uncertainty import Effect
 
 
 def check_state(state: Any, view: FederationView) -> None:
@@ -116,8 +117,12 @@ def check_uncertainty(uncertainty: Any, size: int) -> None:
     if uncertainty is None:
         return
     check_kind("uncertainty", uncertainty, Uncertainty)
+    if uncertainty.effect not in get_args(Effect):
+        raise Invalid(f"uncertainty.effect: {shown(uncertainty.effect)}; choose one of {', '.join(get_args(Effect))}")
     for field in dataclasses.fields(Uncertainty):
         values = getattr(uncertainty, field.name)
+        if field.name == "effect":
+            continue
         if not isinstance(values, np.ndarray) or values.shape != (size,) or values.dtype.kind != "f":
             raise Invalid(f"uncertainty.{field.name}: {shown(values)} for {size} parameters; give a number for each")
 

@@ -53,6 +53,7 @@ from raysim.strategies.regressions.sums_program import (
     family_of,
     sums_of,
     symmetric,
+    uncertainty_of,
     upper,
 )
 
@@ -157,14 +158,8 @@ class Newton(Exact):
         fit, ending = own.fit, own.ending
         if fit is None or ending is None or fit.keep is None or fit.status != "converged":
             return None
-        model, robust = _errors(family_of(self.family, view.classes), fit, ending)
-        beside = model.quantile * model.se
-        return Uncertainty(
-            as_theta(view, model.se),
-            as_theta(view, fit.beta - beside),
-            as_theta(view, fit.beta + beside),
-            as_theta(view, robust.se),
-        )
+        family = family_of(self.family, view.classes)
+        return uncertainty_of(view, as_theta(view, fit.beta), *_errors(family, fit, ending), family)
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         own = own_state(state, NewtonState)
