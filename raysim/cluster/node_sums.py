@@ -36,7 +36,7 @@ def sums_bytes(plan: RoundPlan) -> int:
     if plan.problem is None:
         return 0
     bits = plan.release is not None and plan.release.bit
-    size = plan.bank.shape[1]
+    size = plan.models.shape[1]
     count = sum_count(plan.problem, size)
     return 8 * size * (count + bits) if count else 0
 

@@ -110,7 +110,7 @@ def load_finished(folder: Path) -> Outcome | None:
             validation_scores=_as_counts(unpack(header["validation_scores"], arrays)),
             metrics=metrics,
             serve={},
-            bank=np.empty((0, 0)),
+            models=np.empty((0, 0)),
             cluster=unpack(header["cluster"], arrays),
             kept={},
             layout=Layout((), ()),

@@ -193,7 +193,7 @@ def test_a_whole_job_is_that_of_the_cpu(name, strategy, way, card, tmp_path):
         *_, outcome = Coordinator(pool).run(job)
         outcomes.append(outcome)
     on_cpu, on_card = outcomes
-    agree(on_card.bank, on_cpu.bank, 3)
+    agree(on_card.models, on_cpu.models, 3)
     for served, figures in on_cpu.figures.items():
         np.testing.assert_allclose(on_card.figures[served], figures, rtol=1e-5, atol=1e-5)
 

@@ -140,8 +140,8 @@ def test_a_step_of_pooled_gradients_is_as_long_as_the_problem_says(federation: F
             return replace(super().problem(view, state, ids), visit=Visit(learning_rate=0.3))
 
     pooled = {"unit": "patient", "mode": "pooled", "rate": 0.5, "clip": 0.5}
-    by_problem = run(federation, promised(federation, Faster(), {"learning_rate": 0.1}, **pooled), 1).bank
-    as_configured = run(federation, promised(federation, FedAvg(), {"learning_rate": 0.3}, **pooled), 1).bank
+    by_problem = run(federation, promised(federation, Faster(), {"learning_rate": 0.1}, **pooled), 1).models
+    as_configured = run(federation, promised(federation, FedAvg(), {"learning_rate": 0.3}, **pooled), 1).models
     np.testing.assert_array_equal(by_problem, as_configured)
 
 

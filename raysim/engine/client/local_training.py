@@ -1,6 +1,7 @@
 """A round's training at the hospitals of one process: each visit's chain of problems, and what it sends.
 
-The problem has been checked (:mod:`raysim.strategies.checks`): its rows are in the bank, its entries fit the cohort.
+The problem has been checked (:mod:`raysim.strategies.checks`): its rows are those of the server's models, and its
+entries fit the cohort.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class LocalTraining:
                 del memory[HELD], memory[HELD_LOSS]
 
     def _nearest(self, j: int) -> int:
-        """The bank row whose model has the least loss on the rows of entry ``j``; of equal ones the first."""
+        """The model row whose model has the least loss on the rows of entry ``j``; of equal ones the first."""
         hospital, sent = int(self._plan.ids[j]), self._problem.sent
         X, y = self._tasks.rows(hospital, j)
         losses = []
@@ -159,7 +160,7 @@ class LocalTraining:
 
     def _parameters_of(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """``[len(tasks), P]``. Raises ``ValueError`` where a user's own model gives something else."""
-        trained, wanted = self._model.train(tasks, optimizer), (len(tasks), self._plan.bank.shape[1])
+        trained, wanted = self._model.train(tasks, optimizer), (len(tasks), self._plan.models.shape[1])
         if trained.shape != wanted:
             raise ValueError(f"the model has trained an array {trained.shape}, not {wanted}")
         return trained

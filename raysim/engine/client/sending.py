@@ -40,9 +40,9 @@ class Sending:
         open: Callable[[bool], Federation],
     ) -> None:
         self._plan, self._problem, self._tasks, self._kept, self._open = plan, problem, tasks, kept, open
-        count = sum_count(problem, plan.bank.shape[1])
+        count = sum_count(problem, plan.models.shape[1])
         bits = plan.release is not None and plan.release.bit
-        self._sums = ExactSum(count + bits, plan.bank.shape[1]) if count else None
+        self._sums = ExactSum(count + bits, plan.models.shape[1]) if count else None
         self._variates = count - 1
         self.limit = largest_entry(heaviest(problem))
         """The magnitude that every entry of a sum's terms must stay below."""
@@ -115,7 +115,7 @@ class Sending:
                 vector[plan.private] = 0.0
             self.check(vector, self.limit, j, rate)
             self._add(j, first + k, weight, vector)
-        size = plan.bank.shape[1]
+        size = plan.models.shape[1]
         rows = np.zeros((number_rows(self._problem, size), size))
         rows.ravel()[: len(numbers)] = numbers
         for k, row in enumerate(rows):

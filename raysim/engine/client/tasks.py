@@ -36,9 +36,9 @@ class Tasks:
         groups: Groups,
     ) -> None:
         self._plan, self._problem, self._open, self._kept, self._groups = plan, problem, open, kept, groups
-        self._bank, self._streams = dict[int, Parameters](), dict[str, Streams]()
+        self._models, self._streams = dict[int, Parameters](), dict[str, Streams]()
         self.chosen: dict[int, int] = {}
-        """The bank row that an entry has chosen, where hospitals choose where they start."""
+        """The model row that an entry has chosen, where hospitals choose where they start."""
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
         """Entry ``j``'s task in ``phase``, the ``step``-th of its chain; ``last [P]``: where the one before ended."""
@@ -66,7 +66,7 @@ class Tasks:
             X=X,
             y=y,
             start=start,
-            pulls=[(weight, plan.bank[row]) for weight, row in weights if weight],
+            pulls=[(weight, plan.models[row]) for weight, row in weights if weight],
             epochs=plan.work.epochs if phase.visit.epochs is None else int(of_entry(phase.visit.epochs, j)),
             learning_rate=self.rate(phase.visit),
             batches=partial(self._stream(self._purpose(step, j)).at, hospital),
@@ -101,10 +101,10 @@ class Tasks:
         return federation.X[training], federation.y[training]
 
     def _shared(self, row: int) -> Parameters:
-        """A row of the bank, the same object for all entries that start there: adding deltas relies on it."""
-        if row not in self._bank:
-            self._bank[row] = self._plan.bank[row]
-        return self._bank[row]
+        """A row of the models, the same object for all entries that start there: adding deltas relies on it."""
+        if row not in self._models:
+            self._models[row] = self._plan.models[row]
+        return self._models[row]
 
     def _stream(self, purpose: str) -> Streams:
         """What the round's batches are drawn from, by hospital and epoch."""
@@ -135,7 +135,7 @@ class Tasks:
     def variate(self, hospital: int) -> Parameters:
         """The hospital's control variate ``[P]``; 0 until it has one."""
         variate = self._kept.get(hospital, {}).get(VARIATE)
-        return np.zeros(self._plan.bank.shape[1], self._plan.bank.dtype) if variate is None else variate
+        return np.zeros(self._plan.models.shape[1], self._plan.models.dtype) if variate is None else variate
 
 
 def of_entry(value: Any, j: int) -> Any:

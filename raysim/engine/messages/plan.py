@@ -175,7 +175,7 @@ class RoundPlan:
     """What all rounds have in common."""
     round: int
     """Its number, which keys the streams of batches."""
-    bank: NDArray[Any]
+    models: NDArray[Any]
     """The server's models ``[M, P]``, in the run's precision."""
     ids: Ids
     """The hospital of each entry of the problem, ``[H]``."""
@@ -184,7 +184,7 @@ class RoundPlan:
     call: ProgramCall | None = None
     """The client program that they run; then there is no problem."""
     mixture: Floats | None = None
-    """The weights of bank rows where ``MIXTURE`` is named, ``[N, M]``."""
+    """The weights of model rows where ``MIXTURE`` is named, ``[N, M]``."""
     private: Mask | None = None
     """The parameters that never leave a hospital, ``[P]``."""
     division: Division | None = None
@@ -204,9 +204,9 @@ class RoundPlan:
     repeated: Pass | None = None
     """Which pass over the round's updates this is; None: there is only one."""
     serve: dict[str, Ids] = field(default_factory=dict)
-    """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
+    """The models to evaluate: ``{model served: model rows or OWN, [N] or [N, G]}``."""
     untrained: tuple[int, ...] = ()
-    """The rows of the bank that nobody has trained yet: hospitals that they serve have no figures."""
+    """The rows of the models that nobody has trained yet: hospitals that they serve have no figures."""
     losses_of: dict[str, Ids] = field(default_factory=dict)
     """The models whose losses are asked for, likewise."""
     loss_part: str = "train"

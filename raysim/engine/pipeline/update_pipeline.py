@@ -108,7 +108,7 @@ class UpdatePipeline:
         if self._bound is not None:
             cohort = self._bounded(cohort)
         if self._passes is not None and cohort.problem is not None:
-            size = cohort.state.bank.shape[1]
+            size = cohort.state.models.shape[1]
             cohort = replace(cohort, problem=self._passes.begun(cohort.problem, cohort.ids, size))
         problem = cohort.problem
         if self._compressing is not None:

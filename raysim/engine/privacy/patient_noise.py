@@ -131,5 +131,5 @@ class PatientNoise:
             for j, g in enumerate(into.tolist()):
                 weight = float(of_entry(pull.weight, j)) * patients[j] / total[g]
                 if weight and pull.towards[j] != problem.start[j]:
-                    moved[g] -= weight * (state.bank[problem.start[j]] - state.bank[pull.towards[j]])
+                    moved[g] -= weight * (state.models[problem.start[j]] - state.models[pull.towards[j]])
         return self._rate(problem) * moved if moved.any() else None

@@ -65,11 +65,9 @@ def check_declared(job: Job, where: str, label: str) -> None:
     """Raise ``ConfigError`` for a field of the strategy that is called as a setting of local training and differs from
     it. A field whose default is None stands beside the setting: it is for the strategy's own steps.
     """
-    if not dataclasses.is_dataclass(job.strategy):
-        return
     used = {**dataclasses.asdict(job.work.optimizer), "optimizer": job.work.optimizer.name}
     used["local_epochs"] = job.work.epochs
-    for field in dataclasses.fields(job.strategy):
+    for field in getattr(job.strategy, "__dataclass_fields__", {}).values():
         value = getattr(job.strategy, field.name)
         if field.name in used and field.default is not None and value != used[field.name]:
             raise ConfigError(

@@ -221,7 +221,7 @@ class JobServer:
         plan = RoundPlan(
             work=self._job.work,
             round=t,
-            bank=state.bank.astype(precision),
+            models=state.models.astype(precision),
             ids=ids if problem is None else problem.entries(ids),
             problem=None if problem is None else in_precision(problem, precision),
             call=call,
@@ -248,9 +248,9 @@ class JobServer:
         return self._hospitals.play(plan)
 
     def _untrained(self, state: State) -> tuple[int, ...]:
-        """The rows of the bank that are still as the run began with them."""
+        """The rows of the models that are still as the run began with them."""
         starts = self._strategy.starts(self._view)
-        return tuple(np.flatnonzero(same(state.bank, starts)).tolist())
+        return tuple(np.flatnonzero(same(state.models, starts)).tolist())
 
     def _ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
         """The answers of hospitals ``ids`` (None: all); their bytes and time are counted."""
@@ -284,7 +284,7 @@ class JobServer:
             one_class=self._one_class(serve),
             metrics=metrics,
             serve=serve,
-            bank=state.bank,
+            models=state.models,
             cluster=None if state.cluster is None else serve.get("cluster", state.cluster),
             kept=self._hospitals.models(),
             layout=self._layout,

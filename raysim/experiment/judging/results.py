@@ -150,7 +150,7 @@ def _outcome(
         figures=figures,
         metrics=row.metrics,
         serve={name: np.zeros_like(everyone) for name in served},
-        bank=np.zeros((1, 0)),
+        models=np.zeros((1, 0)),
         cluster=None,
         kept={},
         layout=Layout((), ()),
