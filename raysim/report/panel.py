@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -102,10 +102,14 @@ class Panel:
 
     def among(self, hospitals: NDArray[np.bool_]) -> Panel:
         """The panel of those hospitals alone that are chosen, ``[H]``."""
-        figure, rows, present = (each[..., hospitals] for each in (self.figure, self.rows, self.present))
-        sketches = {key: sums[hospitals] for key, sums in self.sketches.items()}
-        names = tuple(name for name, kept in zip(self.names, hospitals, strict=True) if kept)
-        return Panel(self.kind, self.place, figure, rows, present, sketches, names)
+        return replace(
+            self,
+            figure=self.figure[..., hospitals],
+            rows=self.rows[..., hospitals],
+            present=self.present[..., hospitals],
+            sketches={key: sums[hospitals] for key, sums in self.sketches.items()},
+            names=tuple(name for name, kept in zip(self.names, hospitals, strict=True) if kept),
+        )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
         """The figures of two models and the test rows, ``[S, H]`` each, for seeds and hospitals that both have."""

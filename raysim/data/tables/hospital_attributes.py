@@ -29,7 +29,7 @@ def hospital_attributes(
     """
     names, of_row = np.unique(silo.astype(str), return_inverse=True)
     described: dict[str, dict[str, str]] = {name: {} for name in names.tolist()}
-    warnings = []
+    warnings: list[str] = []
     if isinstance(given, Mapping):
         for attribute, values in given.items():
             for name in values:

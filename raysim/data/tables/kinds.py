@@ -102,8 +102,8 @@ class Finding:
         """The keys of ``data`` that settle what the marks of the column ``name`` are, as YAML."""
         settling = []
         if units := self.units if self.one_unit else ():
-            written = ", ".join(json.dumps(unit, ensure_ascii=False) for unit in units)
-            settling.append(f"units: {{{name}: [{written}]}}")
+            spelled = ", ".join(json.dumps(unit, ensure_ascii=False) for unit in units)
+            settling.append(f"units: {{{name}: [{spelled}]}}")
         if self.forms.get("limit"):
             signs = {mark.strip()[0] for mark in self.marks if _form(mark.strip()) == "limit"}
             rules = [f'"{sign}": {rule}' for sign, alike, rule in _LIMITS if signs & set(alike)]
