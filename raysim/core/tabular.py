@@ -10,7 +10,6 @@ from pathlib import Path
 
 from raysim.core.errors import ConfigError, nearest
 
-
 SEPARATORS = ",;\t"
 """What may separate columns: what the line of their names has most often."""
 
