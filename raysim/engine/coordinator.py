@@ -57,7 +57,9 @@ class JobRun(JobServer):
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         super().__init__(pool, job, since)
-        self._stopping = None if job.stop is None else Stopping(job.stop)
+        # A strategy that solves has its own end; the rounds before it are no models to choose from.
+        stop = job.stop if job.strategy.uses_training() else None
+        self._stopping = None if stop is None else Stopping(stop)
         self._best: RemoteState | None = None
         self._validated = np.flatnonzero(self._federation.sizes("validation"))
         self._last_state: RemoteState | None = None

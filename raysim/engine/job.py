@@ -183,6 +183,8 @@ class Outcome:
     """Training losses, beside those of the rounds."""
     stopped: Stopped | None = None
     """How the run ended where it may stop early; None where it may not."""
+    done: bool = False
+    """Whether the strategy had finished: more rounds would change nothing."""
     facts: dict[str, float] = field(default_factory=dict)
     """Figures that the strategy reports beside its models."""
     clusters_of_patients: Ids | None = None

@@ -301,6 +301,7 @@ class JobServer:
             validation_scores=self._evaluation.validation_scores,
             losses=self._evaluation.losses,
             stopped=stopped,
+            done=self._strategy.done(self._view, state),
             facts=self._strategy.facts(self._view, state)
             | self._pipeline.facts()
             | ({} if recalibrated is None else recalibrated.facts),

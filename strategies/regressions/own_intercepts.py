@@ -132,7 +132,7 @@ class InterceptSums(Program):
 class OwnIntercepts(Exact):
     """No hyper-parameters of its own; logistic for two classes, linear for a number."""
 
-    title: ClassVar[str] = "Shared slopes, own intercepts"
+    title: ClassVar[str] = "Own intercepts"
     needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
 
     def check_training(self, training: Training) -> None:
