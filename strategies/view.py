@@ -1,6 +1,6 @@
 """The arguments of a strategy: the federation as its server sees it, the selection, and the strategy's own state.
 
-Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank.
+Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class FederationView:
 class State:
     """The state of a strategy between rounds. Strategies with more state derive from this class."""
 
-    bank: Floats
+    models: Floats
     """The server's models ``[M, P]``, and nothing else; row 0 is the global one."""
     cluster: Ids | None = None
-    """The bank row of each hospital's cluster model, ``[N]``, or None for strategies without clusters."""
+    """The model row of each hospital's cluster model, ``[N]``, or None for strategies without clusters."""

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pandas as pd
 
 from raysim.config.schema import Config
-from raysim.engine import timing
 from raysim.engine.job import Result
+from raysim.engine.measuring import timing
 from raysim.experiment import tuning
 from raysim.experiment.answering import FILE, card_of_comparison
 from raysim.experiment.noise_beside import NoiseBeside
@@ -29,6 +29,7 @@ from raysim.experiment.stacked_tables import (
 from raysim.experiment.unseen import said
 from raysim.experiment.unseen.written import Found
 from raysim.report import svg, tables
+from raysim.report.figures import coefficients
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
@@ -91,6 +92,7 @@ def write_comparison(
     limited = (*privacy.sentences(called), *attacks.sentences(called))
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
     served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in results])
+    fitted = coefficients.drawn(results, taken)
     alone = list(dict.fromkeys(result.label for result in results if result.alone))
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
@@ -107,8 +109,8 @@ def write_comparison(
         results=results,
         first=first,
         beside=Beside(
-            use=clinical.drawn(served, part, [*taken, *alone]),
-            use_shared=clinical.shared(served, part, [*taken, *alone]),
+            use=[*clinical.drawn(served, part, [*taken, *alone]), *fitted],
+            use_shared=[*clinical.shared(served, part, [*taken, *alone]), *fitted],
             equity=[
                 *([] if unseen is None or not card.ways else said.drawn(unseen, card.ways[0].key, card.ways[0].name)),
                 *_patient_group_figures(frame, results, out, part, titles),

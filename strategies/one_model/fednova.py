@@ -88,7 +88,7 @@ class FedNova(Weighted):
         momentum = MOMENTUM if view.optimizer == "momentum" else 0.0
         program = NormalisedTraining(len(view.initial), self.mu, momentum)
         weight = {"weight": self.weigh(view.sizes[ids])}
-        sums = (yield Call(program, {"theta": state.bank[0]}, ids, weight)).sums
+        sums = (yield Call(program, {"theta": state.models[0]}, ids, weight)).sums
         total = float(sums["weight"])
         moved = float(sums["steps"]) / total * sums["direction"] / total if total else sums["direction"]
-        return replace(state, bank=state.bank + moved)
+        return replace(state, models=state.models + moved)
