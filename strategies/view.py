@@ -30,6 +30,8 @@ class Training:
     """What the model's outputs are of its linear parts: ``identity``, or ``log`` for means of counts."""
     weighted: bool = False
     """Whether losses are weighted by class."""
+    noisy: bool = False
+    """Whether a guarantee of privacy is asked for, so that sums have noise."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
     """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
 
@@ -78,6 +80,16 @@ class Selection:
     def observe(self, memory: Any, update: Update) -> Any:
         """What the selection remembers after a round."""
         return memory
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise that hides units in the sums of client programs, where a guarantee of privacy asks for it."""
+
+    clip: float
+    """``privacy.clip``: the bound that programs are to declare."""
+    multiplier: float
+    """The standard deviation of the noise on each number of a sum, in bounds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +141,8 @@ class FederationView:
     """The coefficient of the configured optimiser's momentum; 0 where it has none."""
     batch_size: int = 0
     """As configured; 0 is all rows."""
+    noise: Noise | None = None
+    """The noise on sums of client programs; None without a guarantee of privacy."""
     least_members: int = 1
     """The fewest hospitals with training rows in a cluster; strategies merge smaller clusters."""
     _found: list[Ids] = field(default_factory=list, repr=False)

@@ -13,6 +13,10 @@ fit of the pooled rows; the strategy is then done, and one more call at the fina
   them.
 - ``ridge`` adds ``ridge / 2 |beta|^2`` without the intercept, with features as the model receives them.
 
+Under a guarantee of privacy for patients (``privacy: {unit: patient, mode: pooled}``) each round is one noisy sum of
+what every row adds to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`), with rows
+no longer than ``privacy.clip``. All rounds are played, and standard errors are undefined.
+
 It needs the sums of all hospitals with training rows, so no selection is used; a round in which one is lost is played
 again. Traffic of a round, with p columns and the intercept among them: p float64 down, and ``1 + p + p (p + 1) / 2``
 float64 up per hospital, twice under Firth's penalty.
@@ -32,7 +36,9 @@ from raysim.strategies.base import (
     Calls,
     FederationView,
     Floats,
+    Ids,
     Needs,
+    Noise,
     State,
     Training,
     Uncertainty,
@@ -43,6 +49,7 @@ from raysim.strategies.base import (
 from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import FAMILIES, Family
 from raysim.strategies.regressions.newton_steps import Fit, independent
+from raysim.strategies.regressions.noisy_newton import BoundedSums, stepped
 from raysim.strategies.regressions.standard_errors import Errors, by_hospital, model_based
 from raysim.strategies.regressions.sums_program import (
     Grid,
@@ -89,7 +96,7 @@ class Newton(Exact):
     """``family`` ``auto`` is logistic for two classes and linear for a number; ``poisson`` is for counts."""
 
     title: ClassVar[str] = "Newton (exact regression)"
-    needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
+    needs: ClassVar[Needs] = Needs("programs")
 
     family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
     """What the outcome is."""
@@ -115,6 +122,12 @@ class Newton(Exact):
                 f"strategy.family: '{self.family}' and the model do not fit; write family: poisson and model: {{class: "
                 "raysim.training.kernels.poisson.PoissonRegression}, or neither"
             )
+        if training.noisy and (not training.classes or self.firth == "always"):
+            what = "firth: 'always'" if training.classes else "family: 'linear'"
+            raise ValueError(
+                f"strategy.{what} adds sums that no row's length bounds, so privacy cannot be promised; use a "
+                "logistic regression with firth: auto, or leave privacy out"
+            )
         if self.firth == "always" and not training.classes:
             raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
 
@@ -123,6 +136,8 @@ class Newton(Exact):
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, ids = own_state(state, NewtonState), self.select(view, state, view.round)
+        if view.noise is not None:
+            return (yield from self._noisy(view, own, view.noise, ids))
         family, p = family_of(self.family, view.classes), len(view.initial)
         rows = int(view.sizes[view.trainable].sum())
         program = RegressionSums(family.name, p, Grid.of(np.array([rows]) if POOLED in ids else view.sizes[ids]))
@@ -149,6 +164,14 @@ class Newton(Exact):
             return own
         answers = yield Call(replace(program, last=True), {"beta": fit.beta}, ids)
         return replace(own, ending=_ending(rows, len(ids), answers)) if len(answers.ids) == len(ids) else own
+
+    def _noisy(self, view: FederationView, own: NewtonState, noise: Noise, ids: Ids) -> Calls:
+        """A round with noise: one step by the sums of whoever could be heard."""
+        beta = as_beta(view, own.models[0])
+        answers: Answers = yield Call(BoundedSums(len(beta), noise.clip), {"beta": beta}, ids)
+        if not len(answers.ids):
+            return own
+        return replace(own, models=as_theta(view, stepped(beta, answers.sums, noise, self.ridge))[None])
 
     def done(self, view: FederationView, state: State) -> bool:
         return own_state(state, NewtonState).ending is not None

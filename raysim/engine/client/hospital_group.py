@@ -89,7 +89,7 @@ class HospitalGroup:
             kept = self._train(plan, kept, result)
         if plan.call is not None and (mine := np.flatnonzero(self._are_mine(plan.ids)).tolist()):
             opened, model = partial(self._federation, plan.work.federation), partial(self.model, plan.work)
-            kept = programs.run(plan, plan.call, mine, opened, model, kept, result)
+            kept = programs.run(plan, plan.call, mine, opened, model, kept, self._contributions, result)
         result.seconds = time.perf_counter() - began
         return result, kept
 

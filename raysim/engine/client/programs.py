@@ -17,6 +17,7 @@ from raysim.engine.client.program_model import HospitalModel
 from raysim.engine.messages.plan import KEPT, MODEL, HospitalStates, PartialResult, ProgramCall, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.privacy.bounding import bounded
+from raysim.engine.privacy.contributions import Contributions
 from raysim.strategies.base import POOLED, Invalid, Program, Reply, Rows
 from raysim.strategies.checks.calls import check_memory, check_reply
 from raysim.training.base import Model
@@ -30,12 +31,25 @@ class HospitalContext:
     """What a program sees at one hospital; see :class:`raysim.strategies.programs.Context`."""
 
     def __init__(
-        self, plan: RoundPlan, call: ProgramCall, j: int, federation: Federation, model: Callable[[], Model], kept: Any
+        self,
+        plan: RoundPlan,
+        call: ProgramCall,
+        j: int,
+        federation: Federation,
+        model: Callable[[], Model],
+        kept: Any,
+        contributions: Contributions,
     ) -> None:
         """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the engine's names."""
         self.hospital, self.round, self.turn = int(plan.ids[j]), plan.round, call.turn
         self._work, self._program, self._model = plan.work, call.program.name, model
         rows = _rows(federation, self.hospital)
+        self.people: Callable[[], NDArray[Any]] = partial(_people, federation, rows)
+        """The patient of each row, ``[n]``."""
+        release = call.release
+        if release is not None and release.unit != "hospital":
+            some = contributions.of(federation, self.hospital, release.unit, release.rows, plan.work.seed)
+            rows, self.people = rows.start + some.rows, lambda: some.patient
         y = federation.y[rows]
         self.rows = Rows(
             X=_read_only(federation.X[rows]),
@@ -70,6 +84,7 @@ def run(
     open: Callable[[bool], Federation],
     model: Callable[[], Model],
     kept: HospitalStates,
+    contributions: Contributions,
     result: PartialResult,
 ) -> HospitalStates:
     """Run ``call``'s program at the entries ``mine`` of the ``plan``; enters the ``result`` and returns what hospitals
@@ -91,7 +106,7 @@ def run(
             hospital = int(plan.ids[j])
             federation = open(hospital == POOLED)
             federations.append(federation)
-            context = HospitalContext(plan, call, j, federation, model, kept.get(hospital, {}))
+            context = HospitalContext(plan, call, j, federation, model, kept.get(hospital, {}), contributions)
             _said(call, federation, hospital, partial(check_memory, context.memory, program))
             contexts.append(context)
         together = program.run_many(contexts) if fused else [None] * len(some)
@@ -100,7 +115,10 @@ def run(
             with named(federation, hospital, f"running {call.name}"):
                 reply = program.run(context) if made is None else made
             _said(call, federation, hospital, partial(check_reply, reply, program, len(context.rows.y), call.terms))
-            units = layout.units(bounded(reply, program, partial(_people, federation, hospital)))
+            release = call.release
+            units = layout.units(bounded(reply, program, context.people, None if release is None else release.unit))
+            if release is not None:
+                units += release.units(program, layout, plan.work.seed, plan.round, hospital)
             if call.secure is not None and call.masked:
                 units = call.secure.masked(hospital, units).view(np.int64)
             sums += units
@@ -113,9 +131,8 @@ def run(
     return later
 
 
-def _people(federation: Federation, hospital: int) -> NDArray[Any]:
-    """The patient of each training row, ``[n]``."""
-    people: NDArray[Any] = federation.people[_rows(federation, hospital)]
+def _people(federation: Federation, rows: Any) -> NDArray[Any]:
+    people: NDArray[Any] = federation.people[rows]
     return people
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
     from raysim.engine.pipeline.compressing import Compressing
     from raysim.engine.pipeline.secure_sums import Masking
+    from raysim.engine.privacy.program_release import ProgramRelease
     from raysim.secure.protocol import SecureSum
 
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
@@ -160,6 +161,8 @@ class ProgramCall:
     """The secure sum that all of its sums travel in, one behind the other; None: they are not hidden."""
     masked: bool = False
     """Whether masks are really made, and not only counted."""
+    release: ProgramRelease | None = None
+    """What a guarantee of privacy does to what leaves; None: nothing."""
 
     @property
     def remembers(self) -> bool:

@@ -50,6 +50,8 @@ class Terms:
     """How many shares of the noise are at least in a sum of all hospitals that is opened."""
     fewest: int = 0
     """As ``left``, for the smallest sum that a peer can be in."""
+    sampled: bool = True
+    """Whether units are drawn at random for sums in mode ``pooled``; else all are in them, as in client programs."""
     evaluations: int = 1
     """How often models are evaluated, at most."""
 
@@ -79,6 +81,7 @@ class Terms:
             left=left,
             fewest=min(least, left) if job.strategy.needs.kind in ("clusters", "choices") else left,
             evaluations=_evaluations(job),
+            sampled=not job.strategy.uses_programs(),
         )
 
     @property
@@ -115,7 +118,7 @@ def spent(
     sharing = max(terms.fewest, 1)
     of_server = 1.0 if terms.secure else 1 / max(terms.left, 1)
     left = {"outsider": 1.0, "peer": (sharing - 1) / sharing, "server": of_server}[adversary]
-    rate = terms.rate if section.unit == "hospital" else section.sampling
+    rate = terms.rate if section.unit == "hospital" else section.sampling if terms.sampled else 1.0
     return _events(multiplier * math.sqrt(left), rate, rounds)
 
 

@@ -65,7 +65,7 @@ def check_privacy(job: Job, federation: Federation) -> None:
             "privacy.mode: distributed needs secure sums of all hospitals, or single updates have a share of the noise "
             "alone; write secure: {} and selection: all, or privacy.mode: central"
         )
-    if section.unit != "hospital":
+    if section.unit != "hospital" and not job.strategy.uses_programs():
         _check_descent(job, federation)
     in_full = settled(section, terms)
     _check_size(in_full, terms)
@@ -199,9 +199,9 @@ def _check_strategy(job: Job) -> None:
     section, strategy = job.privacy, job.strategy
     assert section is not None
     needs = strategy.needs
-    fits: tuple[str, ...] = ("bounded", "clusters", "choices")
+    fits: tuple[str, ...] = ("bounded", "clusters", "choices", "programs")
     if section.unit == "hospital":
-        fits = ("bounded", "joint", "clusters", "choices", "weighed")
+        fits = ("bounded", "joint", "clusters", "choices", "weighed", "programs")
     fitting = needs.kind in fits or (section.own_steps and needs.own_steps)
     if not fitting or strategy.asynchrony() is not None:
         whys = {"joint": "sends control variates"}

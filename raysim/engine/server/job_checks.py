@@ -91,7 +91,15 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     class_weights.check(job.work.class_weights, classes)
     weighted = job.work.class_weights != "none"
     link = getattr(model, "link", "identity")
-    training = Training(layout.slices, job.work.optimizer.name, classes, link, weighted, lambda: federation.patients)
+    training = Training(
+        parameters=layout.slices,
+        optimizer=job.work.optimizer.name,
+        classes=classes,
+        link=link,
+        weighted=weighted,
+        noisy=job.privacy is not None,
+        patients=lambda: federation.patients,
+    )
     try:
         job.strategy.check_training(training)
         job.selection.check_training(training)

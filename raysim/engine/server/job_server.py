@@ -21,9 +21,11 @@ from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.untrained import same, trained_on_one_class
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan, Work
 from raysim.engine.pipeline.update_pipeline import UpdatePipeline
+from raysim.engine.privacy.calibration import Terms, settled
 from raysim.engine.privacy.hospital_noise import Reception
 from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.privacy.privacy_ledger import statement
+from raysim.engine.privacy.program_release import noise_of
 from raysim.engine.server.checked_strategy import MOST_CALLS, CheckedStrategy
 from raysim.engine.server.last_steps import with_fine_tuned
 from raysim.engine.server.merging import in_precision
@@ -75,6 +77,9 @@ class JobServer:
         self._job, self._strategy, self._since = replace(job, work=work), strategy, since
         model = work.model.bind(self._federation, "cpu", work.precision)
         self._layout = model.layout
+        private_sums = None
+        if job.privacy is not None and strategy.uses_programs():
+            private_sums = settled(job.privacy, Terms.of(self._job, self._federation, self._first.sizes))
         view = FederationView(
             names=self._federation.hospitals,
             sizes=self._federation.sizes("train") if self._first.sizes is None else self._first.sizes,
@@ -94,6 +99,7 @@ class JobServer:
             parameters=model.layout.slices,
             measured=model.layout.measured,
             hides=hides(job),
+            noise=noise_of(private_sums),
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self._everyone = np.arange(len(view.sizes))
@@ -103,7 +109,7 @@ class JobServer:
         hears_losses = strategy.uses_selection() and job.selection.hears_losses
         self._pipeline = UpdatePipeline(self._job, self._federation, self._private, travels)
         self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, self._pipeline.most_bits)
-        self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure)
+        self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure, private_sums)
         size = self._layout.size
         self._reception = Reception(self._job, strategy, self._federation, size, self._private, self._first)
         order = np.argsort(np.concatenate(pool.served))
