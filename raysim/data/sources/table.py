@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import as_yaml, counted
@@ -63,6 +63,7 @@ class Table(BaseModel):
     sex: str | None = Field(None, description="the column of the patient's sex; it stays a feature unless dropped")
     ethnicity: str | None = Field(None, description="the column of the patient's ethnicity, likewise")
     age: str | None = Field(None, description="the column of the patient's age in years, likewise")
+    _scores: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("na_values", mode="before")
     @classmethod
@@ -120,7 +121,9 @@ class Table(BaseModel):
         return HOSPITAL if self.silo is None else self.silo
 
     def _never_features(self) -> set[str]:
-        return {self._silo, self.label, *self.drop} | {name for name in (self.group, self.part) if name is not None}
+        return {self._silo, self.label, *self.drop, *self._scores} | {
+            name for name in (self.group, self.part) if name is not None
+        }
 
     def reserve(self, by: str | None, column: str | None) -> Table:
         """This table divided by column ``by``, or into the parts that ``column`` names."""
@@ -132,6 +135,16 @@ class Table(BaseModel):
                 kind = "silo" if name == self._silo else "label"
                 raise DataError(f"data.split.{field}: '{name}' is the {kind} column; name another")
         return self.model_copy(update={**changed, "drop": [*self.drop, *left]})
+
+    def with_scores(self, names: tuple[str, ...]) -> Table:
+        """This table with these columns as existing scores."""
+        for name in names:
+            if name in (self._silo, self.label, self.group, self.part):
+                raise DataError(f"data.scores: '{name}' is the hospital, label, patient or part column; name another")
+        left = [name for name in self.drop if name not in names]
+        told = self.model_copy(update={"drop": left})
+        told._scores = names
+        return told
 
     @property
     def predicts(self) -> str:
@@ -193,6 +206,10 @@ class Table(BaseModel):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
         if self.age is not None:
             patients["age"] = numbers(limited(table, self.age, reading), self.age, "data.age", rows=kept)
+        scores = {
+            name: numbers(limited(table, name, reading), name, "data.scores", "correct it, or leave it empty", kept)
+            for name in self._scores
+        }
         of_files = f" ({counted(len(read.files), 'file')})" if len(read.files) > 1 else ""
         return Records(
             features=made.frame,
@@ -206,6 +223,7 @@ class Table(BaseModel):
             hospital_column=self._silo,
             label_column=self.label,
             patients=patients,
+            scores=scores,
             notes=(
                 f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, "
                 f"{counted(made.frame.shape[1], 'feature column')}; "
@@ -225,6 +243,7 @@ class Table(BaseModel):
             ("sex", self.sex),
             ("ethnicity", self.ethnicity),
             ("age", self.age),
+            *(("scores", name) for name in self._scores),
             *(("numeric", name) for name in self.numeric or () if name != FURTHER),
             *(("categorical", name) for name in self.categorical or () if name != FURTHER),
             *(("drop", name) for name in self.drop),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from raysim.config.sections.evaluation import ClinicalSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Result
+from raysim.experiment.scores import MODEL as SCORE
 from raysim.experiment.unseen.folds import LeftOut
 from raysim.experiment.unseen.measured import Unseen
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
@@ -110,10 +111,15 @@ def _exp(value: float) -> float:
 
 
 def differences(
-    unseen: Sequence[Unseen], results: Sequence[Result], left_out: Sequence[LeftOut], reference: str
+    unseen: Sequence[Unseen],
+    results: Sequence[Result],
+    left_out: Sequence[LeftOut],
+    reference: str,
+    on_rows_of: Callable[[str, Unseen], Unseen],
 ) -> pd.DataFrame:
     """A row a strategy and model: AUROC where hospitals take part less where they do not, and, where they do not, less
-    that of the ``reference``. Empty for other labels than two classes.
+    that of the ``reference``. Empty for other labels than two classes. ``on_rows_of(score, model)`` is a model on the
+    rows of an existing score.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
     rows = []
@@ -123,6 +129,8 @@ def differences(
         if taking_part is not None:
             rows.append(_row(strategy, model, "seen less unseen", taking_part))
         theirs = {each.seed: each for each in at_once if each.strategy == reference}
+        if model == SCORE:
+            theirs = {seed: on_rows_of(strategy, each) for seed, each in theirs.items()}
         if strategy != reference and theirs.keys() == ours.keys():
             rows.append(_row(strategy, model, f"less {reference}", _between(ours, theirs)))
     columns = ["strategy", "model", "comparison", "figure", "difference", "low", "high", "hospitals", "seeds"]
