@@ -114,6 +114,11 @@ def _reserved(source: Source, split: Split) -> Source:
     return source
 
 
+def read(source: Source) -> Records:
+    """The records of ``source``, from the cache where they have been read before."""
+    return _records(source, cache.source_key(source, source.files()))
+
+
 def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
     """The source, told which scores of its rows it is to read."""
     if not scores:

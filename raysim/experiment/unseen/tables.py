@@ -28,6 +28,9 @@ from raysim.statistics.meta_analysis.further_hospital import BEYOND, Pooled, poo
 
 AUROC, RATIO = "auroc", "observed_over_expected"
 
+MOST_LACKING = 0.1
+"""The share of hospitals without events, or without others, above which no mean of the ratio is given."""
+
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
     """A row a strategy, model, seed, number of rows that joined, and hospital."""
@@ -90,6 +93,11 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame) -> dict[str, Poole
     means = part.groupby("hospital", sort=False).mean(numeric_only=True)
     if RATIO in means:
         ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
+        # A hospital without events, or without others, has no logarithm. Where these are many, the mean of the rest is
+        # far too high.
+        lacking = (n > 0) & ((events == 0) | (events == n))
+        if lacking.sum() > MOST_LACKING * (n > 0).sum():
+            ratio = np.full_like(ratio, np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = pooled(np.log(ratio), (1 - events / n) / events)
         found[RATIO] = logs._replace(
