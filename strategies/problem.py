@@ -1,6 +1,6 @@
 """What each hospital minimises in a round, how it trains, and what it sends back.
 
-Shapes: ``H`` hospitals in the cohort, ``P`` scalars of a model, ``M`` models in the bank, ``G`` sums that hospitals'
+Shapes: ``H`` hospitals in the cohort, ``P`` scalars of a model, ``M`` models of the server, ``G`` sums that hospitals'
 deltas go into.
 """
 
@@ -26,7 +26,7 @@ class HospitalSentinel(IntEnum):
 
 
 class RowSentinel(IntEnum):
-    """A special value in place of a bank row, in the fields that mention it."""
+    """A special value in place of a model row, in the fields that mention it."""
 
     OWN = -2
     MIXTURE = -3
@@ -38,17 +38,17 @@ POOLED = HospitalSentinel.POOLED
 """The rows of all hospitals together, as if they were one hospital's: a cohort of its own."""
 
 OWN = RowSentinel.OWN
-"""The parameters that the hospital kept. Until it has kept some: its mixture of the bank, for strategies that have
-one, else row 0."""
+"""The parameters that the hospital kept. Until it has kept some: its mixture of the server's models, for strategies
+that have one, else row 0."""
 
 MIXTURE = RowSentinel.MIXTURE
-"""The hospital's mixture of the bank (:meth:`raysim.strategies.base.Strategy.mixture`)."""
+"""The hospital's mixture of the server's models (:meth:`raysim.strategies.base.Strategy.mixture`)."""
 
 LAST = RowSentinel.LAST
 """The final parameters of the problem before this one (:attr:`LocalProblem.then`)."""
 
 NEAREST = RowSentinel.NEAREST
-"""The bank row, out of 1 to G (one for each sum), with the least mean loss on the hospital's training rows; ties go to
+"""The model row, out of 1 to G (one for each sum), with the least mean loss on the hospital's training rows; ties go to
 the first. Only the hospital knows which row it is: it sends its delta into that row's sum and zeros into all others."""
 
 
@@ -84,7 +84,7 @@ class Pull:
     weight: float | Floats
     """One weight for all hospitals, or ``[H]``; at least 0."""
     towards: Ids
-    """The bank row that each is pulled to, ``[H]``."""
+    """The model row that each is pulled to, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +193,7 @@ class LocalProblem:
     """
 
     start: Ids
-    """The bank row that each hospital starts from, ``[H]``, or ``OWN``, ``MIXTURE`` or ``NEAREST`` (then all do); in
+    """The model row that each hospital starts from, ``[H]``, or ``OWN``, ``MIXTURE`` or ``NEAREST`` (then all do); in
     ``then`` also ``LAST``."""
     upload: Upload | None = None
     """What leaves the hospital, or nothing. At most one problem of a chain uploads."""

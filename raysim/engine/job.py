@@ -22,8 +22,8 @@ from raysim.data.federation import Federation
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.messages import HospitalStates, Work
-from raysim.engine.stopping import Stopped, Stopping
+from raysim.engine.messages.plan import HospitalStates, Work
+from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -37,7 +37,7 @@ from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
-    from raysim.engine.reception.canaries import Canaries
+    from raysim.engine.attacks.canaries import Canaries
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,11 @@ class Outcome:
     metrics: dict[str, dict[str, float]]
     """Per model served, the metrics of the federation."""
     serve: dict[str, Ids]
-    """Per model served, the bank row of each hospital ``[N]``, or of each group of its rows ``[N, G]``, or ``OWN``."""
-    bank: Floats
+    """Per model served, the model row of each hospital ``[N]``, or of each group of its rows ``[N, G]``, or ``OWN``."""
+    models: Floats
     """The server's models, ``[M, P]``; row 0 is the global one."""
     cluster: Ids | None
-    """The bank row of each hospital's cluster model, ``[N]``, or None."""
+    """The model row of each hospital's cluster model, ``[N]``, or None."""
     kept: dict[int, NDArray[Any]]
     """The hospitals' own models ``[P]`` by id; only their ``private`` parameters are used where there are such."""
     layout: Layout
@@ -174,7 +174,7 @@ class Outcome:
     private: Mask | None = None
     """The parameters that never left a hospital, ``[P]``, or None."""
     mixture: Floats | None = None
-    """The weights of bank rows that make a hospital's model until it has its own, ``[N, M]``, or None."""
+    """The weights of model rows that make a hospital's model until it has its own, ``[N, M]``, or None."""
     division: Division | None = None
     """How rows are cut into the groups that models belong to, or None."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)

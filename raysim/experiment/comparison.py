@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pandas as pd
 
 from raysim.config.schema import Config
-from raysim.engine import timing
 from raysim.engine.job import Result
+from raysim.engine.measuring import timing
 from raysim.experiment import scores as existing
 from raysim.experiment import tuning
 from raysim.experiment.answering import FILE, card_of_comparison
@@ -32,6 +32,7 @@ from raysim.experiment.stacked_tables import (
 from raysim.experiment.unseen import said
 from raysim.experiment.unseen.written import Found
 from raysim.report import svg, tables
+from raysim.report.figures import coefficients
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
@@ -100,6 +101,7 @@ def write_comparison(
     part = config.evaluation.part
     limited = (*privacy.sentences(called), *attacks.sentences(called))
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
+    fitted = coefficients.drawn(results, taken)
     taken += dict.fromkeys(each.label for each in scores.results)
     served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in everything])
     alone = list(dict.fromkeys(result.label for result in results if result.alone))
@@ -118,8 +120,8 @@ def write_comparison(
         results=results,
         first=first,
         beside=Beside(
-            use=clinical.drawn(served, part, [*taken, *alone]),
-            use_shared=clinical.shared(served, part, [*taken, *alone]),
+            use=[*clinical.drawn(served, part, [*taken, *alone]), *fitted],
+            use_shared=[*clinical.shared(served, part, [*taken, *alone]), *fitted],
             equity=[
                 *([] if unseen is None or not card.ways else said.drawn(unseen, card.ways[0].key, card.ways[0].name)),
                 *_patient_group_figures(frame, results, out, part, titles),

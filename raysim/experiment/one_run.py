@@ -12,7 +12,7 @@ from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import AHEAD, Job, Outcome, Result, Round, RunState
-from raysim.engine.reception.promises import Terms, settled
+from raysim.engine.privacy.calibration import Terms, settled
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import learning_rate, make_job
 from raysim.experiment.session import Session
@@ -137,7 +137,7 @@ class Run:
         """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that;
         and the guarantees of the runs that were played for this.
         """
-        from raysim.engine.reception.attack_figures import attack_figures
+        from raysim.engine.attacks.attack_figures import attack_figures
 
         job = self.job()
         if job.adversary is None or not job.adversary.baseline:

@@ -21,13 +21,13 @@ from raysim.config.sections.training import TuneSection
 from raysim.core.errors import ConfigError, ResourceError, TrainingDiverged
 from raysim.core.words import counted
 from raysim.data.federation import Federation
-from raysim.engine import timing
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.attacks.checks import warnings
 from raysim.engine.job import Job, Result
-from raysim.engine.messages import ModelSpec
-from raysim.engine.reception.attack_checks import warnings
-from raysim.engine.reception.noisy_statistics import left_out
-from raysim.engine.reception.privacy_ledger import promised
+from raysim.engine.measuring import timing
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.privacy.noisy_statistics import left_out
+from raysim.engine.privacy.privacy_ledger import promised
+from raysim.engine.server.job_checks import check_job
 from raysim.experiment import tuning
 from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.listener import Listener, data_tags, listen

@@ -18,7 +18,7 @@ from raysim.core.packing import Arrays, pack, unpack
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.stopping import Stopped
+from raysim.engine.server.stopping import Stopped
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -110,7 +110,7 @@ def load_finished(folder: Path) -> Outcome | None:
             validation_scores=_as_counts(unpack(header["validation_scores"], arrays)),
             metrics=metrics,
             serve={},
-            bank=np.empty((0, 0)),
+            models=np.empty((0, 0)),
             cluster=unpack(header["cluster"], arrays),
             kept={},
             layout=Layout((), ()),

@@ -127,7 +127,7 @@ class Traffic:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Hospitals ``ids [h]`` have told the losses of the models that ``serve`` on validation rows, after a round.
 
-        They have received those that are rows of the bank, and what is ``shared`` of their own with row 0; these are
+        They have received those that are rows of the models, and what is ``shared`` of their own with row 0; these are
         not sent again for a visit that begins in the next round. Returns the bytes that each received, and sent,
         ``[h]``.
         """
@@ -136,7 +136,7 @@ class Traffic:
         each = np.concatenate([np.where(rows == OWN, 0, rows) if shared else rows for rows in named], axis=1)
         for row in np.unique(each[each >= 0]).tolist():
             holders = (each == row).any(axis=1)
-            self._show(state.bank[[row]], ids[holders], self._checked)
+            self._show(state.models[[row]], ids[holders], self._checked)
             received += holders * self._size
         received = (received + (each == MIXTURE).any(axis=1) * self._models(state) * self._size) * SCALAR_BYTES
         sent = np.full(len(ids), len(serve) * LOSS_SCALARS, dtype=np.int64)
@@ -200,9 +200,9 @@ class Traffic:
         return None if bits is None else -(-bits // 8)
 
     def _models(self, state: State) -> int:
-        """How many models of the bank a mixture is made of."""
+        """How many of the server's models a mixture is made of."""
         mixture = self._strategy.mixture(self._view, state)
-        return len(state.bank) if mixture is None else int(mixture.any(axis=0).sum())
+        return len(state.models) if mixture is None else int(mixture.any(axis=0).sum())
 
     def _show(self, models: Floats, ids: Ids, shown: list[tuple[Floats, Ids]]) -> None:
         """Note in ``shown`` that hospitals ``ids [h]`` have received ``models [M, P]``, each model once."""
@@ -226,8 +226,8 @@ class Traffic:
         # A mixture is of many, and names none by itself; nor do its pulls, which are to models that it is of.
         named = np.where(problem.start[:, None] == MIXTURE, -1, np.maximum(named_rows(problem), -1))
         for model, holders in self._shown:
-            # By what they hold: the same model may be in several rows, and old ones are behind the bank.
-            same = np.append((state.bank == model).all(axis=1), False)
+            # By what they hold: the same model may be in several rows, and old ones are behind the server's models.
+            same = np.append((state.models == model).all(axis=1), False)
             needed = np.bincount(entry, weights=same[named].any(axis=1), minlength=len(hospitals)) > 0
             held += needed & np.isin(hospitals, holders)
         return hospitals, held

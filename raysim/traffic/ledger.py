@@ -100,7 +100,7 @@ class Ledger:
 
 
 def named_rows(problem: LocalProblem) -> Ids:
-    """The bank rows that each entry of ``problem`` names, ``[H, C]``; negative where it names none."""
+    """The model rows that each entry of ``problem`` names, ``[H, C]``; negative where it names none."""
     columns = []
     for phase in problem.chain:
         columns.append(phase.start)
@@ -111,9 +111,9 @@ def named_rows(problem: LocalProblem) -> Ids:
 
 
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
-    """Scalars that each hospital of a cohort receives, ``[H]``, out of a bank of ``models``.
+    """Scalars that each hospital of a cohort receives, ``[H]``, out of ``models``.
 
-    Every bank row that its problems name counts once, in the first of its entries that does; a mixture needs them all.
+    Every model row that its problems name counts once, in the first of its entries that does; a mixture needs them all.
     The server's control variate is one vector more.
     """
     rows = named_rows(problem)

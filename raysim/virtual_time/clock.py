@@ -80,15 +80,15 @@ class Clock:
         return replace(self, kept=self.kept[used], models=self.models[used])
 
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
-        """The state with older models behind its bank, and the problem from them.
+        """The state with older models behind its own, and the problem from them.
 
-        The cohort received the global model after round ``versions [H]``; the one after ``round`` is the bank's own.
+        The cohort received the global model after round ``versions [H]``; the one after ``round`` is the last one.
         """
         old = np.unique(versions[versions != round])
         if not len(old):
             return state, problem
         models = self.models[[int(np.flatnonzero(self.kept == version)[0]) for version in old]]
-        row = np.where(versions == round, 0, len(state.bank) + np.searchsorted(old, versions))
+        row = np.where(versions == round, 0, len(state.models) + np.searchsorted(old, versions))
         pulls = tuple(
             replace(pull, towards=np.where(pull.towards == 0, row, pull.towards)) for pull in problem.objective.pulls
         )
@@ -97,7 +97,7 @@ class Clock:
             start=np.where(problem.start == 0, row, problem.start),
             objective=replace(problem.objective, pulls=pulls),
         )
-        return replace(state, bank=np.concatenate([state.bank, models])), moved
+        return replace(state, models=np.concatenate([state.models, models])), moved
 
 
 def checked(clock: Any) -> Clock | None:

@@ -87,7 +87,7 @@ class FedAsync(Strategy):
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        return replace(state, bank=(1.0 - sent_weights(update).sum()) * state.bank + update.sums)
+        return replace(state, models=(1.0 - sent_weights(update).sum()) * state.models + update.sums)
 
     def _weight(self, staleness: Floats) -> Floats:
         if self.staleness == "polynomial":

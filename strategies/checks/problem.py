@@ -47,7 +47,7 @@ class Frame:
     size: int
     """P, the scalars of a model."""
     models: int
-    """M, the models in the bank."""
+    """M, the server's models."""
     mixes: bool = False
     """Whether the strategy defines ``mixture``."""
     keeps: bool = False
@@ -94,9 +94,9 @@ def _check_phase(
     field = f"{path}start"
     check_array(field, phase.start, INTEGERS, entries, of)
     if before is None and (phase.start == LAST).any():
-        raise Invalid(f"{field}: LAST, but no problem is before this one; name a row of the bank")
+        raise Invalid(f"{field}: LAST, but no problem is before this one; name a row of state.models")
     if not frame.mixes and (phase.start == MIXTURE).any():
-        raise Invalid(f"{field}: MIXTURE, but mixture gives None; define it, or name a row of the bank")
+        raise Invalid(f"{field}: MIXTURE, but mixture gives None; define it, or name a row of state.models")
     first = before is None
     check_rows(
         field, phase.start, frame.models, OWN, *[MIXTURE] * frame.mixes, *[NEAREST] * first, *[LAST] * (not first)

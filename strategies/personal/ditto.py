@@ -38,7 +38,7 @@ from raysim.strategies.shared.weights import Weighted
 class Ditto(Weighted):
     """``lam``: λ; ``epochs`` and ``learning_rate`` of hospitals' own models (None: as configured); weights as FedAvg.
 
-    In the bank, row 1 is the common start.
+    Of the models, row 1 is the common start.
     """
 
     lam: float = 1.0
@@ -57,7 +57,7 @@ class Ditto(Weighted):
         super().__post_init__()
 
     def setup(self, view: FederationView) -> State:
-        return State(bank=np.stack([view.initial, view.initial]))
+        return State(models=np.stack([view.initial, view.initial]))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         received = np.zeros_like(ids)
@@ -70,7 +70,7 @@ class Ditto(Weighted):
         return LocalProblem(start=received, upload=Upload(weight), then=personal)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        return replace(state, bank=np.stack([state.bank[0] + update.sums[0], state.bank[1]]))
+        return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
         """The common start, which is what a hospital's own model is at first."""

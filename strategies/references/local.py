@@ -96,7 +96,7 @@ class Local(Strategy):
         return self.solve
 
     def setup(self, view: FederationView) -> State:
-        return LocalState(bank=view.initial[None].copy()) if self.solve else super().setup(view)
+        return LocalState(models=view.initial[None].copy()) if self.solve else super().setup(view)
 
     def round(self, view: FederationView, state: State) -> Calls:
         if not self.solve:

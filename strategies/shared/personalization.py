@@ -54,6 +54,6 @@ class LastSteps:
 
 
 def fine_tune(start: Ids, how: Personalization, pulls: tuple[Pull, ...] = ()) -> LocalProblem:
-    """Every hospital continues from bank row ``start [N]`` and keeps the result; nothing is sent."""
+    """Every hospital continues from model row ``start [N]`` and keeps the result; nothing is sent."""
     visit = Visit(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
     return LocalProblem(start=start, objective=Objective(pulls), visit=visit)

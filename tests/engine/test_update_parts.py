@@ -12,12 +12,12 @@ from raysim.config.sections.aggregation import AggregationSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
-from raysim.engine.reception.promises import Terms
-from raysim.engine.reception.receiver import HospitalNoise
-from raysim.engine.reception.update_pipeline import UpdatePipeline
-from raysim.engine.updates.own_attacks import OwnAttack
-from raysim.engine.updates.secure_sums import SecureSums
-from raysim.engine.updates.sums import heaviest, number_rows, sum_count
+from raysim.engine.attacks.own_attacks import OwnAttack
+from raysim.engine.messages.update_sums import heaviest, number_rows, sum_count
+from raysim.engine.pipeline.secure_sums import SecureSums
+from raysim.engine.pipeline.update_pipeline import UpdatePipeline
+from raysim.engine.privacy.calibration import Terms
+from raysim.engine.privacy.hospital_noise import HospitalNoise
 from raysim.secure import traffic
 from raysim.strategies.base import Floats, LocalProblem, Objective, State, Upload, Variates
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -22,10 +22,10 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Job
-from raysim.engine.updates import release
-from raysim.engine.updates.sums import number_rows
+from raysim.engine.messages.update_sums import number_rows
+from raysim.engine.privacy import release
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy.clip import clipped
 from raysim.strategies.selections.sampling import All
 from tests.conftest import fitting, job_of, store, with_patients

@@ -12,13 +12,13 @@ from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Job
-from raysim.engine.reception.grid_checks import check_grid
-from raysim.engine.reception.noisy_statistics import figure_noise, left_out
-from raysim.engine.reception.privacy_ledger import statement
-from raysim.engine.reception.promises import Beside, Terms, bit_noise, by_hospital, largest_clip, spent
-from raysim.engine.updates.release import check_patient_problem, check_sent
+from raysim.engine.privacy.calibration import Beside, Terms, bit_noise, by_hospital, largest_clip, spent
+from raysim.engine.privacy.grid_checks import check_grid
+from raysim.engine.privacy.noisy_statistics import figure_noise, left_out
+from raysim.engine.privacy.privacy_ledger import statement
+from raysim.engine.privacy.release import check_patient_problem, check_sent
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy import quick
 from raysim.privacy.events import Gaussian, Laplace
 from raysim.strategies.base import LocalProblem, Objective, Pull, Upload, Visit
@@ -140,8 +140,8 @@ def test_a_step_of_pooled_gradients_is_as_long_as_the_problem_says(federation: F
             return replace(super().problem(view, state, ids), visit=Visit(learning_rate=0.3))
 
     pooled = {"unit": "patient", "mode": "pooled", "rate": 0.5, "clip": 0.5}
-    by_problem = run(federation, promised(federation, Faster(), {"learning_rate": 0.1}, **pooled), 1).bank
-    as_configured = run(federation, promised(federation, FedAvg(), {"learning_rate": 0.3}, **pooled), 1).bank
+    by_problem = run(federation, promised(federation, Faster(), {"learning_rate": 0.1}, **pooled), 1).models
+    as_configured = run(federation, promised(federation, FedAvg(), {"learning_rate": 0.3}, **pooled), 1).models
     np.testing.assert_array_equal(by_problem, as_configured)
 
 

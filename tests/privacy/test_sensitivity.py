@@ -27,13 +27,13 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec
-from raysim.engine.reception.noisy_statistics import events, noise_on
-from raysim.engine.remote import RemoteHospitals
-from raysim.engine.updates import noisy_answers
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.privacy import noisy_answers
+from raysim.engine.privacy.noisy_statistics import events, noise_on
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
+from raysim.engine.server.remote import RemoteHospitals
 from raysim.privacy import noisy_sums
 from raysim.privacy.events import Laplace
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -64,16 +64,16 @@ BANK = np.zeros((2, 4))
     ("state", "message"),
     [
         (BANK, "state: an array [2, 4] of float64 is no State; return one"),
-        (State([[0.0] * 4]), "bank: [[0.0, 0.0, 0.0, 0.0]] is no float array [M, 4]; give a row for each model"),  # type: ignore[arg-type]
-        (State(BANK[0]), "bank: an array [4] of float64 is no float array [M, 4]"),
-        (State(BANK.astype(np.int64)), "bank: an array [2, 4] of int64 is no float array [M, 4]"),  # type: ignore[arg-type]
-        (State(BANK[:0]), "bank: no model; row 0 is the global one"),
-        (State(BANK[:, 1:]), "bank: rows of 3 parameters; a model has 4"),
-        (State(BANK + np.array([[0.0], [np.nan]])), "bank: row 1 is not finite; take smaller steps at the server"),
-        (State(BANK + np.array([[0, 0, 0, 0], [0, np.inf, 0, 0]])), "bank: row 1 is not finite"),
+        (State([[0.0] * 4]), "models: [[0.0, 0.0, 0.0, 0.0]] is no float array [M, 4]; give a row for each model"),  # type: ignore[arg-type]
+        (State(BANK[0]), "models: an array [4] of float64 is no float array [M, 4]"),
+        (State(BANK.astype(np.int64)), "models: an array [2, 4] of int64 is no float array [M, 4]"),  # type: ignore[arg-type]
+        (State(BANK[:0]), "models: no model; row 0 is the global one"),
+        (State(BANK[:, 1:]), "models: rows of 3 parameters; a model has 4"),
+        (State(BANK + np.array([[0.0], [np.nan]])), "models: row 1 is not finite; take smaller steps at the server"),
+        (State(BANK + np.array([[0, 0, 0, 0], [0, np.inf, 0, 0]])), "models: row 1 is not finite"),
         (State(BANK, cluster=np.array([0, 1])), "cluster: 2 values for 5 hospitals"),
-        (State(BANK, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is no row of the bank; there are 0 to 1"),
-        (State(BANK, cluster=np.array([0, 1, OWN, 1, 1])), "cluster: -2 is no row of the bank; there are 0 to 1"),
+        (State(BANK, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is no row of state.models; there are 0 to 1"),
+        (State(BANK, cluster=np.array([0, 1, OWN, 1, 1])), "cluster: -2 is no row of state.models; there are 0 to 1"),
     ],
 )
 def test_a_state_that_does_not_fit(state, message):
@@ -96,9 +96,9 @@ EVERYONE = np.zeros(5, dtype=np.int64)
         (
             {"global": EVERYONE, "mine": EVERYONE + 2},
             None,
-            "serve.mine: 2 is no row of the bank; there are 0 to 1, or OWN",
+            "serve.mine: 2 is no row of state.models; there are 0 to 1, or OWN",
         ),
-        ({"mine": EVERYONE + MIXTURE}, None, "serve.mine: -3 is no row of the bank; there are 0 to 1, or OWN"),
+        ({"mine": EVERYONE + MIXTURE}, None, "serve.mine: -3 is no row of state.models; there are 0 to 1, or OWN"),
         (
             {"group": np.zeros((5, 2), np.int64)},
             None,
@@ -206,7 +206,7 @@ def test_a_draw_is_among_those_who_are_there_with_their_rows_and_their_losses():
     assert draws[0].sizes.tolist() == [5, 3, 9]
     there = view(Listens(), available=np.array([False, False, True, False, True]))
     assert choose(there, state, IDS, "sample", 1).tolist() == [2]
-    with pytest.raises(Invalid, match=r"^start: a selection needs rows of the bank, not OWN or MIXTURE$"):
+    with pytest.raises(Invalid, match=r"^start: a selection needs rows of state.models, not OWN or MIXTURE$"):
         choose(listening, state, IDS, "sample", 1, start=np.array([0, 0, OWN, 0, 0]))
 
 
@@ -220,7 +220,7 @@ def test_weights_and_states_are_told_from_what_has_none():
             base.sent_weights(Update(IDS, sums, problem=nothing))
     with pytest.raises(TypeError, match="State is not the state that this strategy set up"):
         base.own_state(State(BANK), Other)
-    assert base.own_state(Other(BANK), State).bank is BANK
+    assert base.own_state(Other(BANK), State).models is BANK
 
 
 class Other(State):
@@ -245,8 +245,8 @@ def test_a_hospital_remembers_what_any_problem_of_a_chain_keeps():
 
 def test_the_usual_aggregation_adds_a_sum_to_each_model_and_not_one_to_all():
     state, sums = State(BANK), np.arange(8.0).reshape(2, 4)
-    assert Strategy().aggregate(VIEW, state, Update(IDS, sums)).bank.tolist() == sums.tolist()
-    with pytest.raises(Invalid, match=r"^upload\.sums: 1 for a bank of 2 models; give each model a sum, or override"):
+    assert Strategy().aggregate(VIEW, state, Update(IDS, sums)).models.tolist() == sums.tolist()
+    with pytest.raises(Invalid, match=r"^upload\.sums: 1 for 2 models; give each model a sum, or override"):
         Strategy().aggregate(VIEW, state, Update(IDS, sums[:1]))
 
 
@@ -299,5 +299,5 @@ def test_rows_of_a_bank():
     check_rows("start", np.array([0, 1]), 2)
     check_rows("start", np.array([1, base.OWN]), 2, base.OWN, base.LAST)
     for wrong in ([0, 2], [-1, 0], [base.LAST, 1]):
-        with pytest.raises(base.Invalid, match=r"^start: -?\d is no row of the bank; there are 0 to 1, or OWN$"):
+        with pytest.raises(base.Invalid, match=r"^start: -?\d is no row of state.models; there are 0 to 1, or OWN$"):
             check_rows("start", np.array(wrong), 2, base.OWN)

@@ -99,9 +99,9 @@ def test_what_is_right_only_for_some_passes_for_these():
         (problem(start=START.astype(float)), "start: holds float64; give an array of whole numbers, one for each"),
         (problem(start=START[:2]), "start: 2 values for 3 hospitals; give one for each"),
         (problem(start=START[:, None]), "start: shape [3, 1] for 3 hospitals; give one for each"),
-        (problem(start=np.array([0, 2, 0])), "start: 2 is no row of the bank; there are 0 to 1, or OWN"),
-        (problem(start=np.array([0, -9, 0])), "start: -9 is no row of the bank; there are 0 to 1, or OWN"),
-        (problem(start=np.array([0, POOLED, 0])), "start: -1 is no row of the bank"),
+        (problem(start=np.array([0, 2, 0])), "start: 2 is no row of state.models; there are 0 to 1, or OWN"),
+        (problem(start=np.array([0, -9, 0])), "start: -9 is no row of state.models; there are 0 to 1, or OWN"),
+        (problem(start=np.array([0, POOLED, 0])), "start: -1 is no row of the models"),
         (problem(start=np.array([0, LAST, 0])), "start: LAST, but no problem is before this one"),
         (problem(start=np.array([0, MIXTURE, 0])), "start: MIXTURE, but mixture gives None"),
         (problem(upload=WEIGHT), "upload: an array [3] of float64 is no Upload; give one, or leave it out"),
@@ -149,7 +149,7 @@ def test_what_is_right_only_for_some_passes_for_these():
         (problem(objective=Objective((Pull(1.0, START[1:]),))), "objective.pulls.0.towards: 2 values for 3 hospitals"),
         (
             problem(objective=Objective((Pull(1.0, np.array([0, OWN, 0])),))),
-            "objective.pulls.0.towards: -2 is no row of the bank; there are 0 to 1",
+            "objective.pulls.0.towards: -2 is no row of state.models; there are 0 to 1",
         ),
         (
             problem(objective=Objective(variates=Variates(np.zeros(3), WEIGHT))),
@@ -278,7 +278,7 @@ def test_a_mistake_about_groups_of_rows_is_named_by_its_field(wrong, frame, mess
 
 
 NEAREST_OF_TWO = LocalProblem(start=np.full(3, NEAREST), upload=Upload(WEIGHT, sums=2))
-"""All choose among two models, which come after the first of the bank."""
+"""All choose among two models, which come after the first of the models."""
 
 
 def test_hospitals_choose_where_they_start_all_together_and_nobody_tells_where():

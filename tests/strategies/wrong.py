@@ -44,7 +44,7 @@ class CountsFromOne(Strategy):
 
 @dataclass(frozen=True)
 class CountsFromTheEnd(Strategy):
-    """In numpy -1 is the last row; in a bank it is none."""
+    """In numpy -1 is the last row; here it is none."""
 
     def problem(self, view, state, ids):
         return LocalProblem(start=np.full_like(ids, -1), upload=Upload(shares(view.sizes[ids])))
@@ -65,7 +65,7 @@ class MixesNothing(Strategy):
 @dataclass(frozen=True)
 class SumsTooFew(Strategy):
     def setup(self, view):
-        return replace(super().setup(view), bank=np.repeat(view.initial[None], 3, axis=0))
+        return replace(super().setup(view), models=np.repeat(view.initial[None], 3, axis=0))
 
     def problem(self, view, state, ids):
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids]), into=ids % 2))
@@ -102,19 +102,19 @@ class InvitesStrangers(Strategy):
 @dataclass(frozen=True)
 class Reshapes(Strategy):
     def aggregate(self, view, state, update):
-        return replace(state, bank=(state.bank + update.sums)[:, :-1])
+        return replace(state, models=(state.models + update.sums)[:, :-1])
 
 
 @dataclass(frozen=True)
 class Explodes(Strategy):
     def aggregate(self, view, state, update):
-        return replace(state, bank=state.bank + update.sums * (np.inf if view.round == 2 else 1.0))
+        return replace(state, models=state.models + update.sums * (np.inf if view.round == 2 else 1.0))
 
 
 @dataclass(frozen=True)
 class ForgetsReturn(Strategy):
     def aggregate(self, view, state, update):  # type: ignore[return]
-        replace(state, bank=state.bank + update.sums)
+        replace(state, models=state.models + update.sums)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class AveragesAll(Strategy):
     """One sum would be added to both models."""
 
     def setup(self, view):
-        return replace(super().setup(view), bank=np.repeat(view.initial[None], 2, axis=0))
+        return replace(super().setup(view), models=np.repeat(view.initial[None], 2, axis=0))
 
 
 @dataclass(frozen=True)

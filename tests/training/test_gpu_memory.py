@@ -14,7 +14,7 @@ from torch import Tensor
 
 from raysim.cluster.devices import settle_device
 from raysim.core.errors import ResourceError
-from raysim.engine.visits.naming import named
+from raysim.engine.client.failure_context import named
 from raysim.strategies.base import Strategy
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold

@@ -16,7 +16,7 @@ from raysim.engine.job import Round, told_stays
 from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.recalibrating import Recalibrated, Recalibrating, gathered
-from raysim.engine.messages import FigureNoise, PartialResult
+from raysim.engine.messages.plan import FigureNoise, PartialResult
 from raysim.metrics.error_counts import ErrorCounts, merged
 from raysim.metrics.measures import pooled_auroc
 from raysim.metrics.score_counts import ScoreCounts, in_order

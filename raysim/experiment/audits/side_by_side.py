@@ -51,7 +51,7 @@ def can_be_together(job: Job) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SideBySideState(State):
-    """The state of several federations; ``bank`` has the models of the first, then those of the second, and so on."""
+    """The state of several federations; ``models`` has the models of the first, then those of the second, and so on."""
 
     each: tuple[State, ...] = ()
     """The state of each."""
@@ -59,7 +59,7 @@ class SideBySideState(State):
     @staticmethod
     def of(each: Sequence[State]) -> SideBySideState:
         """The joint state of federations whose states are ``each``, in order."""
-        return SideBySideState(bank=np.concatenate([state.bank for state in each]), each=tuple(each))
+        return SideBySideState(models=np.concatenate([state.models for state in each]), each=tuple(each))
 
 
 @dataclass(frozen=True)
@@ -165,13 +165,13 @@ class SideBySide(Strategy):
                 yield j, self.strategy.problem(part, part_state, mine)
 
     def _first(self, state: State) -> list[int]:
-        """The bank row of each federation's first model."""
-        counts = [len(part_state.bank) for part_state in own_state(state, SideBySideState).each]
+        """The model row of each federation's first model."""
+        counts = [len(part_state.models) for part_state in own_state(state, SideBySideState).each]
         return [0, *accumulate(counts[:-1])]
 
 
 def _joined(problems: Sequence[LocalProblem], first: Sequence[int]) -> LocalProblem:
-    """One problem for all cohorts, each of whose bank begins at row ``first``."""
+    """One problem for all cohorts, each of whose models begin at row ``first``."""
     if any(problem.groups is not None for problem in problems):
         raise NotSideBySide("trains on groups of patients")
     following = [problem.then for problem in problems if problem.then is not None]
@@ -246,7 +246,7 @@ def _visit(problems: Sequence[LocalProblem]) -> Visit:
 
 
 def _shifted(rows: Ids, first: int) -> Ids:
-    """Bank rows of a federation as rows of the joint bank, where its own begin at ``first``; sentinels stay."""
+    """Model rows of a federation as rows of the joint models, where its own begin at ``first``; sentinels stay."""
     return np.where(rows >= 0, rows + first, rows)
 
 

@@ -20,7 +20,7 @@ from raysim.engine.measuring.group_gaps import Rearranging
 from raysim.engine.measuring.scoring import PartRows
 from raysim.engine.measuring.served_model import ServedModel
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.messages import PartialResult
+from raysim.engine.messages.plan import PartialResult
 from raysim.experiment.judging.table import GROUP, Predictions
 from raysim.traffic.ledger import Ledger
 from raysim.training.base import Layout
@@ -150,7 +150,7 @@ def outcome_of(
         figures=figures,
         metrics=row.metrics,
         serve={name: np.zeros_like(everyone) for name in served},
-        bank=np.zeros((1, 0)),
+        models=np.zeros((1, 0)),
         cluster=None,
         kept={},
         layout=Layout((), ()),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from raysim.data.federation import Federation
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
 from tests.conftest import store
 from tests.strategies.regressions.tables import Table
 
