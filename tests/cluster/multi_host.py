@@ -306,7 +306,8 @@ def _refused(head: Host, what: str, message: str, *settings: str, **environment:
     assert done.returncode == 2, done.stdout + done.stderr
     *progress, said = done.stderr.strip().splitlines()
     assert not any(line.startswith(("raysim: ", "Traceback", " ")) for line in progress), done.stderr
-    assert said.startswith("raysim: ") and message in said, done.stderr
+    assert said.startswith("raysim: "), done.stderr
+    assert message in said, done.stderr
     _say(f"{what}: refused in {seconds:.0f} s: {said}")
 
 
