@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -78,6 +78,8 @@ class Panel:
     """What hospitals sent of a model in a seed, ``[H, B]`` by the indices along ``K`` and ``S``, where it is known."""
     alike: Mapping[tuple[int, int, int], Alike]
     """By model, model with fewer rows and seed: the first one on the rows of the second."""
+    names: tuple[str, ...] = ()
+    """The hospitals along ``H``."""
 
     @staticmethod
     def of(hospitals: pd.DataFrame, sent: Sent | None = None) -> Panel:
@@ -118,7 +120,19 @@ class Panel:
             for key, of in each.beside.items()
             if key in place
         }
-        return Panel(kind, place, figure, rows, present, sketches, alike)
+        return Panel(kind, place, figure, rows, present, sketches, alike, tuple(order))
+
+    def among(self, hospitals: NDArray[np.bool_]) -> Panel:
+        """The panel of those hospitals alone that are chosen, ``[H]``."""
+        return replace(
+            self,
+            figure=self.figure[..., hospitals],
+            rows=self.rows[..., hospitals],
+            present=self.present[..., hospitals],
+            sketches={key: sums[hospitals] for key, sums in self.sketches.items()},
+            alike={key: Alike(*(part[hospitals] for part in of)) for key, of in self.alike.items()},
+            names=tuple(name for name, kept in zip(self.names, hospitals, strict=True) if kept),
+        )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
         """The figures of two models and the test rows, ``[S, H]`` each, for seeds and hospitals that both have."""
