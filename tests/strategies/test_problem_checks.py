@@ -101,7 +101,7 @@ def test_what_is_right_only_for_some_passes_for_these():
         (problem(start=START[:, None]), "start: shape [3, 1] for 3 hospitals; give one for each"),
         (problem(start=np.array([0, 2, 0])), "start: 2 is no row of state.models; there are 0 to 1, or OWN"),
         (problem(start=np.array([0, -9, 0])), "start: -9 is no row of state.models; there are 0 to 1, or OWN"),
-        (problem(start=np.array([0, POOLED, 0])), "start: -1 is no row of the models"),
+        (problem(start=np.array([0, POOLED, 0])), "start: -1 is no row of state.models"),
         (problem(start=np.array([0, LAST, 0])), "start: LAST, but no problem is before this one"),
         (problem(start=np.array([0, MIXTURE, 0])), "start: MIXTURE, but mixture gives None"),
         (problem(upload=WEIGHT), "upload: an array [3] of float64 is no Upload; give one, or leave it out"),
@@ -180,14 +180,14 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT)), upload=None, training=KEPT),
-            "objective.variates: they travel with an upload, in the problem that a local update begins with",
+            "objective.variates: they travel with an upload, in the first problem of a local update",
         ),
         (
             problem(
                 upload=None,
                 then=problem(start=np.full(3, LAST), objective=Objective(variates=Variates(np.zeros(4), WEIGHT))),
             ),
-            "then.objective.variates: they travel with an upload, in the problem that a local update begins with",
+            "then.objective.variates: they travel with an upload, in the first problem of a local update",
         ),
         (
             problem(objective=Objective(contrast=Contrast(1.0, 0.0))),
