@@ -30,15 +30,16 @@ from raysim.experiment.unseen import said
 from raysim.experiment.unseen.written import Found
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients
+from raysim.report.figures.models import styles
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
-from raysim.report.judgement.evidence import evidence
+from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.naming import names
 from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import comparison_page
-from raysim.report.panel import sent
-from raysim.report.sections import attacks, privacy, protection, training, virtual_time
+from raysim.report.panel import Sent, sent
+from raysim.report.sections import attacks, hospital_attributes, privacy, protection, training, virtual_time
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import PREDICTIONS, SPLIT, write_config
 
@@ -113,6 +114,7 @@ def write_comparison(
             use_shared=[*clinical.shared(served, part, [*taken, *alone]), *fitted],
             equity=[
                 *([] if unseen is None or not card.ways else said.drawn(unseen, card.ways[0].key, card.ways[0].name)),
+                *_attribute_figures(frame, hospitals, results, sketched, out, shown, titles),
                 *_patient_group_figures(frame, results, out, part, titles),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
             ],
@@ -130,6 +132,27 @@ def write_comparison(
     )
     write_page(out, page)
     return table
+
+
+def _attribute_figures(
+    frame: pd.DataFrame,
+    hospitals: pd.DataFrame,
+    results: Sequence[Result],
+    sketched: Sent,
+    out: Manifest,
+    shown: Evidence | None,
+    titles: Mapping[str, str],
+) -> list[svg.Figure]:
+    """Write how hospitals of each kind are served, and draw it for the best model and those of training alone."""
+    means = hospital_attributes.table(hospitals, results[0].federation, sketched)
+    if means.empty:
+        return []
+    out.csv(hospital_attributes.FILE, means)
+    overview = tables.comparison(frame)
+    alone = {result.label: (result.label, list(result.outcome.metrics)[-1]) for result in results if result.alone}
+    best = [] if shown is None else [shown.entries[shown.best].key]
+    keys = list(dict.fromkeys([*best, *alone.values()]))
+    return hospital_attributes.drawn(means, keys, names(overview, titles), styles(overview))
 
 
 def _patient_group_figures(

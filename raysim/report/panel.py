@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +64,8 @@ class Panel:
     """Whether the table has the model, seed and hospital at all, ``[K, S, H]``."""
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
     """What hospitals sent of a model in a seed, ``[H, B]`` by the indices along ``K`` and ``S``, where it is known."""
+    names: tuple[str, ...] = ()
+    """The hospitals along ``H``."""
 
     @staticmethod
     def of(hospitals: pd.DataFrame, sent: Sent | None = None) -> Panel:
@@ -96,7 +98,18 @@ class Panel:
             for (strategy, model, of_seed), each in (sent or {}).items()
             if (strategy, model) in place and of_seed in at
         }
-        return Panel(kind, place, figure, rows, present, sketches)
+        return Panel(kind, place, figure, rows, present, sketches, tuple(order))
+
+    def among(self, hospitals: NDArray[np.bool_]) -> Panel:
+        """The panel of those hospitals alone that are chosen, ``[H]``."""
+        return replace(
+            self,
+            figure=self.figure[..., hospitals],
+            rows=self.rows[..., hospitals],
+            present=self.present[..., hospitals],
+            sketches={key: sums[hospitals] for key, sums in self.sketches.items()},
+            names=tuple(name for name, kept in zip(self.names, hospitals, strict=True) if kept),
+        )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
         """The figures of two models and the test rows, ``[S, H]`` each, for seeds and hospitals that both have."""
