@@ -96,7 +96,7 @@ def write_comparison(
     federation = results[0].federation
     out.csv("comparison.csv", table)
     out.json(FILE, answer.as_json())
-    if results[0].outcome.told_sizes is None:
+    if results[0].outcome.noisy_sizes is None:
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
