@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,9 +70,9 @@ class BinaryCounts:
     """Rows without the event, ``[S, BINS]``."""
     positives: Floats
     """Rows with the event, ``[S, BINS]``."""
-    largest_loss = float(np.logaddexp(0.0, WIDEST))
+    largest_loss: ClassVar[float] = float(np.logaddexp(0.0, WIDEST))
     """The largest log loss of a row."""
-    largest_error = 1.0
+    largest_error: ClassVar[float] = 1.0
     """The largest squared error of a row."""
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -173,7 +173,7 @@ class Errors:
 
     def figures(self, sums: ArrayLike) -> Floats:
         """As :func:`raysim.metrics.measures.regression_figures`; NaN where there is less than about half a row."""
-        of = ErrorSums(*np.asarray(sums, dtype=np.float64).T, width=self._range)
+        of = ErrorSums(self._range, *np.asarray(sums, dtype=np.float64).T)
         nothing = np.full(len(of.count), np.nan)
         columns: list[Floats] = [np.maximum(np.rint(of.count), 0.0)]
         with np.errstate(all="ignore"):
@@ -197,9 +197,9 @@ class ClassCounts:
     """Rows of the class, ``[S, C, BINS]``."""
     calls: Floats
     """How many rows of each class are called wrong and right, ``[S, C, 2]``."""
-    largest_loss = float(SOFTPLUS[0])
+    largest_loss: ClassVar[float] = float(SOFTPLUS[0])
     """The largest log loss of a row."""
-    largest_error = 2.0
+    largest_error: ClassVar[float] = 2.0
     """The largest squared error of a row, summed over classes."""
 
     @cached_property
@@ -272,16 +272,16 @@ class ClassCounts:
 
 @dataclass(eq=False)
 class ErrorSums:
-    """What the rows of hospitals add up to, ``[S]`` each, as :class:`Errors` defines them."""
+    """What the rows of each hospital add up to, ``[S]`` each, as :class:`Errors` defines them."""
 
+    width: float
+    """The width of the label's range."""
     count: Floats
     absolute: Floats
     signed: Floats
     squared: Floats
     place: Floats
     places: Floats
-    width: float
-    """The width of the label's range."""
 
     @property
     def spread(self) -> Floats:
