@@ -22,7 +22,7 @@ def sentence(results: Sequence[Result], key: Key) -> str:
     """
     alone = {result.seed: result for result in results if result.alone}
     ours = {result.seed: result for result in results if result.label == key[0] and result.seed in alone}
-    public = all(result.outcome.told_sizes is None for result in results)
+    public = all(result.outcome.noisy_sizes is None for result in results)
     if not ours or not public or results[0].federation.task is not CLASSIFICATION:
         return ""
     pairs = [
