@@ -145,7 +145,7 @@ class RunResult(Results):
     @cached_property
     def coefficients(self) -> pd.DataFrame:
         """Of a linear model, one row per model and feature: ``coefficient``, ``per_unit``, and where the strategy
-        estimates them ``se``, ``low``, ``high`` and ``se_robust`` of the first.
+        estimates them ``se``, ``low``, ``high`` of the first, and ``se_robust``, ``low_robust``, ``high_robust``.
         """
         return self.table("coefficients.csv")
 

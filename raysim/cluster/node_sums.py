@@ -35,7 +35,7 @@ def sums_bytes(plan: RoundPlan) -> int:
     """The bytes of the sums of an actor that trains a hospital."""
     if plan.problem is None:
         return 0
-    size = plan.bank.shape[1]
+    size = plan.models.shape[1]
     count = sum_count(plan.problem, size)
     return 8 * size * (count + plan.bit) if count else 0
 

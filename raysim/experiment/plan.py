@@ -164,7 +164,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     partials, between = _up(moved, placement, pool)
     return PlannedTraffic(
         cohort=first.cohort_size,
-        parameters=training.bank.shape[1],
+        parameters=training.models.shape[1],
         down=first.bytes_down,
         up=first.bytes_up,
         plan=_size(moved),
@@ -229,7 +229,7 @@ class _DryRunPool:
         result, problem = PartialResult(), plan.problem
         if problem is not None:
             mine = plan.ids[np.isin(plan.ids, served) | ((plan.ids == POOLED) & pools)]
-            size = plan.bank.shape[1]
+            size = plan.models.shape[1]
             result.ids = mine if len(mine) else None
             if problem.sent is not None and len(mine):
                 # One number seen as many: a hundred nodes' sums would not fit into this process.

@@ -23,7 +23,7 @@ from raysim.strategies.base import Ids, Strategy
 from raysim.traffic.ledger import Ledger
 from raysim.virtual_time.clock import Clock, checked
 
-FORMAT = 8
+FORMAT = 9
 """The format of checkpoints that this version writes and reads."""
 
 LOSSES = ("training_loss", "validation_loss")

@@ -53,6 +53,7 @@ from raysim.strategies.regressions.sums_program import (
     family_of,
     sums_of,
     symmetric,
+    uncertainty_of,
     upper,
 )
 
@@ -73,7 +74,7 @@ class Ending:
 
 @dataclass(frozen=True, eq=False)
 class NewtonState(State):
-    """Row 0 of the bank has the coefficients at which sums are wanted next, and in the end the fit."""
+    """Row 0 of the models has the coefficients at which sums are wanted next, and in the end the fit."""
 
     fit: Fit | None = None
     """The fit under way; None before the first round."""
@@ -118,14 +119,14 @@ class Newton(Exact):
             raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
 
     def setup(self, view: FederationView) -> State:
-        return NewtonState(bank=view.initial[None].copy())
+        return NewtonState(models=view.initial[None].copy())
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, ids = own_state(state, NewtonState), self.select(view, state, view.round)
         family, p = family_of(self.family, view.classes), len(view.initial)
         rows = int(view.sizes[view.trainable].sum())
         program = RegressionSums(family.name, p, Grid.of(np.array([rows]) if POOLED in ids else view.sizes[ids]))
-        fit = own.fit or Fit(as_beta(view, own.bank[0]), ridge=self.ridge, firth=self.firth == "always")
+        fit = own.fit or Fit(as_beta(view, own.models[0]), ridge=self.ridge, firth=self.firth == "always")
         if own.ending is not None:
             return own
         answers: Answers = yield Call(program, {"beta": fit.beta}, ids)
@@ -143,7 +144,7 @@ class Newton(Exact):
         own = replace(own, separated=own.separated or fit.status == "separated")
         if fit.status == "separated" and self.firth == "auto":
             fit = Fit(np.zeros(p), firth=True, keep=fit.keep)
-        own = replace(own, bank=as_theta(view, fit.beta)[None], fit=fit)
+        own = replace(own, models=as_theta(view, fit.beta)[None], fit=fit)
         if fit.going:
             return own
         answers = yield Call(replace(program, last=True), {"beta": fit.beta}, ids)
@@ -157,14 +158,8 @@ class Newton(Exact):
         fit, ending = own.fit, own.ending
         if fit is None or ending is None or fit.keep is None or fit.status != "converged":
             return None
-        model, robust = _errors(family_of(self.family, view.classes), fit, ending)
-        beside = model.quantile * model.se
-        return Uncertainty(
-            as_theta(view, model.se),
-            as_theta(view, fit.beta - beside),
-            as_theta(view, fit.beta + beside),
-            as_theta(view, robust.se),
-        )
+        family = family_of(self.family, view.classes)
+        return uncertainty_of(view, as_theta(view, fit.beta), *_errors(family, fit, ending), family)
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         own = own_state(state, NewtonState)

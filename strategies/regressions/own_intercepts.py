@@ -57,7 +57,7 @@ from raysim.strategies.regressions.sums_program import (
 
 @dataclass(frozen=True, eq=False)
 class OwnInterceptsState(State):
-    """Row 0 of the bank has the slopes that are tried next, and the mean intercept."""
+    """Row 0 of the models has the slopes that are tried next, and the mean intercept."""
 
     slopes: Floats | None = None
     """The last slopes whose loss did not rise, ``[q]``; None before the first round."""
@@ -139,7 +139,7 @@ class OwnIntercepts(Exact):
         check_linear(training, "own_intercepts")
 
     def setup(self, view: FederationView) -> State:
-        return OwnInterceptsState(bank=view.initial[None].copy())
+        return OwnInterceptsState(models=view.initial[None].copy())
 
     def private(self, view: FederationView) -> Mask | None:
         mask = np.zeros(len(view.initial), np.bool_)
@@ -165,13 +165,13 @@ class OwnIntercepts(Exact):
         loss = float(sums["loss"])
         if not loss <= own.loss + ROSE * (1 + abs(own.loss)):
             own = replace(own, share=own.share / 2, taken=False, halvings=own.halvings + 1)
-            return replace(own, bank=self._bank(view, mean, own))
+            return replace(own, models=self._models(view, mean, own))
         hessian = symmetric(sums["hessian"])
         keep = independent(hessian)
         step = np.zeros(q)
         step[keep] = np.linalg.solve(hessian[np.ix_(keep, keep)], sums["gradient"][keep])
         own = replace(own, slopes=slopes, step=step, share=1.0, loss=loss, taken=True)
-        own = replace(own, bank=self._bank(view, mean, own))
+        own = replace(own, models=self._models(view, mean, own))
         if (float(sums["gradient"] @ step) + float(sums["own"])) / 2 > STOP * (1 + abs(loss)):
             return own
         received = {"slopes": slopes + step, "step": step, "share": 1.0, "taken": True}
@@ -184,9 +184,9 @@ class OwnIntercepts(Exact):
             variance = 2 * float(sums["loss"]) / free if free > 0 else np.nan
         se[keep] = np.sqrt(np.diag(np.linalg.inv(symmetric(sums["hessian"])[np.ix_(keep, keep)])) * variance)
         mean = float(sums["intercept"]) / max(float(sums["hospitals"]), 1.0)
-        return replace(own, bank=self._bank(view, mean, own), loss=float(sums["loss"]), se=se)
+        return replace(own, models=self._models(view, mean, own), loss=float(sums["loss"]), se=se)
 
-    def _bank(self, view: FederationView, intercept: float, own: OwnInterceptsState) -> Floats:
+    def _models(self, view: FederationView, intercept: float, own: OwnInterceptsState) -> Floats:
         slopes = np.zeros(len(view.initial) - 1) if own.slopes is None else own.slopes
         step = np.zeros_like(slopes) if own.step is None else own.share * own.step
         return as_theta(view, np.concatenate([[intercept], slopes + step]))[None]
@@ -202,7 +202,7 @@ class OwnIntercepts(Exact):
         own = own_state(state, OwnInterceptsState)
         if own.se is None:
             return None
-        return normal_uncertainty(view, own.bank[0], np.concatenate([[np.nan], own.se]))
+        return normal_uncertainty(view, own.models[0], np.concatenate([[np.nan], own.se]))
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         own = own_state(state, OwnInterceptsState)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from scipy.special import ndtri
@@ -13,9 +13,14 @@ from scipy.special import ndtri
 from raysim.strategies.base import Context, FederationView, Floats, Ids, Program, Reply, Send, Training, Uncertainty
 from raysim.strategies.regressions.families import FAMILIES, Family, Sums
 from raysim.strategies.regressions.newton_steps import firth_gradient
+from raysim.strategies.regressions.standard_errors import Errors
+from raysim.strategies.uncertainty import Effect
 
 MOST_BITS = 44
 """The finest grid of sums."""
+
+EFFECTS: Final[Mapping[str, Effect]] = {"logistic": "odds ratio", "poisson": "rate ratio", "linear": "difference"}
+"""What a coefficient is the logarithm of, or is, by family."""
 
 ROOM = 2**10
 """How many times its number of rows a hospital's sum may reach, such as that of squares of a scaled column."""
@@ -71,9 +76,23 @@ def as_beta(view: FederationView, theta: Floats) -> Floats:
 
 def normal_uncertainty(view: FederationView, theta: Floats, se: Floats) -> Uncertainty:
     """Intervals of ``theta [P]`` from standard errors of its coefficients ``se [P]``, the intercept first."""
-    errors = as_theta(view, se)
-    beside = float(ndtri(0.975)) * errors
-    return Uncertainty(errors, theta - beside, theta + beside, np.full_like(errors, np.nan))
+    undefined = Errors(np.full_like(se, np.nan), np.nan)
+    return uncertainty_of(view, theta, Errors(se, float(ndtri(0.975))), undefined)
+
+
+def uncertainty_of(
+    view: FederationView, theta: Floats, model: Errors, robust: Errors, family: Family | None = None
+) -> Uncertainty:
+    """Intervals of ``theta [P]`` by two kinds of standard errors of its coefficients, the intercept first.
+
+    ``family``: what is fitted; None: as ``auto`` is.
+    """
+    name = family_of("auto", view.classes).name if family is None else family.name
+    likely, differing = as_theta(view, model.se), as_theta(view, robust.se)
+    beside, away = model.quantile * likely, robust.quantile * differing
+    return Uncertainty(
+        likely, theta - beside, theta + beside, differing, theta - away, theta + away, effect=EFFECTS[name]
+    )
 
 
 def upper(matrix: Floats) -> Floats:

@@ -81,7 +81,7 @@ def test_ranks_within_hospitals_stay_and_it_is_the_headline_model(strategy, prec
     assert all(map(np.array_equal, outcome.pairs[model], outcome.pairs[RECALIBRATED]))
     assert np.array_equal(outcome.sketches[model], outcome.sketches[RECALIBRATED])
     # All that a run without it has is the same, bit for bit.
-    assert np.array_equal(plain.bank, outcome.bank)
+    assert np.array_equal(plain.models, outcome.models)
     for name, figures in plain.figures.items():
         assert np.array_equal(figures, outcome.figures[name], equal_nan=True)
 

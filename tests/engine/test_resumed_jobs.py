@@ -58,7 +58,7 @@ def check_resumed(federation: Federation, job: Job) -> None:
     assert 2 in checkpoints or type(job.strategy).done is not Strategy.done
     since, _ = decode(checkpoints[min(2, max(checkpoints))], job.strategy)
     again, _ = played(federation, job, since)
-    np.testing.assert_array_equal(again.bank, whole.bank)
+    np.testing.assert_array_equal(again.models, whole.models)
     assert again.privacy == whole.privacy
     assert [entry[:2] for entry in again.ledger.entries] == [entry[:2] for entry in whole.ledger.entries]
 

@@ -50,7 +50,7 @@ def expected_auroc(y: np.ndarray, score: np.ndarray) -> float:
 def test_figures_are_those_of_a_plain_loop(demographic: Federation):
     outcome = play(demographic, FedAvg(), rounds=2)
     assert outcome.grouping is not None
-    theta = outcome.bank[0]
+    theta = outcome.models[0]
     for attribute, levels in outcome.grouping.levels:
         figures, together = outcome.groups["global"][attribute]
         assert figures.shape == (len(SIZES), len(levels), 8)

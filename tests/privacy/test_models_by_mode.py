@@ -74,4 +74,4 @@ def test_a_model_is_played_or_refused(tokens, unit, mode):
         check_job(job, federation)
         outcome = run(federation, job, 1)
         assert "update" in outcome.privacy.covers, name
-        assert np.isfinite(outcome.bank).all(), name
+        assert np.isfinite(outcome.models).all(), name

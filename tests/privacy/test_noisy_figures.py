@@ -65,7 +65,7 @@ def test_figures_with_hardly_any_noise_are_those_of_binned_scores(federate):
     assert told_noisily.metrics["global"].keys() == exact.metrics["global"].keys() - {
         name for name in exact.metrics["global"] if name.startswith("calibration") or "_gap" in name
     }
-    assert (told_noisily.bank == exact.bank).all()
+    assert (told_noisily.models == exact.models).all()
 
 
 @pytest.mark.parametrize("classes", [3, 0], ids=["classes", "real"])
@@ -77,7 +77,7 @@ def test_figures_of_other_labels_with_hardly_any_noise_are_those_of_rows(federat
     told_noisily = figured(full, metrics=metrics, **keys)
     assert told_noisily.figures["global"] == pytest.approx(exact.figures["global"], abs=0.05, nan_ok=True)
     assert (told_noisily.figures["global"][:, 0] == [60, 80]).all()
-    assert (told_noisily.bank == exact.bank).all()
+    assert (told_noisily.models == exact.models).all()
     assert told_noisily.privacy.covers == ("update", "metrics")
     assert told_noisily.privacy.not_private == ()
     told_names, names = told_noisily.metrics["global"].keys(), exact.metrics["global"].keys()

@@ -52,7 +52,7 @@ def test_candidates_tell_losses_under_the_model_that_they_would_start_from(strat
     for theta, ids in last:
         assert len(theta) == 1
         for row in before.cluster[ids]:
-            assert theta[0].tolist() == before.bank[row].tolist()
+            assert theta[0].tolist() == before.models[row].tolist()
 
 
 def test_a_hospital_under_way_is_not_sent_the_model_that_it_was_asked_about(federate):

@@ -85,7 +85,7 @@ class MedianPasses(Step):
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         """The cohort with the problem of a first pass."""
-        problem, ids, size = cohort.problem, cohort.ids, cohort.state.bank.shape[1]
+        problem, ids, size = cohort.problem, cohort.ids, cohort.state.models.shape[1]
         if problem is None or problem.sent is None:
             return cohort
         check_ruled(problem, self._name)

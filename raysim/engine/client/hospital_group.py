@@ -22,7 +22,7 @@ from raysim.engine.client import programs
 from raysim.engine.client.answer_cache import AnswerCache
 from raysim.engine.client.failure_context import named, of_full_memory
 from raysim.engine.client.initial_model import parameters, with_private
-from raysim.engine.client.local_training import LocalTraining
+from raysim.engine.client.local_training import CohortTraining
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.measuring.recalibrating import OwnShifts
@@ -73,8 +73,9 @@ class HospitalGroup:
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
     def round(self, plan: RoundPlan, kept: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
-        """Evaluate the bank, then train the cohort's hospitals from it. Returns the partial result and what these
-        remember.
+        """Evaluate the server's models, then train the cohort's hospitals from them.
+
+        Returns the partial result and what these hospitals remember.
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
@@ -158,14 +159,14 @@ class HospitalGroup:
             return kept
         chunk = len(mine)
         if self._device == "cpu":
-            chunk = max(1, CHUNK_BYTES // (plan.bank.shape[1] * plan.bank.itemsize))
+            chunk = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))
             if plan.problem is not None and plan.problem.groups is not None:
                 # The rows of a group are copied while they are trained on.
                 federation = self._federation(plan.work.federation, False)
                 rows = int(federation.sizes("train")[plan.ids[mine]].max())
                 chunk = min(chunk, max(1, CHUNK_BYTES // max(1, rows * federation.X.shape[1] * 4)))
         folder = plan.work.federation
-        visits = LocalTraining(
+        visits = CohortTraining(
             plan,
             mine,
             self.model(plan.work),
@@ -243,7 +244,7 @@ class HospitalGroup:
         federation = self._federation(plan.work.federation, False)
 
         def initial() -> NDArray[Any]:
-            return self._initial(plan.work).astype(plan.bank.dtype)
+            return self._initial(plan.work).astype(plan.models.dtype)
 
         def has_rows(hospital: int, group: int) -> bool:
             return len(self._groups.rows(federation, plan.division, hospital, plan.part, group)) > 0
@@ -305,7 +306,7 @@ class HospitalGroup:
         served = rows_of[self.served]
         if len(served) == 0 or served.min() < 0:
             return None
-        return joined(logits, plan.bank, served, self._part_rows(plan.work.federation, part))
+        return joined(logits, plan.models, served, self._part_rows(plan.work.federation, part))
 
     def _scores(
         self,

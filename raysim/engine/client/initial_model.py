@@ -1,4 +1,4 @@
-"""The model that a hospital starts from or is served by: a row of the bank, its own, or a mixture."""
+"""The model that a hospital starts from or is served by: a row of the models, its own, or a mixture."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Parameters = NDArray[Any]
 
 
 class Models(Protocol):
-    """The server's models, ``bank [M, P]``; ``mixture [N, M]`` and ``private [P]`` as in :class:`RoundPlan`."""
+    """The server's models, ``models [M, P]``; ``mixture [N, M]`` and ``private [P]`` as in :class:`RoundPlan`."""
 
     @property
-    def bank(self) -> NDArray[Any]: ...
+    def models(self) -> NDArray[Any]: ...
     @property
     def mixture(self) -> Floats | None: ...
     @property
@@ -25,15 +25,15 @@ class Models(Protocol):
 
 
 def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> Parameters:
-    """The parameters that a bank row, ``OWN`` or ``MIXTURE`` stands for at a hospital, its private ones included."""
+    """The parameters that a model row, ``OWN`` or ``MIXTURE`` stands for at a hospital, its private ones included."""
     model = kept.get(hospital, {}).get(MODEL)
     if row == OWN and model is not None:
         return model
     shared: Parameters
     if row in (OWN, MIXTURE) and plan.mixture is not None:
-        shared = (plan.mixture[hospital] @ plan.bank).astype(plan.bank.dtype)
+        shared = (plan.mixture[hospital] @ plan.models).astype(plan.models.dtype)
     else:
-        shared = plan.bank[0 if row == OWN else row]
+        shared = plan.models[0 if row == OWN else row]
     return with_private(shared, plan.private, model)
 
 

@@ -1,6 +1,7 @@
-"""A round's training at the hospitals of one process: each visit's chain of problems, and what it sends.
+"""A round's training at the hospitals of one process: each local update's chain of problems, and what it sends.
 
-The problem has been checked (:mod:`raysim.strategies.checks`): its rows are in the bank, its entries fit the cohort.
+The problem has been checked (:mod:`raysim.strategies.checks`): its rows are those of the server's models, and its
+entries fit the cohort.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from raysim.strategies.base import Floats, LocalProblem
 from raysim.training.base import DeviceFull, Model, Moments, Optimizer, Task
 
 
-class LocalTraining:
+class CohortTraining:
     """The entries ``mine`` of ``plan``'s cohort, trained with ``model``.
 
     ``open(pooled)`` gives the federation. ``kept`` is what hospitals remember, and is not changed. ``groups`` knows
@@ -113,14 +114,14 @@ class LocalTraining:
             loss = float(memory[HELD_LOSS][0])
             if self._plan.losses:
                 self._losses.append(loss)
-            rate = self._tasks.rate(phase.visit)
+            rate = self._tasks.rate(phase.training)
             leaving = self._sending.leaving(phase, phase.upload, j, memory[HELD], rate, lambda: loss)  # noqa: B023
             self._sending.send(leaving, steps)
             if repeated.last:
                 del memory[HELD], memory[HELD_LOSS]
 
     def _nearest(self, j: int) -> int:
-        """The bank row whose model has the least loss on the rows of entry ``j``; of equal ones the first."""
+        """The model row whose model has the least loss on the rows of entry ``j``; of equal ones the first."""
         hospital, sent = int(self._plan.ids[j]), self._problem.sent
         X, y = self._tasks.rows(hospital, j)
         losses = []
@@ -134,7 +135,7 @@ class LocalTraining:
         return float(weighted_losses(self._model, self._plan.work, outputs, task.y).mean())
 
     def _trained(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> NDArray[Any]:
-        optimizer, release = self._tasks.optimizer(phase.visit), self._release
+        optimizer, release = self._tasks.optimizer(phase.training), self._release
         if release is not None and release.patients is not None and phase.upload is not None:
             if release.patients.pooled:  # hospitals stay at their starts
                 return np.stack([task.start for task in tasks])
@@ -158,7 +159,7 @@ class LocalTraining:
 
     def _parameters_of(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """``[len(tasks), P]``. Raises ``ValueError`` where a user's own model gives something else."""
-        trained, wanted = self._model.train(tasks, optimizer), (len(tasks), self._plan.bank.shape[1])
+        trained, wanted = self._model.train(tasks, optimizer), (len(tasks), self._plan.models.shape[1])
         if trained.shape != wanted:
             raise ValueError(f"the model has trained an array {trained.shape}, not {wanted}")
         return trained
@@ -185,10 +186,10 @@ class LocalTraining:
             return None
         moved = self._model.layout.trained
         if variates.renew == "gradient":
-            whole = [replace(task, pulls=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
+            whole = [replace(task, proximal=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
             decay = self._plan.work.optimizer.weight_decay
             trained = self._train_named(whole, Optimizer("sgd", 1.0, 0, decay), some)
-        batch, renewed = self._tasks.optimizer(phase.visit).batch_size, []
+        batch, renewed = self._tasks.optimizer(phase.training).batch_size, []
         for task, end, j in zip(tasks, trained, some, strict=True):
             variate = self._tasks.variate(int(self._plan.ids[j])).copy()
             steps = task.epochs * (-(-len(task.y) // batch) if batch else 1)
@@ -206,11 +207,11 @@ class LocalTraining:
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
         as_it_is = plan.private is None and not any(step.changes for step in plan.steps)
-        forgets = not phase.visit.keep and not phase.visit.carry and phase.objective.variates is None
+        forgets = not phase.training.keep and not phase.training.carry and phase.objective.variates is None
         return as_it_is and forgets and upload.message is None and not phase.chosen
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
-        """Send what entry ``j`` sends after its visit, and note what its hospital remembers."""
+        """Send what entry ``j`` sends after its local update, and note what its hospital remembers."""
         private, upload, variates, release = self._plan.private, phase.upload, phase.objective.variates, self._release
         delta, change, rate = np.subtract(theta, task.start, dtype=np.float64), None, task.learning_rate
         if private is not None:
@@ -230,7 +231,7 @@ class LocalTraining:
                 leaving.vectors[CHANGE] = change
             self._sending.send(leaving, self._plan.steps, theta)
             change = leaving.vectors.get(CHANGE)
-        if phase.visit.keep:
+        if phase.training.keep:
             self._sending.remember(j, MODEL, theta)
         if task.moments is not None:
             self._carry(j, task.moments)

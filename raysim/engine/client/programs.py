@@ -108,7 +108,7 @@ def run(
             for name, values in each.items():
                 values.append(np.asarray(reply.sent[name], np.float64))
             if reply.memory:
-                later[hospital] = later.get(hospital, {}) | _remembered(reply, program, plan.bank.dtype)
+                later[hospital] = later.get(hospital, {}) | _remembered(reply, program, plan.models.dtype)
     result.ids, result.sums = plan.ids[mine], sums
     result.each = {name: np.stack(values) for name, values in each.items() if values}
     return later

@@ -1,4 +1,4 @@
-"""What a hospital sends after its visit: named vectors, which the steps of the plan change, and which join the sums."""
+"""What a hospital sends after its local update: named vectors, which the steps of the plan change, and which join the sums."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Sending:
         open: Callable[[bool], Federation],
     ) -> None:
         self._plan, self._problem, self._tasks, self._kept, self._open = plan, problem, tasks, kept, open
-        count = sum_count(problem, plan.bank.shape[1])
-        self._sums = ExactSum(count + plan.bit, plan.bank.shape[1]) if count else None
+        count = sum_count(problem, plan.models.shape[1])
+        self._sums = ExactSum(count + plan.bit, plan.models.shape[1]) if count else None
         self._variates = count - 1
         release = release_of(plan)
         self._noisy, self._hidden = release is not None, release is not None and release.hides
@@ -75,7 +75,7 @@ class Sending:
         upload, entries = phase.upload, list(some)
         if upload is None or upload.weight is None or self._sums is None:
             raise ValueError("nothing is added up")
-        groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
+        groups = np.zeros(len(entries), np.int64) if upload.sum_index is None else upload.sum_index[entries]
         weights = upload.weight[entries].astype(np.float64)
         if not self._adding.everybody:
             weights *= self._adding.admitted(groups, self._plan.ids[entries])
@@ -130,7 +130,7 @@ class Sending:
             self._add(leaving, first + k, weight, vector)
         if numbers is None:
             return
-        size = self._plan.bank.shape[1]
+        size = self._plan.models.shape[1]
         rows = np.zeros((number_rows(self._problem, size), size))
         rows.ravel()[: len(numbers)] = numbers
         for k, row in enumerate(rows):

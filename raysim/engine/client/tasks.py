@@ -15,9 +15,8 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.initial_model import Parameters, parameters
 from raysim.engine.measuring.divisions import Groups
-from raysim.engine.messages.memory import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
-from raysim.engine.messages.plan import RoundPlan
-from raysim.strategies.base import LAST, NEAREST, POOLED, LocalProblem, Visit
+from raysim.engine.messages.plan import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, RoundPlan
+from raysim.strategies.base import LAST, NEAREST, POOLED, LocalProblem, LocalTraining
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.class_weights import row_weights
 
@@ -37,9 +36,9 @@ class Tasks:
         groups: Groups,
     ) -> None:
         self._plan, self._problem, self._open, self._kept, self._groups = plan, problem, open, kept, groups
-        self._bank, self._streams = dict[int, Parameters](), dict[str, Streams]()
+        self._models, self._streams = dict[int, Parameters](), dict[str, Streams]()
         self.chosen: dict[int, int] = {}
-        """The bank row that an entry has chosen, where hospitals choose where they start."""
+        """The model row that an entry has chosen, where hospitals choose where they start."""
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
         """Entry ``j``'s task in ``phase``, the ``step``-th of its chain; ``last [P]``: where the one before ended."""
@@ -55,7 +54,7 @@ class Tasks:
         else:
             start = parameters(plan, row, hospital, self._kept)
         objective = phase.objective
-        weights = [(float(of_entry(pull.weight, j)), pull.towards[j]) for pull in objective.pulls]
+        weights = [(float(of_entry(term.weight, j)), term.towards[j]) for term in objective.proximal]
         contrast = None
         if objective.contrast is not None:
             previous = self._kept.get(hospital, {}).get(MODEL, start)
@@ -67,15 +66,15 @@ class Tasks:
             X=X,
             y=y,
             start=start,
-            pulls=[(weight, plan.bank[row]) for weight, row in weights if weight],
-            epochs=plan.work.epochs if phase.visit.epochs is None else int(of_entry(phase.visit.epochs, j)),
-            learning_rate=self.rate(phase.visit),
+            proximal=[(weight, plan.models[row]) for weight, row in weights if weight],
+            epochs=plan.work.epochs if phase.training.epochs is None else int(of_entry(phase.training.epochs, j)),
+            learning_rate=self.rate(phase.training),
             batches=partial(self._stream(self._purpose(step, j)).at, hospital),
             linear=linear,
             frozen=objective.frozen,
             contrast=contrast,
             weights=row_weights(plan.work.class_weights, y),
-            moments=self._moments(hospital) if phase.visit.carry else None,
+            moments=self._moments(hospital) if phase.training.carry else None,
         )
 
     def _moments(self, hospital: int) -> Moments:
@@ -104,10 +103,10 @@ class Tasks:
         return federation.X[training], federation.y[training]
 
     def _shared(self, row: int) -> Parameters:
-        """A row of the bank, the same object for all entries that start there: adding deltas relies on it."""
-        if row not in self._bank:
-            self._bank[row] = self._plan.bank[row]
-        return self._bank[row]
+        """A row of the models, the same object for all entries that start there: adding deltas relies on it."""
+        if row not in self._models:
+            self._models[row] = self._plan.models[row]
+        return self._models[row]
 
     def _stream(self, purpose: str) -> Streams:
         """What the round's batches are drawn from, by hospital and epoch."""
@@ -122,23 +121,23 @@ class Tasks:
         group = 0 if self._problem.groups is None else int(self._problem.groups.group[j])
         return "batch" + (f" {step}" if step else "") + (f" of group {group}" if group else "")
 
-    def rate(self, visit: Visit) -> float:
-        """The learning rate of a visit."""
-        return self._plan.work.optimizer.learning_rate if visit.learning_rate is None else visit.learning_rate
+    def rate(self, training: LocalTraining) -> float:
+        """The learning rate of a local update."""
+        return self._plan.work.optimizer.learning_rate if training.learning_rate is None else training.learning_rate
 
-    def optimizer(self, visit: Visit) -> Optimizer:
-        """The optimiser of a visit: the run's, as far as the strategy does not ask for another."""
+    def optimizer(self, training: LocalTraining) -> Optimizer:
+        """The optimiser of a local update: the run's, as far as the strategy does not ask for another."""
         usual = self._plan.work.optimizer
         return replace(
             usual,
-            name=usual.name if visit.optimizer is None else visit.optimizer,
-            batch_size=usual.batch_size if visit.batch_size is None else visit.batch_size,
+            name=usual.name if training.optimizer is None else training.optimizer,
+            batch_size=usual.batch_size if training.batch_size is None else training.batch_size,
         )
 
     def variate(self, hospital: int) -> Parameters:
         """The hospital's control variate ``[P]``; 0 until it has one."""
         variate = self._kept.get(hospital, {}).get(VARIATE)
-        return np.zeros(self._plan.bank.shape[1], self._plan.bank.dtype) if variate is None else variate
+        return np.zeros(self._plan.models.shape[1], self._plan.models.dtype) if variate is None else variate
 
 
 def of_entry(value: Any, j: int) -> Any:

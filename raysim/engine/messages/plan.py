@@ -68,7 +68,7 @@ class Work:
     optimizer: Optimizer
     """The optimiser, unless a problem names another."""
     epochs: int
-    """Epochs of a hospital's visit, unless a problem says otherwise."""
+    """Epochs of a hospital's local update, unless a problem says otherwise."""
     seed: int
     """The seed of all random streams of the run."""
     precision: str
@@ -136,7 +136,7 @@ class RoundPlan:
     """What all rounds have in common."""
     round: int
     """Its number, which keys the streams of batches."""
-    bank: NDArray[Any]
+    models: NDArray[Any]
     """The server's models ``[M, P]``, in the run's precision."""
     ids: Ids
     """The hospital of each entry of the problem, ``[H]``."""
@@ -145,7 +145,7 @@ class RoundPlan:
     call: ProgramCall | None = None
     """The client program that they run; then there is no problem."""
     mixture: Floats | None = None
-    """The weights of bank rows where ``MIXTURE`` is named, ``[N, M]``."""
+    """The weights of model rows where ``MIXTURE`` is named, ``[N, M]``."""
     private: Mask | None = None
     """The parameters that never leave a hospital, ``[P]``."""
     division: Division | None = None
@@ -155,9 +155,9 @@ class RoundPlan:
     steps: tuple[HospitalStep, ...] = ()
     """What becomes of rows, and of what leaves a hospital, in order."""
     serve: dict[str, Ids] = field(default_factory=dict)
-    """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
+    """The models to evaluate: ``{model served: model rows or OWN, [N] or [N, G]}``."""
     untrained: tuple[int, ...] = ()
-    """The rows of the bank that nobody has trained yet: hospitals that they serve have no figures."""
+    """The rows of the models that nobody has trained yet: hospitals that they serve have no figures."""
     losses_of: dict[str, Ids] = field(default_factory=dict)
     """The models whose losses are asked for, likewise."""
     loss_part: str = "train"

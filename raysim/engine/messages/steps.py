@@ -63,7 +63,7 @@ class Leaving:
     @property
     def sum_index(self) -> int:
         """The sum that its update is for."""
-        into = self.upload.into
+        into = self.upload.sum_index
         return self.chosen if self.chosen is not None else 0 if into is None else int(into[self.entry])
 
     @property

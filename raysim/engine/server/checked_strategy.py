@@ -126,7 +126,7 @@ class CheckedStrategy(Strategy):
         groups = answers.check_division(self.division(view, state))
         with self._calling("serve", view.round):
             serve = self._strategy.serve(view, state)
-            answers.check_serve(serve, view, len(state.bank), groups)
+            answers.check_serve(serve, view, len(state.models), groups)
         return serve
 
     def starts(self, view: FederationView) -> Floats:
@@ -138,7 +138,7 @@ class CheckedStrategy(Strategy):
     def mixture(self, view: FederationView, state: State) -> Floats | None:
         with self._calling("mixture", view.round):
             mixture = self._strategy.mixture(view, state)
-            answers.check_mixture(mixture, len(view.sizes), len(state.bank))
+            answers.check_mixture(mixture, len(view.sizes), len(state.models))
         return mixture
 
     def division(self, view: FederationView, state: State) -> Division | None:
@@ -178,7 +178,7 @@ class CheckedStrategy(Strategy):
         """What a problem made of this state has to fit."""
         return Frame(
             size=len(view.initial),
-            models=len(state.bank),
+            models=len(state.models),
             mixes=self.mixture(view, state) is not None,
             keeps=self._keeps_private,
             groups=answers.check_division(self.division(view, state)),

@@ -22,7 +22,7 @@ from raysim.engine.measuring.untrained import same, trained_on_one_class
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan, Work
 from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.privacy.privacy_ledger import statement
-from raysim.engine.server.checked_strategy import CheckedStrategy
+from raysim.engine.server.checked_strategy import MOST_CALLS, CheckedStrategy
 from raysim.engine.server.last_steps import with_fine_tuned
 from raysim.engine.server.merging import in_precision
 from raysim.engine.server.pool import Pool
@@ -48,6 +48,7 @@ from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import PREDICTIONS, Ledger
 from raysim.training.class_weights import balanced
+from raysim.training.kernels.descent import MOMENTUM
 from raysim.virtual_time.clock import NOBODY
 from raysim.virtual_time.unreliable import scheduler
 
@@ -81,7 +82,10 @@ class JobServer:
             local_epochs=work.epochs,
             learning_rate=work.optimizer.learning_rate,
             optimizer=work.optimizer.name,
+            momentum=MOMENTUM if work.optimizer.name == "momentum" else 0.0,
             batch_size=work.optimizer.batch_size,
+            rounds=job.rounds,
+            most_calls=MOST_CALLS,
             selection=job.selection,
             memory=None,
             rng=lambda purpose, *key: stream(work.seed, purpose, *key),
@@ -95,11 +99,11 @@ class JobServer:
         self._private = strategy.private(view)
         self._hospitals = RemoteHospitals(pool, work, self._private, kept, noise)
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
-        hears_losses = strategy.uses_selection() and job.selection.hears_losses
+        uses_losses = strategy.uses_selection() and job.selection.uses_losses
         self._pipeline = UpdatePipeline(
             self._job, strategy, self._federation, self._layout.size, self._private, self._first
         )
-        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, self._pipeline.most_bits)
+        self._traffic = Traffic(Ledger(), strategy, view, travels, uses_losses, self._pipeline.most_bits)
         self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
@@ -216,14 +220,14 @@ class JobServer:
         plan = RoundPlan(
             work=self._job.work,
             round=t,
-            bank=state.bank.astype(precision),
+            models=state.models.astype(precision),
             ids=ids if problem is None else problem.entries(ids),
             problem=None if problem is None else in_precision(problem, precision),
             call=call,
             mixture=self._strategy.mixture(self._view, state),
             private=self._private,
             division=self._strategy.division(self._view, state),
-            losses=problem is not None and self._traffic.hears_losses(problem),
+            losses=problem is not None and self._traffic.uses_losses(problem),
             steps=self._pipeline.halves(t, problem, ids),
             serve=dict(measured.serve),
             untrained=self._untrained(state) if measured.serve else (),
@@ -242,9 +246,9 @@ class JobServer:
         return self._hospitals.play(plan)
 
     def _untrained(self, state: State) -> tuple[int, ...]:
-        """The rows of the bank that are still as the run began with them."""
+        """The rows of the models that are still as the run began with them."""
         starts = self._strategy.starts(self._view)
-        return tuple(np.flatnonzero(same(state.bank, starts)).tolist())
+        return tuple(np.flatnonzero(same(state.models, starts)).tolist())
 
     def _ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
         """The answers of hospitals ``ids`` (None: all); their bytes and time are counted."""
@@ -278,7 +282,7 @@ class JobServer:
             one_class=self._one_class(serve),
             metrics=metrics,
             serve=serve,
-            bank=state.bank,
+            models=state.models,
             cluster=None if state.cluster is None else serve.get("cluster", state.cluster),
             kept=self._hospitals.models(),
             layout=self._layout,
@@ -305,7 +309,7 @@ class JobServer:
             bad=self._pipeline.bad,
             clusters_of_patients=self._clusters_of_patients(),
             privacy=statement(self._job, self._federation, self._traffic.ledger, self._first.sizes),
-            told_sizes=self._first.sizes,
+            noisy_sizes=self._first.sizes,
             seen=self._pipeline.seen,
             recalibrated=recalibrated,
             uncertainty=self._strategy.uncertainty(self._view, state),

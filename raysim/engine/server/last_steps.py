@@ -20,7 +20,7 @@ PRIOR_SCALARS = 2
 
 
 def headline(serve: Mapping[str, Ids]) -> tuple[str, Ids]:
-    """The last of the models that ``serve``, by name, with the bank row of each hospital."""
+    """The last of the models that ``serve``, by name, with the model row of each hospital."""
     return list(serve.items())[-1]
 
 

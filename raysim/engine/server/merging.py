@@ -58,7 +58,7 @@ def merged(partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids, s
 
 
 def in_precision(problem: LocalProblem, precision: str) -> LocalProblem:
-    """The problem as it is sent: the server's control variate, like the bank, in the precision of hospitals."""
+    """The problem as it is sent: the server's control variate, like its models, in the precision of hospitals."""
     variates = problem.objective.variates
     if variates is None:
         return problem

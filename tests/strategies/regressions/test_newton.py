@@ -48,7 +48,7 @@ def binary(tmp_path: Path) -> Federation:
 def test_logistic(binary: Federation):
     outcome = play(binary, Newton(), rounds=20)
     assert [row.round for row in outcome.rounds] == [1, 2, 3, 4, 5]
-    assert_allclose(beta(outcome.bank[0]), POOLED, atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), POOLED, atol=1e-9)
     found = errors(outcome)
     assert_allclose(beta(found.se), (0.4214956543, 0.6322417539, 0.6083514798), atol=1e-9)
     assert_allclose(beta(found.low), (-0.6161380, 0.5861550, -2.4992457), atol=1e-7)
@@ -60,13 +60,13 @@ def test_logistic(binary: Federation):
 
 def test_ridge(binary: Federation):
     outcome = play(binary, Newton(ridge=1.0), rounds=20)
-    assert_allclose(beta(outcome.bank[0]), (0.1555292713, 1.2736356377, -0.8223408821), atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), (0.1555292713, 1.2736356377, -0.8223408821), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.3792800, 0.3885693, 0.3963999), atol=1e-7)
 
 
 def test_firth(binary: Federation):
     outcome = play(binary, Newton(firth="always"), rounds=60)
-    assert_allclose(beta(outcome.bank[0]), (0.1810072179, 1.5914945346, -1.1323131879), atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), (0.1810072179, 1.5914945346, -1.1323131879), atol=1e-9)
     assert outcome.facts["converged"] == 1.0
 
 
@@ -76,7 +76,7 @@ def test_separated_classes_are_noticed_and_firth_fits_them(tmp_path: Path):
     federation = federation_of(tmp_path / "s", three, y)
     outcome = play(federation, Newton(), rounds=100)
     assert outcome.facts["separated"] == outcome.facts["converged"] == 1.0
-    assert_allclose(beta(outcome.bank[0]), (3.4789389141, 3.6620409622, -5.1268573471), atol=1e-8)
+    assert_allclose(beta(outcome.models[0]), (3.4789389141, 3.6620409622, -5.1268573471), atol=1e-8)
     told = play(federation, Newton(firth="never"), rounds=100)
     assert (told.facts["separated"], told.facts["converged"]) == (1.0, 0.0)
     assert told.uncertainty is None
@@ -88,10 +88,10 @@ def test_poisson(tmp_path: Path):
     check_job(job, federation)
     outcome = run(federation, job, 2)
     assert len(outcome.rounds) == 6
-    assert_allclose(beta(outcome.bank[0]), (1.0023244381, 0.0033834491, 0.0658350992), atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), (1.0023244381, 0.0033834491, 0.0658350992), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.1010293935, 0.1165483796, 0.1379642128), atol=1e-9)
     assert outcome.facts["dispersion"] == pytest.approx(0.7446864955, abs=1e-9)
-    means = np.exp(T.X @ beta(outcome.bank[0]))
+    means = np.exp(T.X @ beta(outcome.models[0]))
     assert_allclose(outcome.predictions["global"][:12], means[:12], rtol=1e-12)
     assert outcome.rounds[-1].training_loss == pytest.approx(np.mean(means - T.counts * np.log(means)), abs=1e-9)
     fractions = federation_of(tmp_path / "fractions", T, T.counts + 0.5, 0)
@@ -110,7 +110,7 @@ def test_linear(tmp_path: Path):
     federation = federation_of(tmp_path / "t", T, T.real, 0)
     outcome = play(federation, Newton(), rounds=20, model=LINEAR_MODEL)
     assert len(outcome.rounds) == 2
-    assert_allclose(beta(outcome.bank[0]), (1.0079187896, 1.1471332877, -0.6013655179), atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), (1.0079187896, 1.1471332877, -0.6013655179), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.1791668694, 0.2060785416, 0.2461664597), atol=1e-9)
     assert outcome.facts["dispersion"] == pytest.approx(1.1532755425, abs=1e-9)
 
@@ -131,7 +131,7 @@ def test_neither_placement_nor_masks_change_a_bit(binary: Federation):
 def test_one_hospital_has_its_own_fit_and_no_errors_over_hospitals(tmp_path: Path):
     alone = federation_of(tmp_path / "one", T._replace(hospital=np.zeros(36, int)), T.y)
     outcome = play(alone, Newton(), rounds=20)
-    assert_allclose(beta(outcome.bank[0]), fitted(LOGISTIC, T.X, T.y).beta, atol=1e-10)
+    assert_allclose(beta(outcome.models[0]), fitted(LOGISTIC, T.X, T.y).beta, atol=1e-10)
     assert np.isnan(errors(outcome).se_robust).all()
 
 
@@ -141,7 +141,7 @@ def test_a_hospital_cut_in_two_changes_only_errors_over_hospitals(binary: Federa
         play(federation_of(tmp_path / "cut", T._replace(hospital=cut), T.y), Newton(), rounds=20),
         play(binary, Newton(), rounds=20),
     )
-    assert_allclose(two.bank, one.bank, atol=1e-11)
+    assert_allclose(two.models, one.models, atol=1e-11)
     assert_allclose(errors(two).se, errors(one).se, atol=1e-11)
     assert np.abs(errors(two).se_robust - errors(one).se_robust).min() > 0.01
 
@@ -149,7 +149,7 @@ def test_a_hospital_cut_in_two_changes_only_errors_over_hospitals(binary: Federa
 def test_columns_that_say_nothing_leave(tmp_path: Path):
     X = np.column_stack([T.X, T.X[:, 1], np.full(36, 2.0)])
     outcome = play(federation_of(tmp_path / "more", T._replace(X=X), T.y), Newton(), rounds=20)
-    assert_allclose(beta(outcome.bank[0]), (*POOLED, 0, 0), atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), (*POOLED, 0, 0), atol=1e-9)
     assert outcome.facts["columns_left_out"] == 2
     assert np.isnan(beta(errors(outcome).se)[3:]).all()
 
@@ -186,7 +186,7 @@ def test_three_classes_are_refused(federate):
 
 def test_pooled_rows_solved_to_convergence_are_the_same_fit(binary: Federation):
     outcome, federated = play(binary, Centralized(solve=True), rounds=20), play(binary, Newton(), rounds=20)
-    assert_allclose(outcome.bank, federated.bank, atol=1e-11)
+    assert_allclose(outcome.models, federated.models, atol=1e-11)
     assert_allclose(errors(outcome).se, errors(federated).se, atol=1e-10)
     assert np.isnan(errors(outcome).se_robust).all()
     assert outcome.ledger.sent(1) == 0
