@@ -1,4 +1,4 @@
-"""What a hospital sends after its local update: named vectors, which the steps of the plan change, and which join the sums."""
+"""What a hospital sends after its local update: vectors that the steps of a plan change, and that join the sums."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.initial_model import Parameters, parameters
 from raysim.engine.measuring.divisions import Groups
-from raysim.engine.messages.plan import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, RoundPlan
+from raysim.engine.messages.memory import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
+from raysim.engine.messages.plan import RoundPlan
 from raysim.strategies.base import LAST, NEAREST, POOLED, LocalProblem, LocalTraining
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.class_weights import row_weights
