@@ -54,7 +54,7 @@ class Draw:
 class Selection:
     """Which hospitals take part in a round. Derive from it, make it a frozen dataclass, and define ``pick``."""
 
-    hears_losses: ClassVar[bool] = False
+    uses_losses: ClassVar[bool] = False
     """Whether participants also send their mean training loss under the model they received."""
 
     def check_training(self, training: Training) -> None:

@@ -212,7 +212,7 @@ class Outcome:
     one_class: dict[str, Mask] = field(default_factory=dict)
     """Per model served, the hospitals ``[N]`` that trained it themselves, in whole or the part that they keep, on rows
     of one class; empty under a guarantee of privacy, where nobody knows."""
-    told_sizes: Ids | None = None
+    noisy_sizes: Ids | None = None
     """How many units each hospital trains on, as it has told with noise, ``[N]``; None where that is public."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
@@ -240,8 +240,8 @@ class Outcome:
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`told_stays`."""
-        return told_stays(federation, self.told_sizes, self.figures[model])
+        """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`noisy_stays`."""
+        return noisy_stays(federation, self.noisy_sizes, self.figures[model])
 
     @property
     def played(self) -> int:
@@ -267,7 +267,7 @@ class Outcome:
         return Bytes(sum(row.bytes_down for row in rounds), sum(row.bytes_up for row in rounds))
 
 
-def told_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
+def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
     """How many rows each hospital has, ``[N]``. Where training rows are known with noise alone, as ``sizes [N]``, these
     plus the rows behind ``figures [N, len(task.figures)]``.
     """
@@ -282,7 +282,7 @@ class Result:
 
     label: str
     """What tables call the strategy."""
-    yardstick: bool
+    is_reference: bool
     """Whether its strategy is a reference, such as training on pooled rows, and no way of federating."""
     seed: int
     """The seed of the run."""

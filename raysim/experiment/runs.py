@@ -35,6 +35,7 @@ from raysim.experiment.notes import headlines, note, taken, title, verdict
 from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Spared
 from raysim.experiment.run_placement import Load
+from raysim.experiment.scores import check as check_scores
 from raysim.experiment.services import RunServices
 from raysim.experiment.unseen.folds import LeftOut, folds_of
 from raysim.experiment.unseen.folds import check as check_folds
@@ -109,7 +110,9 @@ class Experiment:
         seeds = config.seeds or (config.seed,)
         check_folds(config)
         experiment = cls(config, reading.compared(config), seeds, out, again=again, tune=config.tune)
-        reading.check_reference(config.reference, [entry.label for entry in experiment.entries])
+        labels = [entry.label for entry in experiment.entries]
+        reading.check_reference(config.reference, labels)
+        check_scores(experiment._first, labels)
         return experiment
 
     def play(

@@ -143,7 +143,7 @@ def first_sums(federation: Federation, job: Job) -> tuple[np.ndarray, np.ndarray
         if plan.round == 1 and plan.problem is not None and plan.problem.sent is not None:
             assert isinstance(plan.release, Release)
             sent, variates = plan.problem.sent, plan.problem.objective.variates
-            into = np.zeros(len(plan.ids), dtype=int) if sent.into is None else sent.into
+            into = np.zeros(len(plan.ids), dtype=int) if sent.sum_index is None else sent.sum_index
             shares = np.full(sent.sums, 1e-300)
             capped = np.minimum(federation.sizes("train")[plan.ids] / (job.privacy.cap or 1), 1.0)
             np.maximum.at(shares, into, sent.weight / capped)

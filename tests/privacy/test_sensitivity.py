@@ -117,7 +117,7 @@ def sent_is_kept(plan: Any) -> bool:
         return False
     chain = plan.problem.chain
     own_part = plan.private is not None and chain[-1].upload is not None
-    return own_part or any(phase.upload is not None and phase.visit.keep for phase in chain)
+    return own_part or any(phase.upload is not None and phase.training.keep for phase in chain)
 
 
 def neighbours(
@@ -212,7 +212,7 @@ def check_updates(first: History, second: History, hospital: int, clip: float) -
         if plan.problem.sent is None or not there.any():
             assert moved == 0
             continue
-        rate = plan.problem.visit.learning_rate or plan.work.optimizer.learning_rate
+        rate = plan.problem.training.learning_rate or plan.work.optimizer.learning_rate
         step = 1.0 if plan.release.patients.pooled else rate / plan.release.patients.expected[hospital]
         weight = float(np.linalg.norm(plan.problem.sent.weight[there]))
         rounding = np.sqrt(units.size) * 2.0**-FRACTION_BITS

@@ -174,5 +174,5 @@ def by_sum(sent: Upload) -> Floats:
     if weight.ndim == 2:
         return weight
     spread = np.zeros((len(weight), sent.sums))
-    spread[np.arange(len(weight)), 0 if sent.into is None else sent.into] = weight
+    spread[np.arange(len(weight)), 0 if sent.sum_index is None else sent.sum_index] = weight
     return spread

@@ -1,4 +1,4 @@
-"""A round's training at the hospitals of one process: each visit's chain of problems, and what it sends.
+"""A round's training at the hospitals of one process: each local update's chain of problems, and what it sends.
 
 The problem has been checked (:mod:`raysim.strategies.checks`): its rows are those of the server's models, and its
 entries fit the cohort.
@@ -40,7 +40,7 @@ from raysim.strategies.base import LocalProblem
 from raysim.training.base import DeviceFull, Model, Moments, Optimizer, Task
 
 
-class LocalTraining:
+class CohortTraining:
     """The entries ``mine`` of ``plan``'s cohort, trained with ``model``.
 
     ``open(pooled)`` gives the federation. ``kept`` is what hospitals remember, and is not changed. ``groups`` knows
@@ -117,7 +117,7 @@ class LocalTraining:
             loss = float(memory[HELD_LOSS][0])
             if self._plan.losses:
                 self._losses.append(loss)
-            self._sending.send_made(phase.upload, j, memory[HELD], loss, self._tasks.rate(phase.visit))
+            self._sending.send_made(phase.upload, j, memory[HELD], loss, self._tasks.rate(phase.training))
             if last:
                 del memory[HELD], memory[HELD_LOSS]
 
@@ -136,7 +136,7 @@ class LocalTraining:
         return float(weighted_losses(self._model, self._plan.work, outputs, task.y).mean())
 
     def _trained(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> NDArray[Any]:
-        optimizer, release = self._tasks.optimizer(phase.visit), self._plan.release
+        optimizer, release = self._tasks.optimizer(phase.training), self._plan.release
         if release is not None and release.patients is not None and phase.upload is not None:
             if release.patients.pooled:  # hospitals stay at their starts
                 return np.stack([task.start for task in tasks])
@@ -187,10 +187,10 @@ class LocalTraining:
             return None
         moved = self._model.layout.trained
         if variates.renew == "gradient":
-            whole = [replace(task, pulls=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
+            whole = [replace(task, proximal=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
             decay = self._plan.work.optimizer.weight_decay
             trained = self._train_named(whole, Optimizer("sgd", 1.0, 0, decay), some)
-        batch, renewed = self._tasks.optimizer(phase.visit).batch_size, []
+        batch, renewed = self._tasks.optimizer(phase.training).batch_size, []
         for task, end, j in zip(tasks, trained, some, strict=True):
             variate = self._tasks.variate(int(self._plan.ids[j])).copy()
             steps = task.epochs * (-(-len(task.y) // batch) if batch else 1)
@@ -209,11 +209,11 @@ class LocalTraining:
             return False
         changes = (plan.private, plan.attack, plan.bound, plan.release, plan.compressing)
         as_it_is = all(change is None for change in changes) and (plan.masking is None or not plan.masking.execute)
-        forgets = not phase.visit.keep and not phase.visit.carry and phase.objective.variates is None
+        forgets = not phase.training.keep and not phase.training.carry and phase.objective.variates is None
         return as_it_is and forgets and upload.message is None and not phase.chosen
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
-        """Send what entry ``j`` sends after its visit, and note what its hospital remembers."""
+        """Send what entry ``j`` sends after its local update, and note what its hospital remembers."""
         delta = np.subtract(theta, task.start, dtype=np.float64)
         private, upload, variates = self._plan.private, phase.upload, phase.objective.variates
         release = self._plan.release
@@ -248,7 +248,7 @@ class LocalTraining:
                 self._sending.remember(j, HELD, delta)
                 self._sending.remember(j, HELD_LOSS, np.array([loss]))
             self._sending.send_made(upload, j, delta, loss, task.learning_rate)
-            if phase.visit.keep:
+            if phase.training.keep:
                 self._sending.remember(j, MODEL, theta)
             if task.moments is not None:
                 self._carry(j, task.moments)
@@ -265,7 +265,7 @@ class LocalTraining:
         self._sending.check(delta, limit, j, task.learning_rate)
         if upload is not None:
             self._sending.send(upload, j, delta, theta, task)
-        if phase.visit.keep:
+        if phase.training.keep:
             self._sending.remember(j, MODEL, theta)
         if task.moments is not None:
             self._carry(j, task.moments)

@@ -1,4 +1,4 @@
-"""What a hospital sends after its visit, into sums or as a single update, and what it remembers."""
+"""What a hospital sends after its local update, into sums or as a single update, and what it remembers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Sending:
         upload, masking, entries = phase.upload, self._plan.masking, list(some)
         if upload is None or upload.weight is None or self._sums is None:
             raise ValueError("nothing is added up")
-        groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
+        groups = np.zeros(len(entries), np.int64) if upload.sum_index is None else upload.sum_index[entries]
         weights = upload.weight[entries].astype(np.float64)
         if masking is not None and not masking.everybody:
             weights *= masking.admitted(groups, self._plan.ids[entries])
@@ -93,7 +93,7 @@ class Sending:
         if upload.weight is None or self._sums is None:
             raise ValueError("nothing is added up")
         plan, weight, hospital = self._plan, float(upload.weight[j]), int(self._plan.ids[j])
-        group = 0 if upload.into is None else int(upload.into[j])
+        group = 0 if upload.sum_index is None else int(upload.sum_index[j])
         group, numbers = self._tasks.chosen.get(j, 1 + group) - 1, np.zeros(0)
         if upload.message is not None:
             delta, numbers = upload.message.made(delta, group, loss)
@@ -138,7 +138,7 @@ class Sending:
             if on_grid is not None:
                 compressing, weight = on_grid
                 vector = np.rint(vector / compressing.compression.step)
-            self._add(j, 0 if upload.into is None else int(upload.into[j]), weight, vector)
+            self._add(j, 0 if upload.sum_index is None else int(upload.sum_index[j]), weight, vector)
             return
         for group in np.flatnonzero(upload.weight[j]):
             self._add(j, int(group), float(upload.weight[j, group]), vector)

@@ -85,7 +85,7 @@ class Work:
     optimizer: Optimizer
     """The optimiser, unless a problem names another."""
     epochs: int
-    """Epochs of a hospital's visit, unless a problem says otherwise."""
+    """Epochs of a hospital's local update, unless a problem says otherwise."""
     seed: int
     """The seed of all random streams of the run."""
     precision: str

@@ -34,7 +34,7 @@ def heaviest(problem: LocalProblem) -> float:
     if sent is not None and sent.weight is not None:
         weight = np.abs(sent.weight)
         if weight.ndim == 1:
-            into = np.zeros(len(weight), dtype=np.int64) if sent.into is None else sent.into
+            into = np.zeros(len(weight), dtype=np.int64) if sent.sum_index is None else sent.sum_index
             # Numbers are added over all entries, whichever sum their vectors go into.
             weight = np.bincount(into, weights=weight) if sent.message is None else weight.sum(keepdims=True)
         else:

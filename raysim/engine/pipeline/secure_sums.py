@@ -292,7 +292,7 @@ class SecureSums:
             raise ValueError("nothing is summed")
         weight = sent.weight
         if weight.ndim == 1:
-            into = np.zeros(entries, dtype=np.int64) if sent.into is None else sent.into
+            into = np.zeros(entries, dtype=np.int64) if sent.sum_index is None else sent.sum_index
             weight = np.zeros((entries, sent.sums))
             weight[np.arange(entries), into] = sent.weight
             if problem.chosen:  # whatever it has chosen, a hospital is in all sums

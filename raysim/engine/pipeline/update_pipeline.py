@@ -155,7 +155,7 @@ class UpdatePipeline:
         if weight is None or (privacy is not None and privacy.unit == "hospital"):
             return cohort
         if weight.ndim == 1:
-            into = np.zeros(len(weight), dtype=np.int64) if problem.sent.into is None else problem.sent.into
+            into = np.zeros(len(weight), dtype=np.int64) if problem.sent.sum_index is None else problem.sent.sum_index
             even = (np.bincount(into, weights=weight) / np.maximum(np.bincount(into), 1))[into]
         else:
             even = np.where(weight != 0, weight.sum(axis=0) / np.maximum((weight != 0).sum(axis=0), 1), 0.0)

@@ -59,7 +59,7 @@ class PatientNoise:
         sent = problem.sent
         if not pooled or sent is None:
             return cohort
-        into = np.zeros(len(cohort.ids), dtype=np.int64) if sent.into is None else sent.into
+        into = np.zeros(len(cohort.ids), dtype=np.int64) if sent.sum_index is None else sent.sum_index
         patients = np.array(self._terms.patients, dtype=np.float64)[cohort.ids]
         step = self._steps(problem, np.bincount(into, weights=patients, minlength=sent.sums).astype(np.float64))
         self._share = self._shares(cohort.ids, into, step, sent.sums)
@@ -117,7 +117,7 @@ class PatientNoise:
         return steps
 
     def _rate(self, problem: LocalProblem) -> float:
-        rate = problem.visit.learning_rate
+        rate = problem.training.learning_rate
         return self._job.work.optimizer.learning_rate if rate is None else rate
 
     def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
@@ -127,9 +127,9 @@ class PatientNoise:
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)
-        for pull in problem.objective.pulls:
+        for term in problem.objective.proximal:
             for j, g in enumerate(into.tolist()):
-                weight = float(of_entry(pull.weight, j)) * patients[j] / total[g]
-                if weight and pull.towards[j] != problem.start[j]:
-                    moved[g] -= weight * (state.models[problem.start[j]] - state.models[pull.towards[j]])
+                weight = float(of_entry(term.weight, j)) * patients[j] / total[g]
+                if weight and term.towards[j] != problem.start[j]:
+                    moved[g] -= weight * (state.models[problem.start[j]] - state.models[term.towards[j]])
         return self._rate(problem) * moved if moved.any() else None

@@ -104,7 +104,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     if sent is None:
         raise ValueError("nothing is sent")
     counts = np.ones(len(sizes)) if section.cap is None else np.minimum(sizes / section.cap, 1.0)
-    into = np.zeros_like(ids) if sent.into is None else sent.into
+    into = np.zeros_like(ids) if sent.sum_index is None else sent.sum_index
     totals = rate * np.bincount(into, weights=counts[ids], minlength=sent.sums)
     if everyone.chosen:  # which sum a hospital has chosen is hidden, so all are in all sums
         totals[:] = totals[0]
@@ -144,7 +144,7 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
     """Raise ``ConfigError`` for a problem of the strategy called ``name`` whose steps cannot be made noisy.
 
     ``contrasts``: whether the model clips the gradient of a contrastive term too. What comes after the upload of a
-    visit stays at the hospital, and may be as it likes.
+    local update stays at the hospital, and may be as it likes.
     """
     sent, objective = problem.sent, problem.objective
     if sent is None:
@@ -158,7 +158,7 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
         "has a contrastive term": objective.contrast is not None and (pooled or not contrasts),
         "has control variates": objective.variates is not None,
         "freezes parameters": objective.frozen is not None,
-        "goes on with an earlier optimiser": problem.visit.carry,
+        "goes on with an earlier optimiser": problem.training.carry,
     }
     if pooled:
         reasons |= {

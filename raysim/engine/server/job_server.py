@@ -101,9 +101,9 @@ class JobServer:
         self._private = strategy.private(view)
         self._hospitals = RemoteHospitals(pool, work, self._private, kept, noise)
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
-        hears_losses = strategy.uses_selection() and job.selection.hears_losses
+        uses_losses = strategy.uses_selection() and job.selection.uses_losses
         self._pipeline = UpdatePipeline(self._job, self._federation, self._private, travels)
-        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, self._pipeline.most_bits)
+        self._traffic = Traffic(Ledger(), strategy, view, travels, uses_losses, self._pipeline.most_bits)
         self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure)
         size = self._layout.size
         self._reception = Reception(self._job, strategy, self._federation, size, self._private, self._first)
@@ -229,7 +229,7 @@ class JobServer:
             mixture=self._strategy.mixture(self._view, state),
             private=self._private,
             division=self._strategy.division(self._view, state),
-            losses=problem is not None and self._traffic.hears_losses(problem),
+            losses=problem is not None and self._traffic.uses_losses(problem),
             **self._pipeline.planned(t, problem),
             release=self._reception.release(problem),
             serve=dict(measured.serve),
@@ -312,7 +312,7 @@ class JobServer:
             bad=self._pipeline.bad,
             clusters_of_patients=self._clusters_of_patients(),
             privacy=statement(self._job, self._federation, self._traffic.ledger, self._first.sizes),
-            told_sizes=self._first.sizes,
+            noisy_sizes=self._first.sizes,
             seen=self._pipeline.seen,
             recalibrated=recalibrated,
             uncertainty=self._strategy.uncertainty(self._view, state),

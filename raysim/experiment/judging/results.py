@@ -64,7 +64,7 @@ def results_of(
             if theirs.empty:
                 continue
             served = dict(_margins(theirs, order))
-            outcome = _outcome(federation, served, section, int(str(seed)), tests_groups=seed == first)
+            outcome = outcome_of(federation, served, section, int(str(seed)), tests_groups=seed == first)
             role = predictions.roles.get(model, "")
             folder = folder_of(model, int(str(seed)))
             results.append(
@@ -120,7 +120,7 @@ def _attribute(values: pd.Series) -> NDArray[Any]:
     return values.fillna("").astype(str).to_numpy(str)
 
 
-def _outcome(
+def outcome_of(
     federation: Federation,
     served: Mapping[str, NDArray[np.floating[Any]]],
     section: EvaluationSection,

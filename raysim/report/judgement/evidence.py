@@ -178,7 +178,7 @@ def evidence(
     keys: list[Key] = list(zip(table["strategy"], table["model"], strict=True))
     names = dict(zip(keys, labels(table), strict=True))
     traffic = _bytes(rows, keys)
-    aside = [key for key, yardstick in zip(keys, table["yardstick"], strict=True) if yardstick]
+    aside = [key for key, reference in zip(keys, table["yardstick"], strict=True) if reference]
     aside = [] if len(aside) == len(keys) else aside
     panel = Panel.of(hospitals, sent)
     plain = {before: after for after, before in made_of(keys).items()}
