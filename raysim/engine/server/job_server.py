@@ -85,6 +85,7 @@ class JobServer:
             momentum=MOMENTUM if work.optimizer.name == "momentum" else 0.0,
             batch_size=work.optimizer.batch_size,
             rounds=job.rounds,
+            link=getattr(model, "link", "identity"),
             most_calls=MOST_CALLS,
             selection=job.selection,
             memory=None,
