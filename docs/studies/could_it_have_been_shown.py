@@ -22,6 +22,7 @@ from raysim.design.settings import Design, Many
 from raysim.report.naming import interval, number
 from raysim.statistics.design.power import differences
 from raysim.statistics.differences.paired import paired
+from raysim.statistics.levels import ALPHA
 
 HERE = Path(__file__)
 METHODS = {
@@ -99,8 +100,10 @@ def flamby(folder: Path, task: str) -> list[str]:
                 found.append(f"| {name} | {wide.shape[1]} | {against} | {label} | the same model | | |")
                 continue
             limits = pair.population()
-            shown = "yes" if limits.low > 0 or limits.high < 0 else "no"
-            size = f"{short(pair.difference)} ({interval(*limits, 3, sign=True).replace('0.', '.')})"
+            several = pair.population(ALPHA / (len(METHODS) - 1))  # Bonferroni: so many methods are compared
+            excluded = [each.low > 0 or each.high < 0 for each in (limits, several)]
+            shown = "yes" if all(excluded) else "alone" if excluded[0] else "no"
+            size = f"{short(pair.difference)} ({ascii_minus(interval(*limits, 3, sign=True))})"
             found.append(
                 f"| {name} | {wide.shape[1]} | {against} | {label} | {size} | {plain(pair.visible)} | {shown} |"
             )
@@ -143,17 +146,22 @@ def of_impact(table: Path) -> list[str]:
     df = paired(*wide).df
     reach = (way["high"] - way["low"]) / 2
     visible = reach * (1 + stdtrit(df, 0.8) / stdtrit(df, 0.975))
-    size = f"{short(-way['difference'])} ({interval(-way['high'], -way['low'], 3, sign=True).replace('0.', '.')})"
+    size = f"{short(-way['difference'])} ({ascii_minus(interval(-way['high'], -way['low'], 3, sign=True))})"
     return [f"IMPACT: newton over training alone {size}; visible in 4 of 5 studies: {plain(visible)}."]
+
+
+def ascii_minus(text: str) -> str:
+    """As the documentation writes figures: -.017."""
+    return text.replace("\N{MINUS SIGN}", "-").replace("0.", ".")
 
 
 def plain(value: float) -> str:
     """As the documentation writes a figure: .017."""
-    return number(value, 3).replace("0.", ".", 1)
+    return ascii_minus(number(value, 3))
 
 
 def short(value: float) -> str:
-    return number(value, 3, sign=True).replace("0.", ".", 1)
+    return ascii_minus(number(value, 3, sign=True))
 
 
 if __name__ == "__main__":
