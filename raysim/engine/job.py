@@ -22,7 +22,8 @@ from raysim.data.federation import Federation
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.messages.plan import HospitalStates, Work
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import Work
 from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts

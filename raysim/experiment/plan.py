@@ -30,7 +30,8 @@ from raysim.core.memory import of_this_machine
 from raysim.data.federation import Federation
 from raysim.engine.client.hospital_group import CHUNK_BYTES
 from raysim.engine.job import Job
-from raysim.engine.messages.plan import HospitalStates, Inquiry, PartialResult, RoundPlan
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.update_sums import sum_count
 from raysim.engine.server.coordinator import JobRun
