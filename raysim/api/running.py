@@ -175,11 +175,12 @@ def play_comparison(
     """Compare what a configuration lists; with ``again``, resume the comparison in folder ``out``."""
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
-        from raysim.experiment import comparison
+        from raysim.experiment import comparison, pairs
         from raysim.experiment.unseen import written
 
-        unseen = written.write(out, config, results, experiment.left_out)
-        comparison.write_comparison(out, config, results, beside=beside, unseen=unseen)
+        unseen = written.write(out, experiment.config, results, experiment.left_out)
+        left = pairs.sentences(experiment.unpaired)
+        comparison.write_comparison(out, experiment.config, results, beside=beside, unseen=unseen, before=left)
 
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):

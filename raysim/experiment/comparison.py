@@ -50,10 +50,11 @@ def write_comparison(
     beside: NoiseBeside | None = None,
     found: str = "",
     unseen: Found | None = None,
+    before: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Write a comparison's files; returns its table. ``first``: figures that its page begins with. ``beside``: the
     noise that may have been computed while runs were still being played. ``found``: what its headline begins with.
-    ``unseen``: what hospitals showed that were left out.
+    ``unseen``: what hospitals showed that were left out. ``before``: sentences that the reasons begin with.
     """
     frame, rounds = _with_virtual_time(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
@@ -77,8 +78,9 @@ def write_comparison(
     titles = {result.label: result.title for result in results if result.title}
     tuned = [] if tried is None else [tuning.sentence(tried.replace({"strategy": titles}))]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
-    before = (*tuned, *training.sentences(called), *privacy.sentences(called))
-    answer = answer_from(card, shown, by_chance, before, names(tables.comparison(frame), titles))
+    said_first = (*before, *tuned, *training.sentences(called))
+    reasons = (*said_first, *privacy.sentences(called))
+    answer = answer_from(card, shown, by_chance, reasons, names(tables.comparison(frame), titles))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -103,7 +105,7 @@ def write_comparison(
         differences=differences,
         shown=shown,
         card=card,
-        before=(*tuned, *training.sentences(called), *limited),
+        before=(*said_first, *limited),
         results=results,
         first=first,
         beside=Beside(

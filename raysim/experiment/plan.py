@@ -28,6 +28,7 @@ from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.core.memory import of_this_machine
 from raysim.data.federation import Federation
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import JobRun
 from raysim.engine.hospitals import CHUNK_BYTES
 from raysim.engine.job import Job
@@ -35,7 +36,9 @@ from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, Round
 from raysim.engine.pool import StateReferences
 from raysim.engine.programs.sums import SumLayout
 from raysim.engine.updates.sums import sum_count
+from raysim.experiment.entries import Entry, entries
 from raysim.experiment.jobs import make_job
+from raysim.experiment.pairs import going_together
 from raysim.experiment.session import place_live
 from raysim.strategies.base import POOLED, Floats, Ids
 
@@ -112,14 +115,19 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
     machines = available(nodes)
     placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
     traffic = {}
-    for planned in _planned_configs(config):
-        strategy, selection = plugins.build_strategy(planned.strategy), plugins.build_selection(planned.selection)
-        traffic[plugins.label(planned.strategy)] = weigh(
-            make_job(planned, strategy, selection, federation.folder, seed), placement
-        )
+    planned = entries(_planned_configs(config))
+    jobs = {entry.label: _job(entry, federation, seed) for entry in planned}
+    if config.models:
+        planned, _ = going_together(planned, lambda entry, where: check_job(jobs[entry.label], federation, where))
+    for entry in planned:
+        traffic[entry.label] = weigh(jobs[entry.label], placement)
     if nodes is None and len(machines) == 1 and math.isinf(machines[0].memory):
         machines = (replace(machines[0], memory=float(of_this_machine())),)
     return Plan(config, federation, placement, machines, traffic)
+
+
+def _job(entry: Entry, federation: Federation, seed: int) -> Job:
+    return make_job(entry.config, entry.strategy, entry.selection, federation.folder, seed)
 
 
 def _planned_configs(config: Config) -> tuple[Config, ...]:
