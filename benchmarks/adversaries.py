@@ -25,10 +25,10 @@ from scipy.stats import t as student
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
+from raysim.engine.attacks.attack_figures import attack_figures
 from raysim.engine.job import Outcome
-from raysim.engine.reception.attack_figures import attack_figures
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.experiment.jobs import make_job
 
 GRID = ["strategy.name", "adversary.attack", "aggregation.name", "adversary.share"]

@@ -20,7 +20,7 @@ from benchmarks.scale import make
 from raysim.cluster import node_sums
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import RayPool
-from raysim.engine.messages import ModelSpec, RoundPlan, Work
+from raysim.engine.messages.plan import ModelSpec, RoundPlan, Work
 from raysim.strategies.problem import LocalProblem, Upload
 from raysim.training.base import Optimizer
 

@@ -24,8 +24,8 @@ from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
 from raysim.core import host
 from raysim.core.errors import RaysimError
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome
+from raysim.engine.server.coordinator import Coordinator
 from raysim.experiment.jobs import make_job
 from raysim.statistics.convergence import convergence
 

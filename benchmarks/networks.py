@@ -32,7 +32,7 @@ from raysim.config.sections.resources import ResourcesSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Round
-from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.messages.plan import ModelSpec, Work
 from raysim.experiment.session import open_session
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All

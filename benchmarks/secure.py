@@ -18,9 +18,9 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation, write
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job
-from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.messages.plan import ModelSpec, Work
+from raysim.engine.server.coordinator import Coordinator
 from raysim.secure.graph import default_neighbours, default_threshold
 from raysim.secure.protocol import Lost, SecureSum
 from raysim.strategies.one_model.fedavg import FedAvg

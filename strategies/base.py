@@ -9,7 +9,7 @@ comes back, :mod:`raysim.strategies.programs` what else a strategy may let them 
 :mod:`raysim.strategies.questions` what the server may ask hospitals, and :mod:`raysim.strategies.view` the arguments
 that a strategy receives.
 
-Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank,
+Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server,
 ``G`` sums that hospitals' deltas go into. Server-side arrays are float64.
 """
 
@@ -40,15 +40,15 @@ from raysim.strategies.problem import Contrast as Contrast
 from raysim.strategies.problem import Floats as Floats
 from raysim.strategies.problem import Ids as Ids
 from raysim.strategies.problem import LocalProblem as LocalProblem
+from raysim.strategies.problem import LocalTraining as LocalTraining
 from raysim.strategies.problem import Mask as Mask
 from raysim.strategies.problem import Message as Message
 from raysim.strategies.problem import Objective as Objective
-from raysim.strategies.problem import Pull as Pull
+from raysim.strategies.problem import Proximal as Proximal
 from raysim.strategies.problem import RowGroups as RowGroups
 from raysim.strategies.problem import Update as Update
 from raysim.strategies.problem import Upload as Upload
 from raysim.strategies.problem import Variates as Variates
-from raysim.strategies.problem import Visit as Visit
 from raysim.strategies.programs import Answers as Answers
 from raysim.strategies.programs import Bound as Bound
 from raysim.strategies.programs import Call as Call
@@ -100,7 +100,7 @@ class Asynchrony:
 class Strategy:
     """A way of federating. Derive from this class, make it a frozen dataclass, and override what differs."""
 
-    yardstick: ClassVar[bool] = False
+    is_reference: ClassVar[bool] = False
     """Whether this is a reference and no way of federating, such as training on pooled rows. Reports show references
     and never recommend them."""
     title: ClassVar[str] = ""
@@ -141,15 +141,15 @@ class Strategy:
     def asynchrony(self) -> Asynchrony | None:
         """How hospitals take part without waiting for each other, or None: in rounds.
 
-        With an :class:`Asynchrony` the bank holds the global model alone, and a round is one update of it: ``problem``
-        and ``aggregate`` concern the hospital updates that went into it. Row 0 then stands for the model that a
+        With an :class:`Asynchrony` the state has one model, and a round is one update of it: ``problem`` and
+        ``aggregate`` concern the hospital updates that went into it. Row 0 then stands for the model that a
         hospital received, which may be old: see ``view.staleness``.
         """
         return None
 
     def setup(self, view: FederationView) -> State:
         """The state before the first round; may ask hospitals about their data. May raise :class:`Unfit`."""
-        return State(bank=view.initial[None, :].copy())
+        return State(models=view.initial[None, :].copy())
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         """The cohort of ``round`` (1, 2, ...): ascending ids, or ``[POOLED]``.
@@ -178,31 +178,31 @@ class Strategy:
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         """The state after a round in which at least one hospital trained."""
-        if update.sums.shape != state.bank.shape:
+        if update.sums.shape != state.models.shape:
             raise Invalid(
-                f"upload.sums: {len(update.sums)} for a bank of {len(state.bank)} models; give each model a sum, or "
+                f"upload.sums: {len(update.sums)} for {len(state.models)} models; give each model a sum, or "
                 "override aggregate"
             )
-        return replace(state, bank=state.bank + update.sums)
+        return replace(state, models=state.models + update.sums)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Which model serves each hospital: ``{model served: [N] bank rows, or OWN}``, the headline model last.
+        """Which model serves each hospital: ``{model served: [N] model rows, or OWN}``, the headline model last.
 
-        ``[N, G]`` bank rows: which model serves each group of its rows (:meth:`division`).
+        ``[N, G]`` model rows: which model serves each group of its rows (:meth:`division`).
 
         May ask hospitals for what each would find out by itself: here this is a measurement and counts as no traffic.
         """
         return {"global": np.zeros(len(view.sizes), dtype=np.int64)}
 
     def starts(self, view: FederationView) -> Floats:
-        """The models ``[K, P]`` that the bank may hold before anybody trains; one that still equals one is untrained.
+        """The models ``[K, P]`` that ``models`` may hold before anybody trains; one that still equals one is untrained.
 
         Hospitals that are served an untrained model have no figures.
         """
         return view.initial[None, :]
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        """The weights of bank rows, ``[N, M]``, in the models that ``MIXTURE`` stands for, or None."""
+        """The weights of model rows, ``[N, M]``, in the models that ``MIXTURE`` stands for, or None."""
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
@@ -212,7 +212,7 @@ class Strategy:
     def private(self, view: FederationView) -> Mask | None:
         """The parameters ``[P]`` that never leave a hospital, or None.
 
-        Wherever a hospital starts from or is served a model of the bank, these parameters are replaced by its own:
+        Wherever a hospital starts from or is served a model of the server, these parameters are replaced by its own:
         those that it had when it last trained. Until it has trained they are the model's.
         """
         return None
@@ -235,12 +235,12 @@ def choose(
 ) -> Ids:
     """The configured selection among ``candidates`` (ascending, all with training rows).
 
-    ``start [N]`` names the bank row that each hospital would start from (None: the global model). Raises
-    :class:`Invalid` where that is no bank row, since the server has no such model to send with a question, and where
-    the selection picks others than its candidates.
+    ``start [N]`` names the model row that each hospital would start from (None: the global model). Raises
+    :class:`Invalid` where that is no row of the models, since the server has no such model to send with a question, and
+    where the selection picks others than its candidates.
     """
     if start is not None and (start[candidates] < 0).any():
-        raise Invalid("start: a selection needs rows of the bank, not OWN or MIXTURE")
+        raise Invalid("start: a selection needs rows of state.models, not OWN or MIXTURE")
     if view.available is not None:
         candidates = candidates[view.available[candidates]]
     if not len(candidates):
@@ -252,7 +252,7 @@ def choose(
         for row in np.unique(rows):
             # No hospital is sent a model that it would not start from.
             theirs = rows == row
-            losses[theirs] = np.concatenate(view.ask(MeanLoss(), models=state.bank[row][None, :], ids=ids[theirs]))
+            losses[theirs] = np.concatenate(view.ask(MeanLoss(), models=state.models[row][None, :], ids=ids[theirs]))
         return losses
 
     # Where all hospitals are candidates, as mostly, nothing of a million is copied.

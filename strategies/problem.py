@@ -1,6 +1,6 @@
 """What each hospital minimises in a round, how it trains, and what it sends back.
 
-Shapes: ``H`` hospitals in the cohort, ``P`` scalars of a model, ``M`` models in the bank, ``G`` sums that hospitals'
+Shapes: ``H`` hospitals in the cohort, ``P`` scalars of a model, ``M`` models of the server, ``G`` sums that hospitals'
 deltas go into.
 """
 
@@ -26,7 +26,7 @@ class HospitalSentinel(IntEnum):
 
 
 class RowSentinel(IntEnum):
-    """A special value in place of a bank row, in the fields that mention it."""
+    """A special value in place of a model row, in the fields that mention it."""
 
     OWN = -2
     MIXTURE = -3
@@ -38,17 +38,17 @@ POOLED = HospitalSentinel.POOLED
 """The rows of all hospitals together, as if they were one hospital's: a cohort of its own."""
 
 OWN = RowSentinel.OWN
-"""The parameters that the hospital kept. Until it has kept some: its mixture of the bank, for strategies that have
-one, else row 0."""
+"""The parameters that the hospital kept. Until it has kept some: its mixture of the server's models, for strategies
+that have one, else row 0."""
 
 MIXTURE = RowSentinel.MIXTURE
-"""The hospital's mixture of the bank (:meth:`raysim.strategies.base.Strategy.mixture`)."""
+"""The hospital's mixture of the server's models (:meth:`raysim.strategies.base.Strategy.mixture`)."""
 
 LAST = RowSentinel.LAST
 """The final parameters of the problem before this one (:attr:`LocalProblem.then`)."""
 
 NEAREST = RowSentinel.NEAREST
-"""The bank row, out of 1 to G (one for each sum), with the least mean loss on the hospital's training rows; ties go to
+"""The model row, out of 1 to G (one for each sum), with the least mean loss on the hospital's training rows; ties go to
 the first. Only the hospital knows which row it is: it sends its delta into that row's sum and zeros into all others."""
 
 
@@ -78,13 +78,13 @@ class Message(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Pull:
+class Proximal:
     """A proximal term ``weight/2 * |theta - towards|^2``."""
 
     weight: float | Floats
     """One weight for all hospitals, or ``[H]``; at least 0."""
     towards: Ids
-    """The bank row that each is pulled to, ``[H]``."""
+    """The model row that each is pulled to, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +120,10 @@ class Contrast:
 class Objective:
     """What a hospital minimises: the mean loss of its training rows, and these terms."""
 
-    pulls: tuple[Pull, ...] = ()
+    proximal: tuple[Proximal, ...] = ()
     """Proximal terms."""
     variates: Variates | None = None
-    """Control variates; only in the problem that a visit begins with, which then uploads."""
+    """Control variates; only in the problem that a local update begins with, which then uploads."""
     contrast: Contrast | None = None
     """A contrastive term."""
     frozen: Mask | None = None
@@ -131,7 +131,7 @@ class Objective:
 
 
 @dataclass(frozen=True, eq=False)
-class Visit:
+class LocalTraining:
     """How a hospital trains. None means as configured."""
 
     epochs: int | Ids | None = None
@@ -145,17 +145,17 @@ class Visit:
     keep: bool = False
     """Whether it keeps the resulting parameters as its own model."""
     carry: bool = False
-    """Whether its optimiser continues from the state of the last such visit; otherwise it starts afresh."""
+    """Whether its optimiser continues from the state of the last such local update; otherwise it starts afresh."""
 
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """What leaves the hospital after its visit. The number of its training rows goes with it."""
+    """What leaves the hospital after its local update. The number of its training rows goes with it."""
 
     weight: Floats | None = None
     """The weight of what a hospital sends in its sum, ``[H]``, or in each sum, ``[H, G]``. Required unless the server
     sees each hospital's delta by itself (``single``)."""
-    into: Ids | None = None
+    sum_index: Ids | None = None
     """The sum that each hospital's vector goes into, ``[H]``; None: the first."""
     sums: int = 1
     """G, the number of sums."""
@@ -193,16 +193,16 @@ class LocalProblem:
     """
 
     start: Ids
-    """The bank row that each hospital starts from, ``[H]``, or ``OWN``, ``MIXTURE`` or ``NEAREST`` (then all do); in
+    """The model row that each hospital starts from, ``[H]``, or ``OWN``, ``MIXTURE`` or ``NEAREST`` (then all do); in
     ``then`` also ``LAST``."""
     upload: Upload | None = None
     """What leaves the hospital, or nothing. At most one problem of a chain uploads."""
     objective: Objective = field(default_factory=Objective)
     """The terms that are minimised beside the loss."""
-    visit: Visit = field(default_factory=Visit)
+    training: LocalTraining = field(default_factory=LocalTraining)
     """How hospitals train: epochs, rates, batches, and whether they keep the result."""
     then: LocalProblem | None = None
-    """The problem that the same hospitals minimise next, in the same visit."""
+    """The problem that the same hospitals minimise next, in the same local update."""
     groups: RowGroups | None = None
     """The ``H`` entries where they are groups of rows; given by the first problem, for the whole chain."""
 
@@ -225,7 +225,7 @@ class LocalProblem:
     def keeps(self) -> bool:
         """Whether a hospital remembers anything of the chain."""
         return any(
-            phase.visit.keep or phase.visit.carry or phase.objective.variates is not None for phase in self.chain
+            phase.training.keep or phase.training.carry or phase.objective.variates is not None for phase in self.chain
         )
 
     def entries(self, ids: Ids) -> Ids:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from raysim.strategies.problem import Floats
+
+Effect: TypeAlias = Literal["odds ratio", "rate ratio", "difference"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,3 +22,9 @@ class Uncertainty:
     """The upper end."""
     se_robust: Floats
     """Standard errors that hold where hospitals differ."""
+    low_robust: Floats
+    """The lower end of each 95 % interval by these."""
+    high_robust: Floats
+    """The upper end."""
+    effect: Effect
+    """What a coefficient is: the logarithm of one of the ratios, or a difference of the outcome."""

@@ -1,6 +1,6 @@
 """The arguments of a strategy: the federation as its server sees it, the selection, and the strategy's own state.
 
-Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank.
+Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Draw:
 class Selection:
     """Which hospitals take part in a round. Derive from it, make it a frozen dataclass, and define ``pick``."""
 
-    hears_losses: ClassVar[bool] = False
+    uses_losses: ClassVar[bool] = False
     """Whether participants also send their mean training loss under the model they received."""
 
     def check_training(self, training: Training) -> None:
@@ -116,11 +116,19 @@ class FederationView:
     """How long a round takes each hospital, ``[N]``; None where no time passes."""
     round: int = 0
     """The present round (1, 2, ...), 0 before the first."""
+    rounds: int = 0
+    """The most rounds that the run may have, as configured."""
+    most_calls: int = 0
+    """The most calls that a round may make."""
+    link: str = "identity"
+    """As :attr:`Training.link`."""
     hides: bool = False
-    """Whether the server may learn only sums over all hospitals: hospitals then choose and count by themselves
-    (``Upload.message``, ``NEAREST``) instead of sending single answers."""
+    """Whether the server may learn only sums over all hospitals. What programs send ``summed`` is then hidden but for
+    its sum, and ``each`` is refused; hospitals choose and count by themselves (``Upload.message``, ``NEAREST``)."""
     optimizer: str = "sgd"
     """As configured."""
+    momentum: float = 0.0
+    """The coefficient of the configured optimiser's momentum; 0 where it has none."""
     batch_size: int = 0
     """As configured; 0 is all rows."""
     least_members: int = 1
@@ -138,6 +146,13 @@ class FederationView:
         return self._found[1]
 
     @property
+    def local_steps(self) -> Ids:
+        """How many batches the configured local training of each hospital takes in a round, ``[N]``; 0 without rows."""
+        batches = -(-self.sizes // self.batch_size) if self.batch_size else (self.sizes > 0).astype(np.int64)
+        steps: Ids = self.local_epochs * batches
+        return steps
+
+    @property
     def present(self) -> Ids:
         """Ids of the trainable hospitals that can be selected now, ascending."""
         ids = self.trainable
@@ -148,7 +163,7 @@ class FederationView:
 class State:
     """The state of a strategy between rounds. Strategies with more state derive from this class."""
 
-    bank: Floats
+    models: Floats
     """The server's models ``[M, P]``, and nothing else; row 0 is the global one."""
     cluster: Ids | None = None
-    """The bank row of each hospital's cluster model, ``[N]``, or None for strategies without clusters."""
+    """The model row of each hospital's cluster model, ``[N]``, or None for strategies without clusters."""

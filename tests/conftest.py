@@ -29,10 +29,10 @@ from raysim.config.sections.system import SystemSection
 from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.messages.plan import ModelSpec, Work
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All
 from raysim.strategies.shared.personalization import LastSteps

@@ -9,7 +9,7 @@ from raysim.engine.job import Outcome
 
 def same_models(one: Outcome, other: Outcome) -> None:
     """Equal to the last bit: the server's models, what hospitals keep, and every model's figures and sketches."""
-    np.testing.assert_array_equal(one.bank, other.bank)
+    np.testing.assert_array_equal(one.models, other.models)
     assert one.kept.keys() == other.kept.keys()
     for hospital, theta in one.kept.items():
         np.testing.assert_array_equal(theta, other.kept[hospital])

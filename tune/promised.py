@@ -11,7 +11,7 @@ from typing import Any
 from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.reception.privacy_ledger import promised
+from raysim.engine.privacy.privacy_ledger import promised
 from raysim.privacy.statement import SHARED, Statement, together
 from raysim.tune.plan import SweepPlan
 from raysim.tune.spaces import Params

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Job, Outcome, Round, RunState
-from raysim.engine.pool import Pool
+from raysim.engine.server.coordinator import JobRun
+from raysim.engine.server.pool import Pool
 from raysim.tune.settings import TRAFFIC
 
 Metrics = dict[str, dict[str, float]]

@@ -25,7 +25,7 @@ from raysim.config.paths import expanded, shown
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError, RaysimError, nearest
 from raysim.core.words import counted, of_type
-from raysim.engine.stopping import Stopped
+from raysim.engine.server.stopping import Stopped
 from raysim.experiment.entries import folder_of
 from raysim.report.judgement.card import Card
 from raysim.report.sections import training
@@ -145,7 +145,7 @@ class RunResult(Results):
     @cached_property
     def coefficients(self) -> pd.DataFrame:
         """Of a linear model, one row per model and feature: ``coefficient``, ``per_unit``, and where the strategy
-        estimates them ``se``, ``low``, ``high`` and ``se_robust`` of the first.
+        estimates them ``se``, ``low``, ``high`` of the first, and ``se_robust``, ``low_robust``, ``high_robust``.
         """
         return self.table("coefficients.csv")
 

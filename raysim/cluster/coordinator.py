@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from raysim.core.aside import Aside
-from raysim.engine.cadence import Every
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Event, Job, RunState
-from raysim.engine.pool import Pool
+from raysim.engine.server.cadence import Every
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.pool import Pool
 from raysim.strategies.shared.importing import search_only, search_path
 
 PAUSE = 0.05

@@ -151,6 +151,7 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
         ranges=section.ranges,
         noise=_scaler_noise(config),
         missing_flags=section.missing_flags,
+        scores=section.scores or (),
     )
 
 

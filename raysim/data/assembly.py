@@ -121,6 +121,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
         ),
         "people": people,
         "patients": {name: _plain(values, order) for name, values in records.patients.items()},
+        "scores": {name: values[order] for name, values in records.scores.items()},
         "meta": {
             "hospitals": rows.names,
             "features": prepared.names,

@@ -22,8 +22,9 @@ from raysim.data.federation import Federation
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.messages import HospitalStates, Work
-from raysim.engine.stopping import Stopped, Stopping
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import Work
+from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -37,7 +38,7 @@ from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
-    from raysim.engine.reception.canaries import Canaries
+    from raysim.engine.attacks.canaries import Canaries
 
 
 @dataclass(frozen=True)
@@ -156,11 +157,11 @@ class Outcome:
     metrics: dict[str, dict[str, float]]
     """Per model served, the metrics of the federation."""
     serve: dict[str, Ids]
-    """Per model served, the bank row of each hospital ``[N]``, or of each group of its rows ``[N, G]``, or ``OWN``."""
-    bank: Floats
+    """Per model served, the model row of each hospital ``[N]``, or of each group of its rows ``[N, G]``, or ``OWN``."""
+    models: Floats
     """The server's models, ``[M, P]``; row 0 is the global one."""
     cluster: Ids | None
-    """The bank row of each hospital's cluster model, ``[N]``, or None."""
+    """The model row of each hospital's cluster model, ``[N]``, or None."""
     kept: dict[int, NDArray[Any]]
     """The hospitals' own models ``[P]`` by id; only their ``private`` parameters are used where there are such."""
     layout: Layout
@@ -174,7 +175,7 @@ class Outcome:
     private: Mask | None = None
     """The parameters that never left a hospital, ``[P]``, or None."""
     mixture: Floats | None = None
-    """The weights of bank rows that make a hospital's model until it has its own, ``[N, M]``, or None."""
+    """The weights of model rows that make a hospital's model until it has its own, ``[N, M]``, or None."""
     division: Division | None = None
     """How rows are cut into the groups that models belong to, or None."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -212,7 +213,7 @@ class Outcome:
     one_class: dict[str, Mask] = field(default_factory=dict)
     """Per model served, the hospitals ``[N]`` that trained it themselves, in whole or the part that they keep, on rows
     of one class; empty under a guarantee of privacy, where nobody knows."""
-    told_sizes: Ids | None = None
+    noisy_sizes: Ids | None = None
     """How many units each hospital trains on, as it has told with noise, ``[N]``; None where that is public."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
@@ -240,8 +241,8 @@ class Outcome:
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`told_stays`."""
-        return told_stays(federation, self.told_sizes, self.figures[model])
+        """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`noisy_stays`."""
+        return noisy_stays(federation, self.noisy_sizes, self.figures[model])
 
     @property
     def played(self) -> int:
@@ -267,7 +268,7 @@ class Outcome:
         return Bytes(sum(row.bytes_down for row in rounds), sum(row.bytes_up for row in rounds))
 
 
-def told_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
+def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
     """How many rows each hospital has, ``[N]``. Where training rows are known with noise alone, as ``sizes [N]``, these
     plus the rows behind ``figures [N, len(task.figures)]``.
     """
@@ -282,7 +283,7 @@ class Result:
 
     label: str
     """What tables call the strategy."""
-    yardstick: bool
+    is_reference: bool
     """Whether its strategy is a reference, such as training on pooled rows, and no way of federating."""
     seed: int
     """The seed of the run."""

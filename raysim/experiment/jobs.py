@@ -11,7 +11,7 @@ from raysim.config import plugins
 from raysim.config.schema import Config
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
-from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.messages.plan import ModelSpec, Work
 from raysim.strategies.base import Selection, Strategy
 from raysim.training.base import Optimizer
 from raysim.training.losses import default_rate

@@ -12,7 +12,7 @@ from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import AHEAD, Job, Outcome, Result, Round, RunState
-from raysim.engine.reception.promises import Terms, settled
+from raysim.engine.privacy.calibration import Terms, settled
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import learning_rate, make_job
 from raysim.experiment.session import Session
@@ -104,7 +104,7 @@ class Run:
                     config.system,
                     models=not self.trial,
                 )
-                if not self.nested and outcome.told_sizes is None:
+                if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
                 if self.first and not self.trial:
                     from raysim.experiment.run_page import write_run_page
@@ -118,7 +118,7 @@ class Run:
         strategy, label = self.entry.strategy, self.entry.label
         return Result(
             label,
-            strategy.yardstick,
+            strategy.is_reference,
             self.seed,
             federation,
             outcome,
@@ -138,7 +138,7 @@ class Run:
         """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that;
         and the guarantees of the runs that were played for this.
         """
-        from raysim.engine.reception.attack_figures import attack_figures
+        from raysim.engine.attacks.attack_figures import attack_figures
 
         job = self.job()
         if job.adversary is None or not job.adversary.baseline:

@@ -28,14 +28,15 @@ from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.core.memory import of_this_machine
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import JobRun
-from raysim.engine.hospitals import CHUNK_BYTES
+from raysim.engine.client.hospital_group import CHUNK_BYTES
 from raysim.engine.job import Job
-from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
-from raysim.engine.pool import StateReferences
-from raysim.engine.programs.sums import SumLayout
-from raysim.engine.updates.sums import sum_count
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
+from raysim.engine.messages.program_sums import SumLayout
+from raysim.engine.messages.update_sums import sum_count
+from raysim.engine.server.coordinator import JobRun
+from raysim.engine.server.job_checks import check_job
+from raysim.engine.server.pool import StateReferences
 from raysim.experiment.entries import Entry, entries
 from raysim.experiment.jobs import make_job
 from raysim.experiment.pairs import going_together
@@ -171,7 +172,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     partials, between = _up(moved, placement, pool)
     return PlannedTraffic(
         cohort=first.cohort_size,
-        parameters=training.bank.shape[1],
+        parameters=training.models.shape[1],
         down=first.bytes_down,
         up=first.bytes_up,
         plan=_size(moved),
@@ -236,7 +237,7 @@ class _DryRunPool:
         result, problem = PartialResult(), plan.problem
         if problem is not None:
             mine = plan.ids[np.isin(plan.ids, served) | ((plan.ids == POOLED) & pools)]
-            size = plan.bank.shape[1]
+            size = plan.models.shape[1]
             result.ids = mine if len(mine) else None
             if problem.sent is not None and len(mine):
                 # One number seen as many: a hundred nodes' sums would not fit into this process.

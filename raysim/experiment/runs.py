@@ -21,13 +21,13 @@ from raysim.config.sections.training import TuneSection
 from raysim.core.errors import ConfigError, ResourceError, TrainingDiverged
 from raysim.core.words import counted
 from raysim.data.federation import Federation
-from raysim.engine import timing
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.attacks.checks import warnings
 from raysim.engine.job import Job, Result
-from raysim.engine.messages import ModelSpec
-from raysim.engine.reception.attack_checks import warnings
-from raysim.engine.reception.noisy_statistics import left_out
-from raysim.engine.reception.privacy_ledger import promised
+from raysim.engine.measuring import timing
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.privacy.noisy_statistics import left_out
+from raysim.engine.privacy.privacy_ledger import promised
+from raysim.engine.server.job_checks import check_job
 from raysim.experiment import tuning
 from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.listener import Listener, data_tags, listen
@@ -36,6 +36,7 @@ from raysim.experiment.one_run import Run
 from raysim.experiment.pairs import Unpaired, going_together, sentences
 from raysim.experiment.run_actors import Spared
 from raysim.experiment.run_placement import Load
+from raysim.experiment.scores import check as check_scores
 from raysim.experiment.services import RunServices
 from raysim.experiment.unseen.folds import LeftOut, folds_of
 from raysim.experiment.unseen.folds import check as check_folds
@@ -114,8 +115,9 @@ class Experiment:
         seeds = config.seeds or (config.seed,)
         check_folds(config)
         experiment = cls(config, reading.compared(config), seeds, out, again=again, tune=config.tune)
-        reference = learners.reference_among(config, [entry.label for entry in experiment.entries])
-        experiment.config = config.replaced(reference=reference)
+        labels = [entry.label for entry in experiment.entries]
+        experiment.config = config.replaced(reference=learners.reference_among(config, labels))
+        check_scores(experiment._first, labels)
         return experiment
 
     def play(

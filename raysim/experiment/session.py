@@ -19,10 +19,10 @@ from raysim.config.nodes import Node, parse_nodes
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
-from raysim.engine.cadence import Every
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import AHEAD, Event, Job, Round, RunState
-from raysim.engine.pool import Pool
+from raysim.engine.server.cadence import Every
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.pool import Pool
 from raysim.strategies.base import Ids
 
 ACTOR_START_SECONDS = 300.0

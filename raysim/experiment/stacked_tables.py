@@ -24,7 +24,7 @@ def per_seed(results: Sequence[Result]) -> pd.DataFrame:
             "model": model,
             **_learner(result),
             "seed": result.seed,
-            "yardstick": result.yardstick,
+            "yardstick": result.is_reference,
             **metrics,
             "seconds": result.outcome.seconds,
             **traffic(result.outcome),
@@ -64,7 +64,7 @@ def judged(results: Sequence[Result], part: str) -> pd.DataFrame:
     """``predictions.csv`` of a comparison: what every model of two classes says of every row of ``part``."""
     stacked = []
     for result in results:
-        role = "alone" if result.alone else "reference" if result.yardstick else ""
+        role = "alone" if result.alone else "reference" if result.is_reference else ""
         moved = sum(traffic(result.outcome).values())
         table = judged_rows(result.federation, result.outcome, part)
         marks = {"seed": result.seed, **_learner(result), "role": role, "bytes": moved}

@@ -218,16 +218,16 @@ def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str,
 
 
 def labels(table: pd.DataFrame) -> list[str]:
-    """A name for each row: the strategy, with the model it served where it has several; yardsticks have a star."""
+    """A name for each row: the strategy, with the model it served where it has several; references have a star."""
     models = table.groupby("strategy")["model"].nunique()
     return [
-        (f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)) + (" *" if yardstick else "")
-        for strategy, model, yardstick in zip(table["strategy"], table["model"], yardsticks(table), strict=True)
+        (f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)) + (" *" if reference else "")
+        for strategy, model, reference in zip(table["strategy"], table["model"], references(table), strict=True)
     ]
 
 
-def yardsticks(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which rows are yardsticks, ``[n]``; none where the table does not say."""
+def references(table: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows are references, ``[n]``; none where the table does not say."""
     return table["yardstick"].to_numpy(bool) if "yardstick" in table else np.zeros(len(table), dtype=bool)
 
 

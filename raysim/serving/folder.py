@@ -9,7 +9,7 @@ from raysim.config.schema import Config
 from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.data.fitted import Preprocessing
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
 from raysim.storage import manifest
 from raysim.storage.manifest import Manifest
 from raysim.storage.served import MODELS, PREPROCESSING, SERVING

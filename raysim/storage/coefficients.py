@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core import csv_files
 from raysim.data.federation import Federation
 from raysim.strategies.base import Uncertainty
 from raysim.training.base import Layout
@@ -16,6 +20,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COEFFICIENTS = "coefficients.csv"
+
+INTERCEPT = "(intercept)"
+
+SURE = ("se", "low", "high", "se_robust", "low_robust", "high_robust")
+"""The columns on how sure a coefficient is, which :class:`Uncertainty` has under the same names."""
 
 GLOBAL = "global"
 """What the server's model is called among the owners."""
@@ -31,9 +40,11 @@ def coefficients(
 
     - ``coefficient``: of the feature as the model receives it, a numeric one in standard deviations.
     - ``per_unit``: of the source's column in its own unit, 0 where it did not vary in training.
-    - ``se``, ``low``, ``high``, ``se_robust``: of ``coefficient``, its standard error, the ends of its 95 % interval,
-      and the standard error that holds where hospitals differ. They are of the global model, and empty where a strategy
-      does not estimate them, or where a column was left out.
+    - ``se``, ``low``, ``high``: of ``coefficient``, its standard error and the ends of its 95 % interval;
+      ``se_robust``, ``low_robust``, ``high_robust``: those that hold where hospitals differ. They are of the global
+      model, and empty where a strategy does not estimate them, or where a column was left out.
+    - ``effect``: what a coefficient with a standard error is: the logarithm of an odds ratio or of a rate ratio, or a
+      difference.
     - the feature ``(intercept)`` comes last; of more than two classes there is a row for each ``class``.
     """
     import pandas as pd
@@ -52,7 +63,7 @@ def coefficients(
     columns = {"model": np.repeat(np.array(list(vectors), dtype=object), outputs * (F + 1))}
     if outputs > 1:
         columns["class"] = np.tile(np.repeat(np.array(federation.classes, dtype=object), F + 1), len(vectors))
-    features = np.array([*federation.features, "(intercept)"], dtype=object)
+    features = np.array([*federation.features, INTERCEPT], dtype=object)
     table = pd.DataFrame(
         columns
         | {
@@ -62,9 +73,27 @@ def coefficients(
         }
     )
     of_global = table["model"] == GLOBAL
-    for name in ("se", "low", "high", "se_robust"):
+    for name in SURE:
         table[name] = np.nan
         if uncertainty is not None:
             named = layout.split(getattr(uncertainty, name))
             table.loc[of_global, name] = np.concatenate([named["weight"], named["bias"][:, None]], axis=1).ravel()
+    table["effect"] = "" if uncertainty is None else np.where(np.isfinite(table["se"]), uncertainty.effect, "")
     return table
+
+
+def of_global_model(path: Path) -> pd.DataFrame:
+    """The rows of the global model in such a file, which come first; none of models with more than two classes."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file)
+        names = ("model", "feature", "effect")
+        several = "class" in next(rows)
+        count = 0 if several else sum(1 for _ in itertools.takewhile(lambda row: row[0] == GLOBAL, rows))
+    figures = ("coefficient", "per_unit", *SURE)
+    return csv_files.read_csv(
+        path,
+        nrows=count,
+        dtype=dict.fromkeys(names, str) | dict.fromkeys(figures, float),
+        keep_default_na=False,
+        na_values={name: [""] for name in figures},
+    )

@@ -16,14 +16,14 @@ import numpy as np
 from raysim.core.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
 from raysim.engine.job import History, Round, RunState
 from raysim.engine.measuring.losses import TrainingLosses
-from raysim.engine.messages import HospitalStates
-from raysim.engine.stopping import Stopping
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.server.stopping import Stopping
 from raysim.storage.file_store import reason
 from raysim.strategies.base import Ids, Strategy
 from raysim.traffic.ledger import Ledger
 from raysim.virtual_time.clock import Clock, checked
 
-FORMAT = 8
+FORMAT = 9
 """The format of checkpoints that this version writes and reads."""
 
 LOSSES = ("training_loss", "validation_loss")

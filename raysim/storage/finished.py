@@ -18,7 +18,7 @@ from raysim.core.packing import Arrays, pack, unpack
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.stopping import Stopped
+from raysim.engine.server.stopping import Stopped
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -60,7 +60,7 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "losses": dataclasses.asdict(outcome.losses),
         "stopped": None if outcome.stopped is None else dataclasses.asdict(outcome.stopped),
         **({} if outcome.attack is None else {"attack": dataclasses.asdict(outcome.attack)}),
-        "told_sizes": pack(outcome.told_sizes, "told_sizes", arrays),
+        "told_sizes": pack(outcome.noisy_sizes, "told_sizes", arrays),
         "privacy": None if outcome.privacy is None else dataclasses.asdict(outcome.privacy),
     }
     with replacing(folder / FINISHED) as path:
@@ -110,7 +110,7 @@ def load_finished(folder: Path) -> Outcome | None:
             validation_scores=_as_counts(unpack(header["validation_scores"], arrays)),
             metrics=metrics,
             serve={},
-            bank=np.empty((0, 0)),
+            models=np.empty((0, 0)),
             cluster=unpack(header["cluster"], arrays),
             kept={},
             layout=Layout((), ()),
@@ -120,7 +120,7 @@ def load_finished(folder: Path) -> Outcome | None:
             losses=TrainingLosses(**header["losses"]),
             stopped=None if header["stopped"] is None else Stopped(**header["stopped"]),
             attack=AttackFigures(**header["attack"]) if "attack" in header else None,
-            told_sizes=unpack(header["told_sizes"], arrays),
+            noisy_sizes=unpack(header["told_sizes"], arrays),
             privacy=None if header["privacy"] is None else validated(Statement, header["privacy"], "privacy"),
         )
     except (OSError, ConfigError, *UNREADABLE):

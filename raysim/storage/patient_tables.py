@@ -55,7 +55,7 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
     if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:
         return None
     # With several classes a feature has a coefficient for each: their Euclidean norm.
-    sizes = np.stack([np.linalg.norm(outcome.layout.split(outcome.bank[row])["weight"], axis=0) for row in models])
+    sizes = np.stack([np.linalg.norm(outcome.layout.split(outcome.models[row])["weight"], axis=0) for row in models])
     shares = [(k, mean_overlap(sizes, k)) for k in TOP if k < sizes.shape[1]]
     return pd.DataFrame(shares, columns=["top", "overlap"]) if shares else None
 

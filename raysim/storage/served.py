@@ -21,10 +21,10 @@ from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
+from raysim.engine.client.initial_model import parameters
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.recalibrating import Recalibrated
-from raysim.engine.messages import MODEL
-from raysim.engine.visits.starts import parameters
+from raysim.engine.messages.memory import MODEL
 from raysim.strategies.base import OWN, Division, Strategy
 from raysim.strategies.shared.personalization import RECALIBRATED
 from raysim.training.base import Layout
@@ -95,10 +95,10 @@ class Served:
 
 def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
     """The models that served in the last evaluation, whose figures these vectors reproduce."""
-    bank = dataclasses.replace(outcome, bank=outcome.bank.astype(precision))
+    used = dataclasses.replace(outcome, models=outcome.models.astype(precision))
     kept = {hospital: {MODEL: theta.astype(precision)} for hospital, theta in outcome.kept.items()}
     names = _names(outcome)
-    vectors = {names[row]: bank.bank[row] for row in _stored_rows(outcome)}
+    vectors = {names[row]: used.models[row] for row in _stored_rows(outcome)}
     owners: dict[str, dict[str, Owners]] = {}
     for model, rows in reversed(outcome.serve.items()):
         if model == RECALIBRATED:
@@ -113,7 +113,7 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
             for row in np.atleast_1d(rows[hospital]).tolist():
                 owner = names[row] if row >= 0 and outcome.private is None else f"personal/{name}"
                 if owner.startswith("personal/"):
-                    theta = parameters(bank, row, hospital, kept)
+                    theta = parameters(used, row, hospital, kept)
                     # The name is taken only where a strategy serves a hospital two personal models.
                     if not np.array_equal(vectors.get(owner, theta), theta, equal_nan=True):
                         owner = f"{model}/{name}"
@@ -159,8 +159,8 @@ def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
 
 
 def _names(outcome: Outcome) -> dict[int, str]:
-    """The owner that each row of the bank stands for."""
-    names = {0: "global"} | {row: f"cluster/{row - 1}" for row in range(1, len(outcome.bank))}
+    """The owner that each row of the models stands for."""
+    names = {0: "global"} | {row: f"cluster/{row - 1}" for row in range(1, len(outcome.models))}
     for model, rows in outcome.serve.items():
         row = int(rows.flat[0])
         if row > 0 and (rows == row).all() and model not in ("cluster", "personal"):
@@ -169,7 +169,7 @@ def _names(outcome: Outcome) -> dict[int, str]:
 
 
 def _stored_rows(outcome: Outcome) -> list[int]:
-    """Rows of the bank that served a hospital, alone or in a mixture."""
+    """Rows of the models that served a hospital, alone or in a mixture."""
     rows = {int(row) for rows in outcome.serve.values() for row in rows.flat if row != OWN}
     if outcome.mixture is not None and any((rows == OWN).any() for rows in outcome.serve.values()):
         mixed = outcome.mixture > 0

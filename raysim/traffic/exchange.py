@@ -24,8 +24,8 @@ from raysim.traffic.ledger import (
 class Traffic:
     """Counts what a job's hospitals receive and send, round by round; round 0 is the set-up.
 
-    A model that a hospital was asked about is not sent to it again for the visit that begins in that round, however
-    late its update comes.
+    A model that a hospital was asked about is not sent to it again for the local update that begins in that round,
+    however late its update comes.
     """
 
     down: int
@@ -37,8 +37,8 @@ class Traffic:
     setup_down: int
     """Bytes that hospitals received before the first round; what they sent is in the ledger."""
     models_held: Ids
-    """How many of the models of its visit each hospital had when that began, ``[N]``: a run that goes on has to know it
-    of those under way."""
+    """How many of the models of its local update each hospital had when that began, ``[N]``: a run that goes on has to
+    know it of those under way."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Traffic:
         losses: bool,
         bits: int | None = None,
     ) -> None:
-        """``size`` scalars of a model travel. With ``losses`` the selection hears those of participants.
+        """``size`` scalars of a model travel. With ``losses`` the selection receives those of participants.
 
         ``bits`` are the most that a compressed update has; None where updates are sent whole.
         """
@@ -76,7 +76,7 @@ class Traffic:
         """What was exchanged before the first round."""
         return Bytes(self.setup_down, self.ledger.sent(0))
 
-    def hears_losses(self, problem: LocalProblem) -> bool:
+    def uses_losses(self, problem: LocalProblem) -> bool:
         """Whether hospitals that minimise ``problem`` send their losses before training."""
         # Whoever sends nothing sends no loss either: fine-tuning, and hospitals without rows with it.
         return problem.sent is not None and (problem.sent.losses or self._losses)
@@ -127,8 +127,8 @@ class Traffic:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Hospitals ``ids [h]`` have told the losses of the models that ``serve`` on validation rows, after a round.
 
-        They have received those that are rows of the bank, and what is ``shared`` of their own with row 0; these are
-        not sent again for a visit that begins in the next round. Returns the bytes that each received, and sent,
+        They have received those that are rows of the models, and what is ``shared`` of their own with row 0; these are
+        not sent again for a local update that begins in the next round. Returns the bytes that each received, and sent,
         ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
@@ -136,7 +136,7 @@ class Traffic:
         each = np.concatenate([np.where(rows == OWN, 0, rows) if shared else rows for rows in named], axis=1)
         for row in np.unique(each[each >= 0]).tolist():
             holders = (each == row).any(axis=1)
-            self._show(state.bank[[row]], ids[holders], self._checked)
+            self._show(state.models[[row]], ids[holders], self._checked)
             received += holders * self._size
         received = (received + (each == MIXTURE).any(axis=1) * self._models(state) * self._size) * SCALAR_BYTES
         sent = np.full(len(ids), len(serve) * LOSS_SCALARS, dtype=np.int64)
@@ -159,7 +159,7 @@ class Traffic:
             problem,
             self._size,
             models,
-            self.hears_losses(problem),
+            self.uses_losses(problem),
             self._vector_bytes(bits, len(ids)),
         )
         # Whoever has been under way since an earlier round has the models that it had when it started.
@@ -185,7 +185,7 @@ class Traffic:
         self.models_held[hospitals] = held
         scratch = Ledger([(0, "model", each, downlink(problem, self._size, models) * SCALAR_BYTES)])
         vectors = self._vector_bytes(None, len(each))
-        record_training(scratch, 0, each, problem, self._size, models, self.hears_losses(problem), vectors)
+        record_training(scratch, 0, each, problem, self._size, models, self.uses_losses(problem), vectors)
         received, *sent = [
             np.bincount(np.searchsorted(ids, who), weights=moved, minlength=len(ids)).astype(np.float64)
             for _, _, who, moved in scratch.entries
@@ -200,9 +200,9 @@ class Traffic:
         return None if bits is None else -(-bits // 8)
 
     def _models(self, state: State) -> int:
-        """How many models of the bank a mixture is made of."""
+        """How many of the server's models a mixture is made of."""
         mixture = self._strategy.mixture(self._view, state)
-        return len(state.bank) if mixture is None else int(mixture.any(axis=0).sum())
+        return len(state.models) if mixture is None else int(mixture.any(axis=0).sum())
 
     def _show(self, models: Floats, ids: Ids, shown: list[tuple[Floats, Ids]]) -> None:
         """Note in ``shown`` that hospitals ``ids [h]`` have received ``models [M, P]``, each model once."""
@@ -226,8 +226,8 @@ class Traffic:
         # A mixture is of many, and names none by itself; nor do its pulls, which are to models that it is of.
         named = np.where(problem.start[:, None] == MIXTURE, -1, np.maximum(named_rows(problem), -1))
         for model, holders in self._shown:
-            # By what they hold: the same model may be in several rows, and old ones are behind the bank.
-            same = np.append((state.bank == model).all(axis=1), False)
+            # By what they hold: the same model may be in several rows, and old ones are behind the server's models.
+            same = np.append((state.models == model).all(axis=1), False)
             needed = np.bincount(entry, weights=same[named].any(axis=1), minlength=len(hospitals)) > 0
             held += needed & np.isin(hospitals, holders)
         return hospitals, held

@@ -100,20 +100,20 @@ class Ledger:
 
 
 def named_rows(problem: LocalProblem) -> Ids:
-    """The bank rows that each entry of ``problem`` names, ``[H, C]``; negative where it names none."""
+    """The model rows that each entry of ``problem`` names, ``[H, C]``; negative where it names none."""
     columns = []
     for phase in problem.chain:
         columns.append(phase.start)
-        for pull in phase.objective.pulls:
-            # A pull without weight is not computed, so its target is not sent.
-            columns.append(np.where(np.asarray(pull.weight) > 0, pull.towards, OWN))
+        for term in phase.objective.proximal:
+            # A proximal term without weight is not computed, so its target is not sent.
+            columns.append(np.where(np.asarray(term.weight) > 0, term.towards, OWN))
     return np.stack(columns, axis=1)
 
 
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
-    """Scalars that each hospital of a cohort receives, ``[H]``, out of a bank of ``models``.
+    """Scalars that each hospital of a cohort receives, ``[H]``, out of ``models``.
 
-    Every bank row that its problems name counts once, in the first of its entries that does; a mixture needs them all.
+    Every model row that its problems name counts once, in the first of its entries that does; a mixture needs them all.
     The server's control variate is one vector more.
     """
     rows = named_rows(problem)
@@ -145,9 +145,9 @@ def record_training(
     """Enter a round's updates; returns bytes down and up. Pooled rows train where they are: nothing travels.
 
     ``size`` are the scalars that travel of a model. A participant sends its vector and the number of its rows, its loss
-    where the selection hears ``losses``, and the change of its control variate where it has one. A hospital that trains
-    on groups of its rows sends a vector for each; how many rows are in them it has told before. ``vector_bytes [H]``
-    are those of each entry's vector where it is compressed.
+    where the selection receives ``losses``, and the change of its control variate where it has one. A hospital that
+    trains on groups of its rows sends a vector for each; how many rows are in them it has told before.
+    ``vector_bytes [H]`` are those of each entry's vector where it is compressed.
     """
     if POOLED in ids:
         return 0, 0

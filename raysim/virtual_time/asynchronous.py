@@ -69,5 +69,5 @@ class AsynchronousScheduler(ClockedScheduler):
             return 0, 0
         problem = self._strategy.problem(seen, state, ids)
         result, down, _ = self._visit(view, ids, problem, state, until, *key)
-        self.clock = self.clock.started(ids, round - 1, state.bank[0], result.ends, result.lost)
+        self.clock = self.clock.started(ids, round - 1, state.models[0], result.ends, result.lost)
         return len(ids), int(down[result.lost].sum())

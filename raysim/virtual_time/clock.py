@@ -80,24 +80,24 @@ class Clock:
         return replace(self, kept=self.kept[used], models=self.models[used])
 
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
-        """The state with older models behind its bank, and the problem from them.
+        """The state with older models behind its own, and the problem from them.
 
-        The cohort received the global model after round ``versions [H]``; the one after ``round`` is the bank's own.
+        The cohort received the global model after round ``versions [H]``; the one after ``round`` is the last one.
         """
         old = np.unique(versions[versions != round])
         if not len(old):
             return state, problem
         models = self.models[[int(np.flatnonzero(self.kept == version)[0]) for version in old]]
-        row = np.where(versions == round, 0, len(state.bank) + np.searchsorted(old, versions))
-        pulls = tuple(
-            replace(pull, towards=np.where(pull.towards == 0, row, pull.towards)) for pull in problem.objective.pulls
+        row = np.where(versions == round, 0, len(state.models) + np.searchsorted(old, versions))
+        proximal = tuple(
+            replace(term, towards=np.where(term.towards == 0, row, term.towards)) for term in problem.objective.proximal
         )
         moved = replace(
             problem,
             start=np.where(problem.start == 0, row, problem.start),
-            objective=replace(problem.objective, pulls=pulls),
+            objective=replace(problem.objective, proximal=proximal),
         )
-        return replace(state, bank=np.concatenate([state.bank, models])), moved
+        return replace(state, models=np.concatenate([state.models, models])), moved
 
 
 def checked(clock: Any) -> Clock | None:
@@ -120,7 +120,7 @@ def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Float
     """Rows times epochs that each of hospitals ``ids [H]`` trains, ``[H]``."""
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
-        epochs = np.asarray(view.local_epochs if phase.visit.epochs is None else phase.visit.epochs, dtype=float)
+        epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)
         if groups is not None:
             # Its entries are groups of its rows: each row is in one of them.
             entries = np.searchsorted(groups.hospital, ids)

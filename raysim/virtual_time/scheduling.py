@@ -47,7 +47,7 @@ class ScheduledCohort:
     problem: LocalProblem | None
     """What they minimise; None: nobody takes part."""
     state: State
-    """The state whose bank has the rows that the problem names."""
+    """The state whose ``models`` have the rows that the problem names."""
     asked: int = 0
     """How many hospitals were called for it."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
@@ -167,7 +167,7 @@ def check_one_model(state: State, problem: LocalProblem, what: str) -> None:
     """Raise ``ConfigError`` for old models of a strategy that has others than the global one; ``what`` needs them."""
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.objective.variates
-    if len(state.bank) > 1 or several or further is not None:
+    if len(state.models) > 1 or several or further is not None:
         raise ConfigError(
             f"{what} is for strategies whose only model is the global one, from which all hospitals start"
         )

@@ -91,7 +91,7 @@ class SynchronousScheduler(ClockedScheduler):
                     "none; set late: drop"
                 )
             ends, lost = result.ends[late], result.lost[late]
-            self.clock = self.clock.started(ids[late], round - 1, state.bank[0], ends, lost)
+            self.clock = self.clock.started(ids[late], round - 1, state.models[0], ends, lost)
         elif taken.sum() < rules.minimum_cohort and np.isfinite(deadline):
             self._check_deadline(view, ids, problem, down, up)
         self._at(close)

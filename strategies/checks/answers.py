@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -25,25 +25,26 @@ from raysim.strategies.checks.values import (
 )
 from raysim.strategies.fields import Invalid
 from raysim.strategies.problem import OWN, POOLED
+from raysim.strategies.uncertainty import Effect
 
 
 def check_state(state: Any, view: FederationView) -> None:
     """Raise :class:`Invalid` for a state whose models or clusters do not fit the federation."""
     if not isinstance(state, State):
         raise Invalid(f"state: {shown(state)} is no State; return one")
-    bank, size = state.bank, len(view.initial)
-    if not isinstance(bank, np.ndarray) or bank.dtype.kind != "f" or bank.ndim != 2:
-        raise Invalid(f"bank: {shown(bank)} is no float array [M, {size}]; give a row for each model")
-    if not len(bank):
-        raise Invalid("bank: no model; row 0 is the global one")
-    if bank.shape[1] != size:
-        raise Invalid(f"bank: rows of {bank.shape[1]} parameters; a model has {size}")
-    if not np.isfinite(bank).all():
-        row = int(np.flatnonzero(~np.isfinite(bank).all(axis=1))[0])
-        raise Invalid(f"bank: row {row} is not finite; take smaller steps at the server")
+    models, size = state.models, len(view.initial)
+    if not isinstance(models, np.ndarray) or models.dtype.kind != "f" or models.ndim != 2:
+        raise Invalid(f"models: {shown(models)} is no float array [M, {size}]; give a row for each model")
+    if not len(models):
+        raise Invalid("models: no model; row 0 is the global one")
+    if models.shape[1] != size:
+        raise Invalid(f"models: rows of {models.shape[1]} parameters; a model has {size}")
+    if not np.isfinite(models).all():
+        row = int(np.flatnonzero(~np.isfinite(models).all(axis=1))[0])
+        raise Invalid(f"models: row {row} is not finite; take smaller steps at the server")
     if state.cluster is not None:
         check_array("cluster", state.cluster, INTEGERS, len(view.sizes), "hospitals")
-        check_rows("cluster", state.cluster, len(bank))
+        check_rows("cluster", state.cluster, len(models))
 
 
 def check_cohort(ids: Any, hospitals: int) -> None:
@@ -62,7 +63,9 @@ def check_cohort(ids: Any, hospitals: int) -> None:
 def check_serve(serve: Any, view: FederationView, models: int, groups: int | None) -> None:
     """Raise :class:`Invalid` for models served that do not exist, or not for everybody."""
     if not isinstance(serve, Mapping) or not serve:
-        raise Invalid(f"serve: {shown(serve)} names no model; return {{name: a bank row, or OWN, for each hospital}}")
+        raise Invalid(
+            f"serve: {shown(serve)} names no model; return {{name: a row of state.models, or OWN, for each hospital}}"
+        )
     hospitals = len(view.sizes)
     for name, rows in serve.items():
         field = f"serve.{name}"
@@ -114,8 +117,12 @@ def check_uncertainty(uncertainty: Any, size: int) -> None:
     if uncertainty is None:
         return
     check_kind("uncertainty", uncertainty, Uncertainty)
+    if uncertainty.effect not in get_args(Effect):
+        raise Invalid(f"uncertainty.effect: {shown(uncertainty.effect)}; choose one of {', '.join(get_args(Effect))}")
     for field in dataclasses.fields(Uncertainty):
         values = getattr(uncertainty, field.name)
+        if field.name == "effect":
+            continue
         if not isinstance(values, np.ndarray) or values.shape != (size,) or values.dtype.kind != "f":
             raise Invalid(f"uncertainty.{field.name}: {shown(values)} for {size} parameters; give a number for each")
 

@@ -1,4 +1,4 @@
-"""Checks of single values: arrays, rows of the bank, numbers. Each raises :class:`Invalid` naming the field."""
+"""Checks of single values: arrays, rows of the models, numbers. Each raises :class:`Invalid` naming the field."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_array(field: str, value: Any, kinds: str, length: int, of: str, column
 
 
 def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> None:
-    """Raise :class:`Invalid` unless all are rows of the bank, or one of the ``sentinels``."""
+    """Raise :class:`Invalid` unless all are rows of the models, or one of the ``sentinels``."""
     if not rows.size or (rows.min() >= 0 and rows.max() < models):
         return
     allowed = (rows >= 0) & (rows < models)
@@ -42,7 +42,7 @@ def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> N
         allowed |= rows == sentinel
     if not allowed.all():
         names = "".join(f", or {sentinel.name}" for sentinel in sentinels)
-        raise Invalid(f"{field}: {rows[~allowed][0]} is no row of the bank; there are 0 to {models - 1}{names}")
+        raise Invalid(f"{field}: {rows[~allowed][0]} is no row of state.models; there are 0 to {models - 1}{names}")
 
 
 def check_kind(field: str, value: Any, kind: type) -> None:

@@ -114,10 +114,10 @@ class CsRcfl(Strategy):
                 self._losses(view, ids, models), self.clusters, view.rng("coalitions"), seconds=self.seconds
             )
             labels = coalitions.labels
-        bank = np.vstack([models.mean(axis=0), coalition_models(models, labels)])
+        models = np.vstack([models.mean(axis=0), coalition_models(models, labels)])
         cluster = np.zeros(len(view.sizes), dtype=np.int64)
         cluster[ids] = 1 + labels
-        return _state(bank, cluster, coalitions)
+        return _state(models, cluster, coalitions)
 
     def uses_selection(self) -> bool:
         return False
@@ -154,7 +154,7 @@ class CsRcfl(Strategy):
         return losses
 
 
-def _state(bank: Floats, cluster: Ids, coalitions: Coalitions | None) -> CoalitionState:
+def _state(models: Floats, cluster: Ids, coalitions: Coalitions | None) -> CoalitionState:
     if coalitions is None:
-        return CoalitionState(bank, cluster)
-    return CoalitionState(bank, cluster, coalitions.value, coalitions.bound, coalitions.seconds)
+        return CoalitionState(models, cluster)
+    return CoalitionState(models, cluster, coalitions.value, coalitions.bound, coalitions.seconds)

@@ -25,12 +25,12 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    LocalTraining,
     Needs,
     State,
     Strategy,
     Update,
     Upload,
-    Visit,
     at_least,
     one_of,
     own_state,
@@ -41,7 +41,7 @@ from raysim.strategies.shared.weights import hospital_weights
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AgnosticState(State):
-    """The state of AFL. In the bank, row 0 is w and row 1 its mean over the rounds."""
+    """The state of AFL. Of the models, row 0 is w and row 1 its mean over the rounds."""
 
     mixture: Floats
     """λ, ``[N]``; 0 for hospitals without training rows."""
@@ -75,7 +75,7 @@ class AgnosticFL(Strategy):
     def setup(self, view: FederationView) -> AgnosticState:
         mixture = np.zeros(len(view.sizes))
         mixture[view.trainable] = hospital_weights(view.sizes[view.trainable], self.start)
-        return AgnosticState(bank=np.stack([view.initial, view.initial]), mixture=mixture)
+        return AgnosticState(models=np.stack([view.initial, view.initial]), mixture=mixture)
 
     def uses_selection(self) -> bool:
         return False
@@ -85,22 +85,22 @@ class AgnosticFL(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         start, weight = np.zeros_like(ids), own_state(state, AgnosticState).mixture[ids]
-        visit = Visit(learning_rate=self.learning_rate)
+        training = LocalTraining(learning_rate=self.learning_rate)
         if self.averaging == "gradient":
-            visit = replace(visit, epochs=1, batch_size=0, optimizer="sgd")
-        return LocalProblem(start=start, upload=Upload(weight, losses=True), visit=visit)
+            training = replace(training, epochs=1, batch_size=0, optimizer="sgd")
+        return LocalProblem(start=start, upload=Upload(weight, losses=True), training=training)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> AgnosticState:
         if update.losses is None:
             raise TypeError("the update has no losses")
         state = own_state(state, AgnosticState)
-        last, rounds = state.bank[0] + update.sums[0], state.rounds + 1
-        mean = state.bank[1] + (last - state.bank[1]) / rounds
+        last, rounds = state.models[0] + update.sums[0], state.rounds + 1
+        mean = state.models[1] + (last - state.models[1]) / rounds
         risen = state.mixture.copy()
         risen[update.ids] += self.ascent * update.losses
         mixture = np.zeros_like(risen)
         mixture[view.trainable] = project_to_simplex(risen[view.trainable])
-        return AgnosticState(bank=np.stack([last, mean]), mixture=mixture, rounds=rounds)
+        return AgnosticState(models=np.stack([last, mean]), mixture=mixture, rounds=rounds)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         everyone = np.zeros(len(view.sizes), dtype=np.int64)

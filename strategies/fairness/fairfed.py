@@ -129,7 +129,7 @@ class FairFed(Strategy):
             raise ValueError(f"strategy.{error}") from None
 
     def setup(self, view: FederationView) -> FairState:
-        return FairState(bank=view.initial[None, :].copy(), omega=shares(view.sizes))
+        return FairState(models=view.initial[None, :].copy(), omega=shares(view.sizes))
 
     def uses_selection(self) -> bool:
         return False
@@ -140,7 +140,7 @@ class FairFed(Strategy):
     def problem(self, view: FederationView, state: State, ids: Ids) -> FairProblem:
         question = GroupCounts(self.attribute, self.privileged, self.positive)
         omega = own_state(state, FairState).omega.copy()
-        counts = np.stack(view.ask(question, models=state.bank, ids=ids))
+        counts = np.stack(view.ask(question, models=state.models, ids=ids))
         omega[ids] = renewed_weights(omega[ids], counts, self.beta)
         present = omega[ids].sum()
         weight = omega[ids] / present if present > 0 else shares(view.sizes[ids])
@@ -149,7 +149,7 @@ class FairFed(Strategy):
     def aggregate(self, view: FederationView, state: State, update: Update) -> FairState:
         if not isinstance(update.problem, FairProblem):
             raise TypeError("the update does not say how it was weighted")
-        return replace(own_state(state, FairState), bank=state.bank + update.sums, omega=update.problem.omega)
+        return replace(own_state(state, FairState), models=state.models + update.sums, omega=update.problem.omega)
 
 
 def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:

@@ -74,11 +74,11 @@ class QFedAvg(Strategy):
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.numbers is not None:
             steepness = float(update.numbers[0])
-            return replace(state, bank=state.bank + update.sums / steepness) if steepness > 0 else state
+            return replace(state, models=state.models + update.sums / steepness) if steepness > 0 else state
         if update.deltas is None or update.losses is None:
             raise TypeError("the update has no single deltas and losses")
         lipschitz, losses = 1.0 / view.learning_rate, update.losses + 1e-10
         weight = losses**self.q
         squares = (lipschitz * update.deltas) ** 2
         steepness = self.q * losses ** (self.q - 1.0) * squares.sum(axis=1) + lipschitz * weight
-        return replace(state, bank=state.bank + lipschitz * (weight @ update.deltas) / steepness.sum())
+        return replace(state, models=state.models + lipschitz * (weight @ update.deltas) / steepness.sum())

@@ -7,8 +7,8 @@ import numpy as np
 from raysim.strategies.base import FederationView, Floats
 
 
-def centre_bank(centres: Floats) -> Floats:
-    """The bank ``[1 + K, P]`` of ``centres [K, P]``: their mean, which no hospital uses, then the centres."""
+def models_from_centres(centres: Floats) -> Floats:
+    """The models ``[1 + K, P]`` of ``centres [K, P]``: their mean, which no hospital uses, then the centres."""
     return np.vstack([centres.mean(axis=0), centres])
 
 

@@ -48,14 +48,14 @@ Linkage = Literal["single", "complete"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CflState(State):
-    """The tree of clusters. When a cluster splits, its bank row stays as it was, and its two parts get new rows."""
+    """The tree of clusters. When a cluster splits, its model row stays as it was, and its two parts get new rows."""
 
     parent: Ids
-    """The bank row that each row was split off, ``[M]``; -1 for the root and row 0."""
+    """The model row that each row was split off, ``[M]``; -1 for the root and row 0."""
     last: Floats
     """Each hospital's last delta since the last split of its cluster, ``[N, P]``; NaN where there is none."""
     log: Floats
-    """Round, bank row, u and g of every test, ``[R, 4]``."""
+    """Round, model row, u and g of every test, ``[R, 4]``."""
     rounds: int = 0
     """How many rounds there have been."""
 
@@ -89,7 +89,7 @@ class Cfl(Weighted):
     def setup(self, view: FederationView) -> CflState:
         hospitals = len(view.sizes)
         return CflState(
-            bank=np.repeat(view.initial[None, :], 2, axis=0),
+            models=np.repeat(view.initial[None, :], 2, axis=0),
             cluster=np.ones(hospitals, dtype=np.int64),
             parent=np.array([-1, -1]),
             last=np.full((hospitals, len(view.initial)), np.nan),
@@ -105,7 +105,7 @@ class Cfl(Weighted):
             raise TypeError("the update is not one of this strategy's")
         last = state.last.copy()
         last[update.ids] = update.deltas
-        bank, parent, cluster, log = state.bank, state.parent, members(state).copy(), [*state.log]
+        models, parent, cluster, log = state.models, state.parent, members(state).copy(), [*state.log]
         for row in np.unique(cluster[update.ids]):
             hospitals = view.trainable[cluster[view.trainable] == row]
             if np.isnan(last[hospitals]).any():
@@ -117,13 +117,13 @@ class Cfl(Weighted):
                 first, second = hospitals[~parts], hospitals[parts]
                 # Hospitals without training rows go to the larger part; the next line moves all others to theirs.
                 larger = view.sizes[second].sum() > view.sizes[first].sum()
-                cluster[cluster == row] = len(bank) + larger
-                cluster[first], cluster[second] = len(bank), len(bank) + 1
+                cluster[cluster == row] = len(models) + larger
+                cluster[first], cluster[second] = len(models), len(models) + 1
                 last[hospitals] = np.nan
-                bank, parent = np.vstack([bank, bank[row], bank[row]]), np.append(parent, [row, row])
-        bank = self._moved(view, bank, cluster, update.ids, update.deltas)
+                models, parent = np.vstack([models, models[row], models[row]]), np.append(parent, [row, row])
+        models = self._moved(view, models, cluster, update.ids, update.deltas)
         return CflState(
-            bank=bank,
+            models=models,
             cluster=cluster,
             parent=parent,
             last=last,
@@ -163,14 +163,14 @@ class Cfl(Weighted):
         across = float(similarity[np.ix_(~parts, parts)].max())
         return parts if np.sqrt(max(0.0, (1.0 - across) / 2.0)) > self.gamma else None
 
-    def _moved(self, view: FederationView, bank: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
-        """The bank after a round: each cluster's model moved by its participants' deltas; row 0 their mean by rows."""
+    def _moved(self, view: FederationView, models: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
+        """The models after a round: each cluster's moved by its participants' deltas; row 0 is their mean by rows."""
         weight = self.weigh_groups(view.sizes[ids], cluster[ids])
-        moved = bank.copy()
+        moved = models.copy()
         for row in np.unique(cluster[ids]):
             inside = cluster[ids] == row
             moved[row] += weight[inside] @ deltas[inside]
-        rows = np.bincount(cluster, weights=view.sizes, minlength=len(bank))
+        rows = np.bincount(cluster, weights=view.sizes, minlength=len(models))
         moved[0] = (rows / rows.sum()) @ moved
         return moved
 

@@ -135,12 +135,12 @@ class ClustPsi(Strategy):
         centres = np.stack([rows[labels == k].mean(axis=0) for k in range(labels.max() + 1)])
         cluster = np.full(len(view.sizes), 1 + np.linalg.norm(centres - plain, axis=1).argmin(), dtype=np.int64)
         cluster[trainable] = 1 + labels
-        return State(bank=np.repeat(view.initial[None, :], 1 + len(centres), axis=0), cluster=cluster)
+        return State(models=np.repeat(view.initial[None, :], 1 + len(centres), axis=0), cluster=cluster)
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         cluster = members(state)[view.trainable]
         drawn = []
-        for row in range(1, len(state.bank)):
+        for row in range(1, len(state.models)):
             # The first cluster draws as a run without clusters does, so that a single one is federated averaging.
             key = (round,) if row == 1 else (round, row)
             drawn.append(choose(view, state, view.trainable[cluster == row], "sample", *key, start=members(state)))

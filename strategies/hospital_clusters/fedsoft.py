@@ -37,14 +37,14 @@ from raysim.strategies.base import (
     HospitalRows,
     Ids,
     LocalProblem,
+    LocalTraining,
     Needs,
     Objective,
-    Pull,
+    Proximal,
     State,
     Strategy,
     Update,
     Upload,
-    Visit,
     at_least,
     choose,
     one_of,
@@ -52,7 +52,7 @@ from raysim.strategies.base import (
     sent_weights,
     share_of_one,
 )
-from raysim.strategies.hospital_clusters.centres import centre_bank, initial_centres
+from raysim.strategies.hospital_clusters.centres import initial_centres, models_from_centres
 from raysim.strategies.selections.sampling import weighted_sample
 
 
@@ -69,7 +69,7 @@ class NearestShares:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SoftState(State):
-    """The state of FedSoft. In the bank, row 0 is the plain mean of the centres, row ``1 + s`` the centre s."""
+    """The state of FedSoft. Of the models, row 0 is the plain mean of the centres, row ``1 + s`` the centre s."""
 
     importance: Floats
     """u, ``[N, S]``; zeros for hospitals without rows."""
@@ -112,7 +112,7 @@ class FedSoft(Strategy):
 
     def setup(self, view: FederationView) -> SoftState:
         centres = self.starts(view)
-        return SoftState(bank=centre_bank(centres), importance=self._importance(view, centres))
+        return SoftState(models=models_from_centres(centres), importance=self._importance(view, centres))
 
     def uses_selection(self) -> bool:
         return self.selection == "configured"
@@ -137,19 +137,19 @@ class FedSoft(Strategy):
             # A centre has no weights where none of the hospitals that it drew takes part: it stays.
             upload=Upload(into / np.where(total > 0, total, 1.0), sums=self.clusters, what="parameters"),
             objective=Objective(
-                pulls=tuple(Pull(self.lam * u[:, s], np.full_like(ids, 1 + s)) for s in range(self.clusters))
+                proximal=tuple(Proximal(self.lam * u[:, s], np.full_like(ids, 1 + s)) for s in range(self.clusters))
             ),
-            visit=Visit(keep=True),
+            training=LocalTraining(keep=True),
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> SoftState:
         weight = sent_weights(update)
         state, trained = own_state(state, SoftState), np.asarray((weight > 0).any(axis=0))
-        centres = np.where(trained[:, None], update.sums, state.bank[1:])
+        centres = np.where(trained[:, None], update.sums, state.models[1:])
         rounds, importance = state.rounds + 1, state.importance
         if rounds % self.every == 0:
             importance = self._importance(view, centres)
-        return SoftState(bank=centre_bank(centres), importance=importance, rounds=rounds)
+        return SoftState(models=models_from_centres(centres), importance=importance, rounds=rounds)
 
     def mixture(self, view: FederationView, state: State) -> Floats:
         u = np.where(view.sizes[:, None] > 0, own_state(state, SoftState).importance, 1.0)

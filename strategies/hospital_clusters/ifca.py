@@ -37,15 +37,15 @@ from raysim.strategies.base import (
     HospitalRows,
     Ids,
     LocalProblem,
+    LocalTraining,
     Needs,
     State,
     Update,
     Upload,
-    Visit,
     at_least,
     one_of,
 )
-from raysim.strategies.hospital_clusters.centres import centre_bank, initial_centres
+from raysim.strategies.hospital_clusters.centres import initial_centres, models_from_centres
 from raysim.strategies.shared.clustering import (
     Clusters,
     capped,
@@ -109,23 +109,23 @@ class Ifca(Weighted):
     def setup(self, view: FederationView) -> State:
         centres = self.starts(view)
         cluster = None if view.hides else np.ones(len(view.sizes), dtype=np.int64)
-        return State(bank=centre_bank(centres), cluster=cluster)
+        return State(models=models_from_centres(centres), cluster=cluster)
 
     def starts(self, view: FederationView) -> Floats:
         return initial_centres(view, number_of(self.clusters, view.sizes), self.spread)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        visit = Visit(epochs=1 if self.averaging == "gradient" else None)
+        training = LocalTraining(epochs=1 if self.averaging == "gradient" else None)
         if view.hides:
-            count = len(state.bank) - 1
+            count = len(state.models) - 1
             upload = Upload(self.weigh(view.sizes[ids]), sums=count, message=Counted(count))
-            return LocalProblem(start=np.full_like(ids, NEAREST), upload=upload, visit=visit)
+            return LocalProblem(start=np.full_like(ids, NEAREST), upload=upload, training=training)
         rows, sizes = nearest(view, state, ids), view.sizes[ids]
         weight = self.weigh_groups(sizes, rows) if self.averaging == "model" else self.weigh(sizes)
         return LocalProblem(
             start=rows,
-            upload=Upload(weight, into=rows - 1, sums=len(state.bank) - 1),
-            visit=visit,
+            upload=Upload(weight, sum_index=rows - 1, sums=len(state.models) - 1),
+            training=training,
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
@@ -136,15 +136,15 @@ class Ifca(Weighted):
             step = update.sums
             if self.averaging == "model":
                 step = np.divide(update.sums, chosen, out=np.zeros_like(update.sums), where=chosen > 0)
-            return State(bank=centre_bank(state.bank[1:] + step))
+            return State(models=models_from_centres(state.models[1:] + step))
         cluster = members(state).copy()
         cluster[update.ids] = update.problem.start
-        return State(bank=centre_bank(state.bank[1:] + update.sums), cluster=cluster)
+        return State(models=models_from_centres(state.models[1:] + update.sums), cluster=cluster)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"cluster": nearest(view, state, np.arange(len(view.sizes)))}
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
-    """The bank row that each of hospitals ``ids [H]`` chooses, ``[H]``."""
-    return 1 + np.concatenate(view.ask(Nearest(), models=state.bank[1:], ids=ids)).astype(np.int64)
+    """The model row that each of hospitals ``ids [H]`` chooses, ``[H]``."""
+    return 1 + np.concatenate(view.ask(Nearest(), models=state.models[1:], ids=ids)).astype(np.int64)

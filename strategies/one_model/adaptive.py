@@ -70,7 +70,7 @@ class AdaptiveServer(Weighted):
     def setup(self, view: FederationView) -> AdaptiveState:
         zero = np.zeros_like(view.initial)
         v = zero if self.initial_accumulator == "zero" else np.full_like(zero, self.tau**2)
-        return AdaptiveState(bank=view.initial[None, :].copy(), m=zero, v=v)
+        return AdaptiveState(models=view.initial[None, :].copy(), m=zero, v=v)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> AdaptiveState:
         state, delta = own_state(state, AdaptiveState), update.sums[0]
@@ -80,7 +80,7 @@ class AdaptiveServer(Weighted):
         scale = np.sqrt(v) + self.tau
         # A coordinate without any scale (v = tau = 0) stays.
         step = self.rate(steps) * np.divide(m, scale, out=np.zeros_like(m), where=scale > 0)
-        return AdaptiveState(bank=state.bank + step, m=m, v=v, steps=steps)
+        return AdaptiveState(models=state.models + step, m=m, v=v, steps=steps)
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
         """The next ``v [P]`` from the ``squares [P]`` of D."""

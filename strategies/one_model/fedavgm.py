@@ -48,8 +48,8 @@ class FedAvgM(Weighted):
         super().__post_init__()
 
     def setup(self, view: FederationView) -> MomentumState:
-        return MomentumState(bank=view.initial[None, :].copy(), velocity=np.zeros_like(view.initial))
+        return MomentumState(models=view.initial[None, :].copy(), velocity=np.zeros_like(view.initial))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> MomentumState:
         velocity = self.momentum * own_state(state, MomentumState).velocity + update.sums[0]
-        return MomentumState(bank=state.bank + self.server_learning_rate * velocity, velocity=velocity)
+        return MomentumState(models=state.models + self.server_learning_rate * velocity, velocity=velocity)

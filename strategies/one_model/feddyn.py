@@ -54,7 +54,7 @@ class DynamicTraining(CountedTraining):
 
     def run(self, at: Context) -> Reply:
         w, linear = at.received["theta"], at.memory.get("linear", np.zeros(self.size))
-        delta = at.model.train(w, pulls=[(self.alpha, w)], linear=-linear).theta - w
+        delta = at.model.train(w, proximal=[(self.alpha, w)], linear=-linear).theta - w
         return Reply({"delta": delta, "hospitals": 1}, {"linear": linear - self.alpha * delta})
 
 
@@ -71,13 +71,13 @@ class FedDyn(Strategy):
         at_least("alpha", self.alpha, 1e-6)
 
     def setup(self, view: FederationView) -> State:
-        return FedDynState(bank=view.initial[None].copy(), drift=np.zeros_like(view.initial))
+        return FedDynState(models=view.initial[None].copy(), drift=np.zeros_like(view.initial))
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, ids = own_state(state, FedDynState), self.select(view, state, view.round)
-        sums = (yield Call(DynamicTraining(len(view.initial), self.alpha), {"theta": own.bank[0]}, ids)).sums
+        sums = (yield Call(DynamicTraining(len(view.initial), self.alpha), {"theta": own.models[0]}, ids)).sums
         count = float(sums["hospitals"])
         if not count or own.drift is None:
             return own
         drift = own.drift - self.alpha / len(view.trainable) * sums["delta"]
-        return replace(own, bank=own.bank + sums["delta"] / count - drift / self.alpha, drift=drift)
+        return replace(own, models=own.models + sums["delta"] / count - drift / self.alpha, drift=drift)

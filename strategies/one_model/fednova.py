@@ -32,9 +32,6 @@ from raysim.strategies.base import (
 from raysim.strategies.shared.program_average import UNBOUNDED
 from raysim.strategies.shared.weights import Weighted
 
-MOMENTUM = 0.9
-"""The coefficient of the optimiser ``momentum``."""
-
 
 @dataclass(frozen=True)
 class NormalisedTraining(Program):
@@ -51,7 +48,7 @@ class NormalisedTraining(Program):
 
     def run(self, at: Context) -> Reply:
         start, weight = at.received["theta"], at.received["weight"]
-        theta, taken = at.model.train(start, pulls=[(self.mu, start)])
+        theta, taken = at.model.train(start, proximal=[(self.mu, start)])
         steps = self._weight(taken, at.model.learning_rate * self.mu)
         direction = (theta - start) / steps if steps else theta - start
         return Reply({"direction": weight * direction, "steps": weight * steps, "weight": weight})
@@ -85,10 +82,9 @@ class FedNova(Weighted):
 
     def round(self, view: FederationView, state: State) -> Calls:
         ids = self.select(view, state, view.round)
-        momentum = MOMENTUM if view.optimizer == "momentum" else 0.0
-        program = NormalisedTraining(len(view.initial), self.mu, momentum)
+        program = NormalisedTraining(len(view.initial), self.mu, view.momentum)
         weight = {"weight": self.weigh(view.sizes[ids])}
-        sums = (yield Call(program, {"theta": state.bank[0]}, ids, weight)).sums
+        sums = (yield Call(program, {"theta": state.models[0]}, ids, weight)).sums
         total = float(sums["weight"])
         moved = float(sums["steps"]) / total * sums["direction"] / total if total else sums["direction"]
-        return replace(state, bank=state.bank + moved)
+        return replace(state, models=state.models + moved)

@@ -73,7 +73,7 @@ class Scaffold(Weighted):
             )
 
     def setup(self, view: FederationView) -> VariateState:
-        return VariateState(bank=view.initial[None, :].copy(), variate=np.zeros_like(view.initial))
+        return VariateState(models=view.initial[None, :].copy(), variate=np.zeros_like(view.initial))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         mean = np.full(len(ids), 1.0 / len(view.sizes))
@@ -88,4 +88,4 @@ class Scaffold(Weighted):
         if update.variates is None:
             raise TypeError("the update has no control variates")
         variate = own_state(state, VariateState).variate + update.variates
-        return VariateState(bank=state.bank + self.server_rate * update.sums, variate=variate)
+        return VariateState(models=state.models + self.server_rate * update.sums, variate=variate)

@@ -1,7 +1,7 @@
 """Clusters of patients: each has a model, which every hospital trains on those of its rows that are in the cluster.
 
 What FedGMC, CBFL and k-FED have in common once they have found clusters (FedGMC, Algorithm 2). Row ``1 + g`` of the
-bank is the model of cluster ``g``, row 0 their mean by training rows. With ``n_ig`` rows of hospital i in cluster g,
+models is the model of cluster ``g``, row 0 their mean by training rows. With ``n_ig`` rows of hospital i in cluster g,
 which hospitals tell once, a hospital of the cohort trains the model of each cluster with ``n_ig > 0``, and models are
 averaged by ``n_ig``. A cluster in which nobody has training rows is not trained: it is left out, so that its patients
 go to their next most likely cluster, and hospitals are told which clusters there still are.
@@ -27,7 +27,7 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Objective,
-    Pull,
+    Proximal,
     RowGroups,
     State,
     Strategy,
@@ -197,7 +197,7 @@ def patient_state(view: FederationView, clusters: PatientClusters) -> PatientSta
     if len(trained) < clusters.count:
         view.ask(ClustersLeft(trained))
     return PatientState(
-        bank=np.repeat(view.initial[None, :], 1 + len(trained), axis=0),
+        models=np.repeat(view.initial[None, :], 1 + len(trained), axis=0),
         clusters=clusters.only(trained),
         rows=rows[:, trained],
         formed=clusters.count,
@@ -215,8 +215,8 @@ def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -
     counts = rows[at, cluster]
     return LocalProblem(
         start=1 + cluster,
-        upload=Upload(group_weights(counts, cluster), into=cluster, sums=rows.shape[1]),
-        objective=Objective(pulls=(Pull(2.0 * lam, 1 + cluster), Pull(2.0 * mu, np.zeros_like(cluster)))),
+        upload=Upload(group_weights(counts, cluster), sum_index=cluster, sums=rows.shape[1]),
+        objective=Objective(proximal=(Proximal(2.0 * lam, 1 + cluster), Proximal(2.0 * mu, np.zeros_like(cluster)))),
         groups=RowGroups(ids[at], cluster, counts),
     )
 
@@ -224,7 +224,7 @@ def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -
 def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientState:
     """Every cluster's model moves by its hospitals' deltas, then by ``1 - alpha`` towards the mean of all."""
     state = own_state(state, PatientState)
-    return replace(state, bank=two_levels(state.bank[1:] + update.sums, state.rows.sum(axis=0), alpha))
+    return replace(state, models=two_levels(state.models[1:] + update.sums, state.rows.sum(axis=0), alpha))
 
 
 class PatientClustering(Strategy):

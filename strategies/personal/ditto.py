@@ -23,12 +23,12 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    LocalTraining,
     Objective,
-    Pull,
+    Proximal,
     State,
     Update,
     Upload,
-    Visit,
     at_least,
 )
 from raysim.strategies.shared.weights import Weighted
@@ -38,7 +38,7 @@ from raysim.strategies.shared.weights import Weighted
 class Ditto(Weighted):
     """``lam``: λ; ``epochs`` and ``learning_rate`` of hospitals' own models (None: as configured); weights as FedAvg.
 
-    In the bank, row 1 is the common start.
+    Of the models, row 1 is the common start.
     """
 
     lam: float = 1.0
@@ -57,20 +57,20 @@ class Ditto(Weighted):
         super().__post_init__()
 
     def setup(self, view: FederationView) -> State:
-        return State(bank=np.stack([view.initial, view.initial]))
+        return State(models=np.stack([view.initial, view.initial]))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         received = np.zeros_like(ids)
         personal = LocalProblem(
             start=np.full_like(ids, OWN),
-            objective=Objective(pulls=(Pull(self.lam, received),)),
-            visit=Visit(epochs=self.epochs, learning_rate=self.learning_rate, keep=True),
+            objective=Objective(proximal=(Proximal(self.lam, received),)),
+            training=LocalTraining(epochs=self.epochs, learning_rate=self.learning_rate, keep=True),
         )
         weight = self.weigh(view.sizes[ids])
         return LocalProblem(start=received, upload=Upload(weight), then=personal)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        return replace(state, bank=np.stack([state.bank[0] + update.sums[0], state.bank[1]]))
+        return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
         """The common start, which is what a hospital's own model is at first."""

@@ -92,9 +92,9 @@ class PFedMe(Strategy):
     def round(self, view: FederationView, state: State) -> Calls:
         ids = self.select(view, state, view.round)
         program = EnvelopeTraining(len(view.initial), self.lam, self.steps, self.approach)
-        sums = (yield Call(program, {"theta": state.bank[0]}, ids)).sums
+        sums = (yield Call(program, {"theta": state.models[0]}, ids)).sums
         count = float(sums["hospitals"])
-        return replace(state, bank=state.bank + self.beta * sums["delta"] / count) if count else state
+        return replace(state, models=state.models + self.beta * sums["delta"] / count) if count else state
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         everyone = np.zeros(len(view.sizes), dtype=np.int64)

@@ -87,7 +87,7 @@ class Ensemble(Exact):
         check_linear(training, "ensemble", ("logistic",))
 
     def setup(self, view: FederationView) -> State:
-        return EnsembleState(bank=view.initial[None].copy())
+        return EnsembleState(models=view.initial[None].copy())
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, ids = own_state(state, EnsembleState), self.select(view, state, view.round)
@@ -103,7 +103,7 @@ class Ensemble(Exact):
         if not total:
             return replace(own, members=members)
         members[hospitals] = weights / total
-        return replace(own, bank=as_theta(view, members[hospitals] @ models)[None], members=members)
+        return replace(own, models=as_theta(view, members[hospitals] @ models)[None], members=members)
 
     def done(self, view: FederationView, state: State) -> bool:
         return own_state(state, EnsembleState).members is not None

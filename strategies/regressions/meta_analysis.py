@@ -69,7 +69,7 @@ class MetaAnalysis(Exact):
         check_linear(training, "meta_analysis", ("logistic",))
 
     def setup(self, view: FederationView) -> State:
-        return MetaState(bank=view.initial[None].copy())
+        return MetaState(models=view.initial[None].copy())
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, p = own_state(state, MetaState), len(view.initial)
@@ -84,15 +84,15 @@ class MetaAnalysis(Exact):
             means, spread, _, _ = univariate_means(answers.sums["univariate"])
         if self.combine != "information":
             beta, variance = means, spread
-        bank = as_theta(view, beta)[None]
-        return replace(own, bank=bank, se=np.sqrt(variance), used=int(sums["hospitals"]), between=between)
+        models = as_theta(view, beta)[None]
+        return replace(own, models=models, se=np.sqrt(variance), used=int(sums["hospitals"]), between=between)
 
     def done(self, view: FederationView, state: State) -> bool:
         return own_state(state, MetaState).se is not None
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
         own = own_state(state, MetaState)
-        return None if own.se is None else normal_uncertainty(view, own.bank[0], own.se)
+        return None if own.se is None else normal_uncertainty(view, own.models[0], own.se)
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         own = own_state(state, MetaState)

@@ -134,7 +134,7 @@ class Odal(Exact):
         check_linear(training, "odal", ("logistic",))
 
     def setup(self, view: FederationView) -> State:
-        return OdalState(bank=view.initial[None].copy())
+        return OdalState(models=view.initial[None].copy())
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, p, ids = own_state(state, OdalState), len(view.initial), self.select(view, state, view.round)
@@ -152,14 +152,14 @@ class Odal(Exact):
         keep = independent(everybody.hessian)
         se = np.full(p, np.nan)
         se[keep] = np.sqrt(np.diag(np.linalg.inv(everybody.hessian[np.ix_(keep, keep)])))
-        return replace(own, bank=as_theta(view, each["beta"][0])[None], se=se, converged=bool(each["converged"][0]))
+        return replace(own, models=as_theta(view, each["beta"][0])[None], se=se, converged=bool(each["converged"][0]))
 
     def done(self, view: FederationView, state: State) -> bool:
         return own_state(state, OdalState).se is not None
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
         own = own_state(state, OdalState)
-        return None if own.se is None else normal_uncertainty(view, own.bank[0], own.se)
+        return None if own.se is None else normal_uncertainty(view, own.models[0], own.se)
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         return {"converged": float(own_state(state, OdalState).converged)}

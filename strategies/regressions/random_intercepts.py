@@ -67,7 +67,7 @@ DIFFERENCE = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class RandomInterceptsState(State):
-    """Row 0 of the bank has the coefficients that are tried next, with the common intercept."""
+    """Row 0 of the models has the coefficients that are tried next, with the common intercept."""
 
     at: Floats | None = None
     """Coefficients and ``ln tau`` of the last point that was taken, ``[p + 1]``; None before the first round."""
@@ -137,9 +137,7 @@ class MarginalSums(Program):
             sent["second"] = upper((np.array(rows) + np.array(rows).T) / 2)
         model = np.zeros(p)
         model[self.bias] = point[0] + own.mode
-        return Reply(
-            {name: self.grid.within(values) for name, values in sent.items()}, {"mode": own.mode, "model": model}
-        )
+        return Reply(self.grid.sent(sent, at), {"mode": own.mode, "model": model})
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class RandomIntercepts(Exact):
         check_linear(training, "random_intercepts", ("logistic",))
 
     def setup(self, view: FederationView) -> State:
-        return RandomInterceptsState(bank=view.initial[None].copy())
+        return RandomInterceptsState(models=view.initial[None].copy())
 
     def private(self, view: FederationView) -> Mask | None:
         mask = np.zeros(len(view.initial), np.bool_)
@@ -177,13 +175,13 @@ class RandomIntercepts(Exact):
             promised = own.share * float(slope @ own.step)
             if not value >= own.value + ARMIJO * promised - ROSE * (1 + abs(own.value)):
                 own = replace(own, share=own.share / 2)
-                return replace(own, bank=self._bank(view, own))
+                return replace(own, models=self._models(view, own))
             moved, fell = point - before, slope - gradient
             if float(moved @ fell) > 0:
                 own = replace(own, pairs=(*own.pairs, (moved, fell))[-PAIRS:])
         step = _step(gradient, symmetric(answers.sums["hessian"]), float(answers.sums["spread"]), own.pairs)
         own = replace(own, at=point, value=value, gradient=gradient, step=step, share=1.0)
-        own = replace(own, bank=self._bank(view, own))
+        own = replace(own, models=self._models(view, own))
         if float(gradient @ step) / 2 > STOP * (1 + abs(value)):
             return own
         answers = yield Call(replace(program, last=True), {"point": point + step}, ids)
@@ -196,9 +194,9 @@ class RandomIntercepts(Exact):
             own, at=point + step, step=np.zeros(p + 1), value=float(answers.sums["value"]), covariance=covariance
         )
 
-    def _bank(self, view: FederationView, own: RandomInterceptsState) -> Floats:
+    def _models(self, view: FederationView, own: RandomInterceptsState) -> Floats:
         if own.at is None or own.step is None:
-            return own.bank
+            return own.models
         return as_theta(view, (own.at + own.share * own.step)[:-1])[None]
 
     def done(self, view: FederationView, state: State) -> bool:
@@ -212,7 +210,7 @@ class RandomIntercepts(Exact):
         if own.covariance is None:
             return None
         with np.errstate(invalid="ignore"):
-            return normal_uncertainty(view, own.bank[0], np.sqrt(np.diag(own.covariance))[:-1])
+            return normal_uncertainty(view, own.models[0], np.sqrt(np.diag(own.covariance))[:-1])
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         own = own_state(state, RandomInterceptsState)

@@ -1,7 +1,7 @@
 """Clusters of hospitals from their signatures, and the models that clusters share.
 
 CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of all members of cluster ``k``,
-``N`` of all hospitals. In the bank, row 0 is the global model and row ``1 + k`` the model of cluster ``k``.
+``N`` of all hospitals. Of the models, row 0 is the global model and row ``1 + k`` the model of cluster ``k``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Objective,
-    Pull,
+    Proximal,
     State,
     Update,
     Upload,
@@ -83,14 +83,14 @@ def clustered_state(
     answers = view.ask(Signature(tuple(blocks)))
     columns = signature_matrix([answers[i] for i in trainable], view.classes, blocks, block_scale)
     labels = with_enough(kmeans(columns, clusters, view.rng("clusters")), columns, view.least_members)
-    bank, cluster = np.repeat(view.initial[None, :], 2 + labels.max(), axis=0), cluster_rows(view, labels)
+    models, cluster = np.repeat(view.initial[None, :], 2 + labels.max(), axis=0), cluster_rows(view, labels)
     if recluster_every:
-        return ReclusteringState(bank=bank, cluster=cluster, columns=columns)
-    return State(bank=bank, cluster=cluster)
+        return ReclusteringState(models=models, cluster=cluster, columns=columns)
+    return State(models=models, cluster=cluster)
 
 
 def cluster_rows(view: FederationView, labels: Ids) -> Ids:
-    """The bank row of each hospital ``[N]`` from the ``labels [h]`` of those with training rows.
+    """The model row of each hospital ``[N]`` from the ``labels [h]`` of those with training rows.
 
     Those without have no signature and join the largest cluster.
     """
@@ -162,7 +162,7 @@ def by_smallest_member(labels: Ids) -> Ids:
 
 
 def members(state: State) -> Ids:
-    """The bank row of each hospital's cluster model, ``[N]``; raises where the strategy has no clusters."""
+    """The model row of each hospital's cluster model, ``[N]``; raises where the strategy has no clusters."""
     if state.cluster is None:
         raise ValueError("this state has no clusters")
     return state.cluster
@@ -175,27 +175,27 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
     """
     cluster = members(state)[ids]
     sizes = view.sizes[ids].astype(np.float64)
-    participating = np.bincount(cluster, weights=sizes, minlength=len(state.bank))
+    participating = np.bincount(cluster, weights=sizes, minlength=len(state.models))
     return LocalProblem(
         start=cluster,
-        upload=Upload(sizes / participating[cluster], into=cluster - 1, sums=len(state.bank) - 1),
-        objective=Objective(pulls=(Pull(2.0 * lam, cluster), Pull(2.0 * mu, np.zeros_like(cluster)))),
+        upload=Upload(sizes / participating[cluster], sum_index=cluster - 1, sums=len(state.models) - 1),
+        objective=Objective(proximal=(Proximal(2.0 * lam, cluster), Proximal(2.0 * mu, np.zeros_like(cluster)))),
     )
 
 
 def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
-    """The two levels of aggregation, then the pull of clusters towards the global model.
+    """The two levels of aggregation, then the proximal step of clusters towards the global model.
 
     ``theta_k += sum of its deltas`` (idle clusters stay), ``theta_g = sum_k N_k/N theta_k``, then for every cluster
     ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` (appendix A).
     """
-    clusters = state.bank[1:] + update.sums
+    clusters = state.models[1:] + update.sums
     rows = np.bincount(members(state) - 1, weights=view.sizes, minlength=len(clusters))
-    return replace(state, bank=two_levels(clusters, rows, alpha))
+    return replace(state, models=two_levels(clusters, rows, alpha))
 
 
 def two_levels(clusters: Floats, rows: Floats | Ids, alpha: float) -> Floats:
-    """The bank ``[1 + K, P]`` of cluster models ``[K, P]`` with ``rows [K]``: their mean by rows, then each of them
+    """The models ``[1 + K, P]`` of cluster models ``[K, P]`` with ``rows [K]``: their mean by rows, then each of them
     drawn towards it by ``1 - alpha``.
     """
     top = (rows / rows.sum()) @ clusters

@@ -52,8 +52,8 @@ class ProgramAverage(Weighted):
     def round(self, view: FederationView, state: State) -> Calls:
         ids = self.select(view, state, view.round)
         weight = {"weight": self.weigh(view.sizes[ids])}
-        answers = yield Call(self.program(view), {"theta": state.bank[0]}, ids, weight)
-        return replace(state, bank=state.bank + mean_delta(answers.sums))
+        answers = yield Call(self.program(view), {"theta": state.models[0]}, ids, weight)
+        return replace(state, models=state.models + mean_delta(answers.sums))
 
 
 def mean_delta(sums: Mapping[str, Floats]) -> Floats:

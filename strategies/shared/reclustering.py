@@ -28,13 +28,13 @@ def reclustered(view: FederationView, state: State, clusters: int, block_scale: 
     if state.rounds % every:
         return state
     ids, previous = view.trainable, members(state) - 1
-    losses = standardise(np.stack(view.ask(MeanLoss(), models=state.bank[1:], ids=ids)))
+    losses = standardise(np.stack(view.ask(MeanLoss(), models=state.models[1:], ids=ids)))
     if block_scale:
         losses = losses / np.sqrt(losses.shape[1])
     columns = np.hstack([state.columns, losses])
     labels = kmeans(columns, clusters, view.rng("clusters", state.rounds))
     labels = with_enough(labels, columns, view.least_members)
-    rows = np.zeros((labels.max() + 1, len(state.bank) - 1))
+    rows = np.zeros((labels.max() + 1, len(state.models) - 1))
     np.add.at(rows, (labels, previous[ids]), view.sizes[ids])
-    models = rows / rows.sum(axis=1, keepdims=True) @ state.bank[1:]
-    return replace(state, bank=np.vstack([state.bank[:1], models]), cluster=cluster_rows(view, labels))
+    models = rows / rows.sum(axis=1, keepdims=True) @ state.models[1:]
+    return replace(state, models=np.vstack([state.models[:1], models]), cluster=cluster_rows(view, labels))

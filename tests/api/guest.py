@@ -44,7 +44,7 @@ class Own(raysim.Strategy):
 
     def aggregate(self, view: Any, state: Any, update: Any) -> Any:
         after = super().aggregate(view, state, update)
-        return raysim.State(bank=state.bank + self.share * (after.bank - state.bank))
+        return raysim.State(models=state.models + self.share * (after.models - state.models))
 
 
 def state() -> dict[str, Any]:

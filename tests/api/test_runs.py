@@ -48,7 +48,7 @@ class Halved(FedAvg):
 
     def aggregate(self, view: Any, state: Any, update: Any) -> Any:
         after = super().aggregate(view, state, update)
-        return type(state)(bank=state.bank + self.share * (after.bank - state.bank))
+        return type(state)(models=state.models + self.share * (after.models - state.models))
 
 
 @pytest.fixture(scope="module", autouse=True)

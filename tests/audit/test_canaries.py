@@ -15,7 +15,7 @@ from raysim.config.reading import checked
 from raysim.core.errors import PrivacyBroken
 from raysim.data.canaries import with_hospitals, with_patients
 from raysim.data.federation import Federation
-from raysim.engine.reception.canaries import Canaries
+from raysim.engine.attacks.canaries import Canaries
 from raysim.experiment.audits.audit import audit
 from raysim.strategies.base import LocalProblem, State, Update, Upload
 from raysim.training.kernels.clipped import Traceable, clipped_sum

@@ -14,10 +14,10 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ResourceError
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
-from raysim.engine.hospitals import HospitalGroup
-from raysim.engine.messages import ModelSpec
+from raysim.engine.client.hospital_group import HospitalGroup
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.training.base import DeviceFull, Moments, Optimizer
 from raysim.training.kernels import batched
@@ -95,7 +95,7 @@ def test_a_kernel_trains_as_on_the_cpu(name, optimizer, card):
         P = model.layout.size
         X, y = rows_of(name, sum(SIZES))
         tasks, at = [], 0
-        for task in make_tasks(SIZES, features, classes or 2, P, pulls=1, rate=0.01, epochs=1, dtype=np.float32):
+        for task in make_tasks(SIZES, features, classes or 2, P, proximal=1, rate=0.01, epochs=1, dtype=np.float32):
             part = slice(at, at := at + len(task.y))
             start = model.initial(np.random.default_rng(len(tasks))).astype(np.float32)
             more = {"weights": np.linspace(0.5, 2, len(task.y)), "moments": Moments(), "frozen": np.arange(P) % 5 == 0}
@@ -193,7 +193,7 @@ def test_a_whole_job_is_that_of_the_cpu(name, strategy, way, card, tmp_path):
         *_, outcome = Coordinator(pool).run(job)
         outcomes.append(outcome)
     on_cpu, on_card = outcomes
-    agree(on_card.bank, on_cpu.bank, 3)
+    agree(on_card.models, on_cpu.models, 3)
     for served, figures in on_cpu.figures.items():
         np.testing.assert_allclose(on_card.figures[served], figures, rtol=1e-5, atol=1e-5)
 

@@ -26,8 +26,8 @@ from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, Round, RunState
-from raysim.engine.messages import Inquiry, ModelSpec, Work
-from raysim.engine.pool import Pool
+from raysim.engine.messages.plan import Inquiry, ModelSpec, Work
+from raysim.engine.server.pool import Pool
 from raysim.experiment.session import Session, open_session
 from raysim.strategies.base import HospitalRows, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip

@@ -22,11 +22,11 @@ from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec, PartialResult, RoundPlan, Work
-from raysim.engine.pool import StateReferences
-from raysim.engine.reception.merging import summed
+from raysim.engine.messages.plan import ModelSpec, PartialResult, RoundPlan, Work
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.merging import summed
+from raysim.engine.server.pool import StateReferences
 from raysim.strategies.base import POOLED, Strategy
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -91,9 +91,9 @@ def plan(federation: Federation, **changes: Any) -> RoundPlan:
     model = ModelSpec("logistic_regression", None, {}, "default")
     work = Work(str(federation.folder), model, Optimizer("sgd", 0.1, 4), 2, 1, "float32")
     ids = np.arange(len(SIZES))
-    bank = np.linspace(-0.1, 0.1, federation.X.shape[1] + 1, dtype=np.float32)[None]
+    models = np.linspace(-0.1, 0.1, federation.X.shape[1] + 1, dtype=np.float32)[None]
     problem = LocalProblem(start=np.zeros(len(ids), np.int64), upload=Upload(weight=np.full(len(ids), 1 / len(ids))))
-    return replace(RoundPlan(work, 1, bank, ids, problem), **changes)
+    return replace(RoundPlan(work, 1, models, ids, problem), **changes)
 
 
 def test_small_sums_travel_within_answers(federate: MakeFederation, monkeypatch: pytest.MonkeyPatch):
@@ -161,8 +161,8 @@ class TestOnRay:
         assert isinstance(here, Outcome)
         assert isinstance(there, Outcome)
         assert set(seen.sums) == {2}
-        np.testing.assert_array_equal(here.bank, there.bank)
-        assert np.ptp(here.bank) > 0
+        np.testing.assert_array_equal(here.models, there.models)
+        assert np.ptp(here.models) > 0
         for model, figures in here.figures.items():
             np.testing.assert_array_equal(figures, there.figures[model])
         # What a hospital sends is as it was.

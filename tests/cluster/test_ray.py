@@ -24,9 +24,9 @@ from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import HospitalFailed, ResourceError, StrategyError, TrainingDiverged
 from raysim.core.registry import load_class
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec, RoundPlan, Work
+from raysim.engine.messages.plan import ModelSpec, RoundPlan, Work
+from raysim.engine.server.coordinator import Coordinator
 from raysim.experiment.session import Session, open_session
 from raysim.strategies.base import HospitalRows, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -106,7 +106,7 @@ class TestOnTwoActors:
         planned = replace(job(federation, FedPer(), rate=0.5), selection=selection)
         *_, outcome = two.run(planned)
         assert isinstance(outcome, Outcome)
-        np.testing.assert_array_equal(outcome.bank, alone.bank)
+        np.testing.assert_array_equal(outcome.models, alone.models)
         assert (outcome.setup, outcome.traffic) == (alone.setup, alone.traffic)
 
     @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ class TestOnTwoActors:
         *_, alone = Coordinator(LocalPool(Placement(balance(np.array(SIZES), 1), 1, 0), "cpu")).run(planned)
         assert isinstance(outcome, Outcome)
         assert isinstance(alone, Outcome)
-        np.testing.assert_array_equal(outcome.bank, alone.bank)
+        np.testing.assert_array_equal(outcome.models, alone.models)
         assert (outcome.setup, outcome.traffic) == (alone.setup, alone.traffic)
         if "secure" in sections:
             model = replace(planned, secure=SecureSection(threshold=3, drop={"mask": 0.1}))
             *_, counted = two.run(model)
             assert isinstance(counted, Outcome)
-            np.testing.assert_array_equal(counted.bank, outcome.bank)
+            np.testing.assert_array_equal(counted.models, outcome.models)
             assert counted.traffic == outcome.traffic
 
     def test_divergence_names_round_and_hospital(self, federate: MakeFederation, two: Session):
@@ -171,7 +171,7 @@ class TestOnTwoActors:
         *_, outcome = events
         assert isinstance(outcome, Outcome)
         assert isinstance(expected, Outcome)
-        np.testing.assert_array_equal(outcome.bank, expected.bank)
+        np.testing.assert_array_equal(outcome.models, expected.models)
 
 
 def test_fractions_of_a_gpu_are_held_and_visible(federate: MakeFederation):
@@ -266,7 +266,7 @@ class LooksFor(Strategy):
         state = super().setup(view)
         for module in ("theirs_alone", "ours_alone"):
             with contextlib.suppress(ValueError):
-                state = replace(state, bank=np.full_like(state.bank, by_path(f"{module}.NUMBER")))
+                state = replace(state, models=np.full_like(state.models, by_path(f"{module}.NUMBER")))
         return state
 
     def aggregate(self, view, state, update):
@@ -286,7 +286,7 @@ def test_actors_take_code_from_where_the_command_was_typed_and_not_from_where_it
         with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
             *_, outcome = session.run(job(federation, LooksFor()))
     assert isinstance(outcome, Outcome)
-    np.testing.assert_array_equal(outcome.bank, np.ones_like(outcome.bank))
+    np.testing.assert_array_equal(outcome.models, np.ones_like(outcome.models))
 
 
 class Leaves(Strategy):

@@ -20,7 +20,7 @@ from raysim.config.sections.resources import OwnActor, ResourcesSection
 from raysim.core.errors import ResourceError
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.messages.plan import ModelSpec, Work
 from raysim.experiment.session import open_session
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -102,7 +102,7 @@ def test_shipped_rows_give_the_same_bits_as_one_process(federate: MakeFederation
             *_, outcome = session.run(job(federation, strategy))
             alone = play(federation, strategy, selection=InverseSqrt(0.5, 2))
             assert isinstance(outcome, Outcome)
-            np.testing.assert_array_equal(outcome.bank, alone.bank)
+            np.testing.assert_array_equal(outcome.models, alone.models)
             for model, figures in outcome.figures.items():
                 np.testing.assert_array_equal(figures, alone.figures[model])
 
@@ -171,7 +171,7 @@ def test_an_actor_that_moves_to_a_node_without_the_folder_is_sent_its_rows(feder
         *_, sent = session.run(job(federation, strategy))
     for outcome in (read, sent):
         assert isinstance(outcome, Outcome)
-        np.testing.assert_array_equal(outcome.bank, alone.bank)
+        np.testing.assert_array_equal(outcome.models, alone.models)
 
 
 def _forget(actor: object) -> None:
@@ -194,7 +194,7 @@ def test_a_large_centre_computes_in_its_own_actor(federate: MakeFederation):
     assert set(devices[1:]) == {devices[1]}  # the other one, shared
     assert [threads for _, threads in in_actors] == ["2"] + ["1"] * (len(in_actors) - 1)
     assert isinstance(outcome, Outcome)
-    np.testing.assert_allclose(outcome.bank, alone.bank, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(outcome.models, alone.models, rtol=0, atol=1e-6)
 
 
 def _held(actor: object) -> tuple[str, str]:

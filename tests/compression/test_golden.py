@@ -8,7 +8,7 @@ import pytest
 from raysim.compression import compressors
 from raysim.compression.compression import Compression, ef21, with_error_feedback
 from raysim.config.sections.compression import CompressionSection
-from raysim.engine.updates.compressing import Compressing
+from raysim.engine.pipeline.compressing import Compressing
 
 U = np.array([0.5, -2, 0.1, 1.2, 0, -0.3])
 CONSTANT = np.array([0.5, -2, 0.1, 1.2])

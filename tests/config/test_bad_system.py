@@ -12,7 +12,7 @@ from raysim.cli import commands
 from raysim.config import reading
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg

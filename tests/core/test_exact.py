@@ -10,10 +10,10 @@ import pytest
 from raysim.core.errors import TrainingDiverged
 from raysim.core.exact import FRACTION_BITS, ExactSum, decode, exact_multiple, largest_entry
 from raysim.data.federation import Federation
-from raysim.engine.messages import ModelSpec
-from raysim.engine.updates.sums import heaviest
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.messages.update_sums import heaviest
 from raysim.strategies.asynchronous.fedbuff import FedBuff
-from raysim.strategies.base import LocalProblem, Objective, Strategy, Upload, Variates, Visit
+from raysim.strategies.base import LocalProblem, LocalTraining, Objective, Strategy, Upload, Variates
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
 from tests.conftest import play, store
@@ -68,8 +68,8 @@ def test_terms_are_rounded_to_the_nearest_unit_and_halves_to_the_even_one():
 
 def test_the_heaviest_sum_is_that_of_the_whole_chain():
     ids = np.arange(3)
-    local = LocalProblem(start=ids, visit=Visit(keep=True))
-    weights = Upload(np.array([0.5, -1.0, 2.0]), into=np.array([0, 1, 1]), sums=2)
+    local = LocalProblem(start=ids, training=LocalTraining(keep=True))
+    weights = Upload(np.array([0.5, -1.0, 2.0]), sum_index=np.array([0, 1, 1]), sums=2)
     assert heaviest(LocalProblem(start=ids, upload=weights, then=local)) == 3.0
     assert heaviest(LocalProblem(start=ids, then=LocalProblem(start=ids, upload=weights))) == 3.0
     each = LocalProblem(start=ids, upload=Upload(np.array([[1.0, 0.0], [1.0, 0.5], [0.25, 0.0]]), sums=2))
@@ -85,7 +85,7 @@ def test_hospitals_of_a_large_federation_may_move_as_far_as_those_of_a_small_one
     labels = np.random.default_rng(1).uniform(10_000, 20_000, 1000)
     outcome = play(labelled(tmp_path / "federation", labels), strategy, **ONE_STEP)
     if isinstance(strategy, FedAvg):
-        np.testing.assert_allclose(outcome.bank[0], [0.0, 0.1 * labels.mean()], rtol=1e-12)
+        np.testing.assert_allclose(outcome.models[0], [0.0, 0.1 * labels.mean()], rtol=1e-12)
     else:
         np.testing.assert_allclose([outcome.kept[h][1] for h in range(1000)], 0.1 * labels, rtol=1e-12)
 
@@ -104,9 +104,9 @@ def test_only_what_would_overflow_the_sum_is_refused_whoever_serves_whom(
 ) -> None:
     fits = labelled(tmp_path / "fits", np.array([1.0, 10 * most * 0.99, 2.0]))
     one, three = (play(fits, strategy, actors=actors, **ONE_STEP) for actors in (1, 3))
-    np.testing.assert_array_equal(one.bank, three.bank)
+    np.testing.assert_array_equal(one.models, three.models)
     weight = 2.0**18 / most / 3
-    assert one.bank[0, 1] == pytest.approx(weight * (0.1 + 0.99 * most + 0.2))
+    assert one.models[0, 1] == pytest.approx(weight * (0.1 + 0.99 * most + 0.2))
     overflows = labelled(tmp_path / "overflows", np.array([1.0, 10 * most * 1.01, 2.0]))
     for actors in (1, 3):
         with pytest.raises(TrainingDiverged, match=r": 0\.1 made hospital 'h1' diverge in round 1; lower it"):

@@ -27,7 +27,10 @@ def test_imports_run_one_way():
             {"ray", "torch", "mlflow", "sklearn", "matplotlib", "scipy.stats", "scipy.optimize"},
         ),
         ("import raysim.tune.plan, raysim.tune.trial", {"ray", "torch", "mlflow", "pandas", "scipy.stats", "rich"}),
-        ("import raysim.cluster.pool, raysim.engine.hospitals", {"torch", "mlflow", "sklearn", "matplotlib"}),
+        (
+            "import raysim.cluster.pool, raysim.engine.client.hospital_group",
+            {"torch", "mlflow", "sklearn", "matplotlib"},
+        ),
         ("import raysim.cluster.hospital_actor", {"pydantic", "scipy.special", "scipy.linalg", "pandas"}),
         ("import raysim.cluster.coordinator, raysim.experiment.runs", {"scipy.special"}),
         ("import raysim.strategies.hospital_clusters.chip", {"sklearn", "torch"}),

@@ -24,7 +24,7 @@ OTHER_MEANINGS = {
         *(
             "raysim/config/plugins.py",
             "raysim/config/sections/privacy.py",
-            "raysim/engine/reception/promise_checks.py",
+            "raysim/engine/privacy/checks.py",
         ),  # equal weights
         *("raysim/config/sections/aggregation.py", "raysim/experiment/one_run.py"),  # these, too
     ],
@@ -32,22 +32,22 @@ OTHER_MEANINGS = {
         *("raysim/cluster/connection.py", "raysim/cluster/greeting.py"),  # an address of Ray
         *(
             "raysim/config/sections/privacy.py",
-            "raysim/engine/reception/privacy_ledger.py",
+            "raysim/engine/privacy/privacy_ledger.py",
         ),  # noise of each hospital's own
         *(
-            "raysim/engine/reception/promise_checks.py",
-            "raysim/engine/reception/promises.py",
-            "raysim/engine/reception/receiver.py",
+            "raysim/engine/privacy/checks.py",
+            "raysim/engine/privacy/calibration.py",
+            "raysim/engine/privacy/hospital_noise.py",
             "raysim/experiment/audits/canary_audit.py",
         ),
     ],
-    "fine_tuning": ["raysim/engine/last_steps.py"],  # the step after the last round
+    "fine_tuning": ["raysim/engine/server/last_steps.py"],  # the step after the last round
     "all": [
         *("raysim/report/pages/audit.py", "raysim/report/judgement/facts/calibration.py"),  # all hospitals
         *("raysim/experiment/stacked_tables.py", "raysim/study/predictors.py"),  # every one
         *(
             "raysim/adversaries/who.py",
-            "raysim/engine/reception/colluding.py",
+            "raysim/engine/attacks/colluding.py",
             "raysim/report/sections/attacks.py",
         ),  # what attackers know
         *("raysim/config/sections/evaluation.py", "raysim/experiment/unseen/measured.py"),  # rows that may join

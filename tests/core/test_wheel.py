@@ -57,7 +57,7 @@ class Mine(Strategy):
     rate: float = 1.0
 
     def setup(self, view: FederationView) -> Counted:
-        return Counted(bank=view.initial[None, :].copy(), rows=np.concatenate(view.ask(Rows())))
+        return Counted(models=view.initial[None, :].copy(), rows=np.concatenate(view.ask(Rows())))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         assert isinstance(state, Counted) and (state.rows == view.sizes).all()

@@ -22,7 +22,7 @@ from raysim.data.declared import Range, moments, ranges_of, with_noise
 from raysim.data.federation import Federation
 from raysim.data.fitted import Categorical, Numeric
 from raysim.data.raw_columns import RawColumns
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.server.job_checks import check_job
 from raysim.experiment.jobs import make_job
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum

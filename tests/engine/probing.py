@@ -50,7 +50,7 @@ class Training(Program):
     def run(self, at: Context) -> Reply:
         theta, n = at.received["theta"], len(at.rows.y)
         own = at.memory.get("model", theta)
-        trained = at.model.train(0.5 * (theta + own), pulls=[(0.1, theta)]).theta
+        trained = at.model.train(0.5 * (theta + own), proximal=[(0.1, theta)]).theta
         trained = trained + 1e-3 * at.rng("noise", 1).normal(size=self.size)
         label = at.rows.y.astype(float)
         sent = {"delta": n * (trained - theta), "rows": n, "moments": np.column_stack([label, label**2])}
@@ -107,13 +107,13 @@ class Probe(Strategy):
             program = Fused(size, each=self.each, together=self.fused)
         if self.only is not None:
             program = self.only
-        theta = state.bank[0]
+        theta = state.models[0]
         for _ in range(2):
             heard = yield Call(program, {"theta": theta}, ids)
             rows = max(float(heard.sums["rows"]), 1.0)
             theta = theta + heard.sums["delta"].sum(axis=0) / rows
         squares = yield Call(Squares(size), {}, ids, {"scale": np.linspace(0.0, 1.0, len(ids))})
-        return replace(state, bank=(theta + 1e-3 * squares.sums["squares"])[None])
+        return replace(state, models=(theta + 1e-3 * squares.sums["squares"])[None])
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"global": np.zeros(len(view.sizes), np.int64), "personal": np.where(view.sizes > 0, OWN, 0)}
@@ -243,19 +243,19 @@ class Bounded(Program):
 
 @dataclass(frozen=True)
 class BoundedSums(Strategy):
-    """The bank holds the bounded sums."""
+    """``models`` holds the bounded sums."""
 
     bound: Bound
 
     def round(self, view: FederationView, state: State) -> Calls:
         features = len(view.initial) - 1
         heard = yield Call(Bounded(features, self.bound), {}, view.trainable)
-        return replace(state, bank=np.append(heard.sums["sum"], 0.0)[None])
+        return replace(state, models=np.append(heard.sums["sum"], 0.0)[None])
 
 
 @dataclass(frozen=True)
 class Means(Strategy):
-    """Adds the features of all rows, of hospitals or of pooled rows; the bank holds the sums."""
+    """Adds the features of all rows, of hospitals or of pooled rows; ``models`` holds the sums."""
 
     pooled: bool = False
 
@@ -266,4 +266,4 @@ class Means(Strategy):
         if not self.pooled:
             assert heard.each["each"].tolist() == ids.tolist() == heard.ids.tolist()
         assert heard.counts.tolist() == [len(ids)]
-        return replace(state, bank=np.append(heard.sums["sum"], heard.sums["rows"])[None])
+        return replace(state, models=np.append(heard.sums["sum"], heard.sums["rows"])[None])

@@ -17,11 +17,11 @@ from raysim.core.errors import ConfigError
 from raysim.data.build import build
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
+from raysim.engine.attacks.checks import warnings
+from raysim.engine.attacks.own_attacks import FeatureScale, OwnAttack
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.reception.attack_checks import warnings
-from raysim.engine.updates.own_attacks import FeatureScale, OwnAttack
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -62,7 +62,7 @@ def attack_of(name):
 
 
 def same(one: Outcome, other: Outcome):
-    assert np.array_equal(one.bank, other.bank)
+    assert np.array_equal(one.models, other.models)
     assert repr(one.metrics) == repr(other.metrics)
     assert [row.bytes_up for row in one.rounds] == [row.bytes_up for row in other.rounds]
 
@@ -87,7 +87,7 @@ def test_every_attack_moves_the_average_whatever_process_serves_whom(federation,
     job = attacked(federation, FedAvg(), attack_of(attack), rounds=2)
     one, three = run(federation, job, 1), run(federation, job, 3)
     same(one, three)
-    assert np.abs(one.bank - plain.bank).max() > 1e-6
+    assert np.abs(one.models - plain.models).max() > 1e-6
     assert one.bad.tolist() == bad_hospitals(1, 10, 0.3).tolist()
     assert [row.bytes_up for row in one.rounds] == [row.bytes_up for row in plain.rounds]
 
@@ -99,8 +99,8 @@ def test_every_rule_stands_for_the_average(federation, rule):
     same(outcome, run(federation, job, 1))
     # Where one update is multiplied by a million, the average is lost; a rule stays within the size of honest models.
     if rule["name"] not in ("norm_bound", "centred_clipping", "fltrust"):
-        assert np.linalg.norm(outcome.bank) < 10 * np.linalg.norm(plain.bank) + 1
-    assert not np.array_equal(outcome.bank, plain.bank)
+        assert np.linalg.norm(outcome.models) < 10 * np.linalg.norm(plain.models) + 1
+    assert not np.array_equal(outcome.models, plain.models)
 
 
 def test_a_rule_is_what_it_says(federation):
@@ -116,10 +116,10 @@ def test_a_rule_is_what_it_says(federation):
             updates.append(update.deltas)
             return super().aggregate(view, state, update)
 
-    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).bank
+    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).models
     run(federation, job_of(federation, Watching(), rounds=1), 2)
     ruled = run(federation, attacked(federation, FedAvg(), None, {"name": "median"}, rounds=1), 2)
-    np.testing.assert_allclose(ruled.bank - start, np.median(updates[0], axis=0)[None], atol=1e-12)
+    np.testing.assert_allclose(ruled.models - start, np.median(updates[0], axis=0)[None], atol=1e-12)
 
 
 def test_rules_work_in_each_cluster_by_itself(federation):
@@ -132,21 +132,21 @@ def test_rules_work_in_each_cluster_by_itself(federation):
     others = [row for row in np.unique(plain.cluster) if row not in bad_clusters]
     assert others
     for row in others:
-        assert np.array_equal(outcome.bank[row], plain.bank[row])
+        assert np.array_equal(outcome.models[row], plain.models[row])
     for row in bad_clusters:
-        assert not np.array_equal(outcome.bank[row], plain.bank[row])
+        assert not np.array_equal(outcome.models[row], plain.models[row])
     ruled = replace(job, aggregation=AggregationSection(name="median", assumed=0.3))
     without = run(federation, replace(ruled, adversary=None), 1)
     for row in others:
-        assert np.array_equal(run(federation, ruled, 2).bank[row], without.bank[row])
+        assert np.array_equal(run(federation, ruled, 2).models[row], without.models[row])
 
 
 @pytest.mark.parametrize("strategy", ["fedprox", "fedavgm", "fedadam", "clustered", "hierarchical", "ifca", "ditto"])
 def test_rules_compose_with_strategies_that_average(federation, strategy):
     job = attacked(federation, made(strategy), {"attack": "ipm"}, {"name": "trimmed_mean"}, rounds=2)
     outcome = run(federation, job, 2)
-    assert np.isfinite(outcome.bank).all()
-    assert not np.array_equal(outcome.bank, run(federation, replace(job, aggregation=None), 1).bank)
+    assert np.isfinite(outcome.models).all()
+    assert not np.array_equal(outcome.models, run(federation, replace(job, aggregation=None), 1).models)
 
 
 def test_rejecting_is_counted(federation):
@@ -274,7 +274,7 @@ def test_a_wrong_unit_is_that_of_recorded_values(tmp_path, monkeypatch, method, 
 
 
 def test_harm_is_what_honest_hospitals_lose(federation):
-    from raysim.engine.reception.attack_figures import attack_figures
+    from raysim.engine.attacks.attack_figures import attack_figures
     from raysim.storage.attack_tables import as_json, table
 
     strategy = Chip(clusters=3, alpha=1.0, mu=0.0)
@@ -314,7 +314,7 @@ def test_the_weight_of_one_hospital_and_the_rules_coefficient_are_told(federatio
 
 
 def test_the_success_of_a_trigger(federation):
-    from raysim.engine.reception.attack_figures import attack_figures, trigger_rate
+    from raysim.engine.attacks.attack_figures import attack_figures, trigger_rate
 
     attack = {"attack": "backdoor", "feature": "x1", "value": 20.0, "label": 1, "share": 0.3, "rows": 0.5}
     job = attacked(federation, FedAvg(), attack, rounds=8)
@@ -323,7 +323,7 @@ def test_the_success_of_a_trigger(federation):
     before, after = trigger_rate(job, clean, federation, honest), trigger_rate(job, outcome, federation, honest)
     assert attack_figures(job, outcome, clean, federation).success == after - before
     # By hand, from the model: a row goes to class 1 where its margin with the trigger is positive.
-    theta = outcome.bank[0]
+    theta = outcome.models[0]
     sent = []
     for hospital in np.flatnonzero(honest):
         rows = federation.rows(hospital, "test")

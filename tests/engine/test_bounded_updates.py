@@ -12,7 +12,7 @@ from raysim.config.sections.aggregation import AggregationSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.adaptive import FedAdam
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -38,13 +38,15 @@ def bounded(federation, strategy, bound=0.05, **sections):
 @pytest.mark.parametrize("strategy", [FedAvg(), FedAdam(), Chip(clusters=2)])
 def test_hospitals_bound_as_the_server_would(federation, strategy):
     """Updates of which some are longer than the bound, and bits that masks do not change."""
-    seen = run(federation, bounded(federation, strategy), 1).bank
-    assert np.abs(seen - run(federation, bounded(federation, strategy, 1e9), 1).bank).max() > 1e-3
+    seen = run(federation, bounded(federation, strategy), 1).models
+    assert np.abs(seen - run(federation, bounded(federation, strategy, 1e9), 1).models).max() > 1e-3
     attack = AdversarySection(attack="sign_flip", share=0.3, factor=30.0)
     for adversary in (None, attack):
-        seen = run(federation, bounded(federation, strategy, adversary=adversary), 1).bank
+        seen = run(federation, bounded(federation, strategy, adversary=adversary), 1).models
         model, execute = (
-            run(federation, bounded(federation, strategy, adversary=adversary, secure=SecureSection(mode=mode)), 2).bank
+            run(
+                federation, bounded(federation, strategy, adversary=adversary, secure=SecureSection(mode=mode)), 2
+            ).models
             for mode in ("model", "execute")
         )
         assert (model == execute).all()
@@ -54,16 +56,16 @@ def test_hospitals_bound_as_the_server_would(federation, strategy):
 def test_bounds_go_with_guarantees(federation):
     """Without noise, and with clips that clip nothing, it is the rule alone."""
     uniform = FedAvg(weights="uniform")
-    seen = run(federation, bounded(federation, uniform), 1).bank
-    assert run(federation, bounded(federation, uniform, privacy=HOSPITAL), 1).bank == pytest.approx(seen, abs=1e-10)
+    seen = run(federation, bounded(federation, uniform), 1).models
+    assert run(federation, bounded(federation, uniform, privacy=HOSPITAL), 1).models == pytest.approx(seen, abs=1e-10)
     hidden = bounded(federation, uniform, privacy=HOSPITAL, secure=SecureSection())
-    assert run(federation, hidden, 3).bank == pytest.approx(seen, abs=1e-10)
+    assert run(federation, hidden, 3).models == pytest.approx(seen, abs=1e-10)
     steps = [replace(bounded(federation, FedAvg(), **keys)) for keys in ({}, {"privacy": OWN})]
     full = [
         replace(job, work=replace(job.work, epochs=1, optimizer=replace(job.work.optimizer, batch_size=0)))
         for job in steps
     ]
-    assert run(federation, full[1], 1).bank == pytest.approx(run(federation, full[0], 1).bank, abs=1e-10)
+    assert run(federation, full[1], 1).models == pytest.approx(run(federation, full[0], 1).models, abs=1e-10)
 
 
 def test_the_shorter_of_bound_and_clip_counts(federation):
@@ -72,7 +74,7 @@ def test_the_shorter_of_bound_and_clip_counts(federation):
         privacy = HOSPITAL.model_copy(update={"clip": clip})
         job = replace(bounded(federation, FedAvg(weights="uniform"), bound, privacy=privacy), rounds=1)
         job = replace(job, work=replace(job.work, epochs=20))
-        assert 0.003 < np.linalg.norm(run(federation, job, 1).bank[0]) <= 0.01
+        assert 0.003 < np.linalg.norm(run(federation, job, 1).models[0]) <= 0.01
 
 
 def test_what_no_bound_goes_with_is_refused(federation):

@@ -15,8 +15,8 @@ from raysim.config.sections.secure import SecureSection
 from raysim.config.sections.system import SystemSection
 from raysim.core import registry
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, RunState
+from raysim.engine.server.coordinator import Coordinator
 from raysim.storage.encoding import encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, fitting, job_of, with_patients

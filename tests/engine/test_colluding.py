@@ -11,8 +11,8 @@ from raysim.adversaries.collusion import STEPS, alie, ipm
 from raysim.config.sections.adversary import AdversarySection
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.data.federation import Federation
-from raysim.engine.reception.byzantine import Byzantine
-from raysim.engine.reception.colluding import Colluders, Server
+from raysim.engine.attacks.byzantine import Byzantine
+from raysim.engine.attacks.colluding import Colluders, Server
 from raysim.strategies.base import LocalProblem, Update, Upload
 from tests.conftest import MakeFederation
 

@@ -13,8 +13,8 @@ from raysim.compression import compressors
 from raysim.config.sections.compression import CompressionSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
+from raysim.engine.server.coordinator import Coordinator
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run
@@ -45,7 +45,7 @@ def compressed(federation, strategy, kind, **settings):
 
 
 def same(one: Outcome, other: Outcome):
-    assert np.array_equal(one.bank, other.bank)
+    assert np.array_equal(one.models, other.models)
     assert [row.bytes_up for row in one.rounds] == [row.bytes_up for row in other.rounds]
 
 
@@ -66,7 +66,7 @@ def test_ef21_of_all_entries_is_no_compression(federation, strategy):
     plain = run(federation, job_of(federation, made(strategy)), 1)
     job = compressed(federation, made(strategy), {"name": "top_k", "ratio": 1.0, "feedback": "ef21"})
     outcome = run(federation, job, 2)
-    np.testing.assert_allclose(outcome.bank, plain.bank, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(outcome.models, plain.models, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
@@ -74,7 +74,7 @@ def test_placement_changes_nothing(federation, kind):
     job = compressed(federation, FedAvg(), kind, rounds=4)
     one = run(federation, job, 1)
     same(run(federation, job, 3), one)
-    assert not np.array_equal(one.bank, run(federation, job_of(federation, FedAvg(), rounds=4), 1).bank)
+    assert not np.array_equal(one.models, run(federation, job_of(federation, FedAvg(), rounds=4), 1).models)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
@@ -112,7 +112,7 @@ def test_nothing_is_lost_with_error_feedback(federation):
     sizes = federation.sizes("train")
     owed = sum(sizes[hospital] / sizes.sum() * vectors["residual of 0"] for hospital, vectors in standing.kept.items())
     assert np.abs(owed).max() > 1e-3
-    np.testing.assert_allclose(alone.bank[0] + owed, plain.bank[0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(alone.models[0] + owed, plain.models[0], rtol=0, atol=1e-12)
 
 
 def test_what_cannot_be_compressed(federation):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.core.exact import FRACTION_BITS, ExactSum
-from raysim.engine.updates import deltas
+from raysim.engine.client import deltas
 
 
 class Diverged(Exception):
@@ -34,8 +34,8 @@ def sizes() -> list[int]:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sums_of_models_of_any_size_are_those_of_one_term_after_another(size: int, dtype: type):
     rng = np.random.default_rng(size)
-    bank = rng.normal(size=(2, size)).astype(dtype)
-    rows = [bank[0], bank[1]]
+    models = rng.normal(size=(2, size)).astype(dtype)
+    rows = [models[0], models[1]]
     starts = [rows[k] for k in (0, 0, 1, 0, 1)]  # the same object for all that start from one row
     trained = np.stack(starts) + rng.normal(size=(5, size)).astype(dtype) * dtype(0.01)
     trained[3] = starts[3] + dtype(300.0)  # too far for the quick rounding with its weight

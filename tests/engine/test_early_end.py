@@ -14,10 +14,10 @@ from raysim.config.sections.training import StopSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator, JobRun
 from raysim.engine.job import Job, Outcome, RunState
-from raysim.engine.stopping import Stopped, Stopping
+from raysim.engine.server.coordinator import Coordinator, JobRun
+from raysim.engine.server.job_checks import check_job
+from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.storage.encoding import decode, encode
 from raysim.storage.results import summary
 from raysim.storage.run_tables import egress_table, rounds_table
@@ -61,7 +61,7 @@ def test_a_check_is_the_loss_of_the_models_after_a_round_on_validation_rows(fede
     rows = validation_rows(federation)
     for row in outcome.rounds:
         shorter = run(federation, job_of(federation, FedAvg(), rounds=row.round, learning_rate=3.0), 1)
-        assert row.validation_loss == pytest.approx(mean_loss(federation, shorter.bank[0], rows), rel=1e-12)
+        assert row.validation_loss == pytest.approx(mean_loss(federation, shorter.models[0], rows), rel=1e-12)
     assert ended(outcome).before == pytest.approx(np.log(2))
 
 
@@ -183,7 +183,7 @@ def test_who_goes_on_from_anothers_standing_goes_on_with_its_checks(federation: 
     assert isinstance(whole, Outcome)
     assert isinstance(heir, Outcome)
     assert heir.stopped == whole.stopped
-    np.testing.assert_array_equal(heir.bank, whole.bank)
+    np.testing.assert_array_equal(heir.models, whole.models)
     assert repr(heir.metrics) == repr(whole.metrics)
     hasty = replace(job, stop=StopSection(patience=1, tolerance=10.0))
     *_, early = JobRun(pool, hasty, standing).play()

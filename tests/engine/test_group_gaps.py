@@ -13,9 +13,9 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.coordinator import Coordinator
 from raysim.storage.encoding import decode, encode
 from raysim.storage.finished import load_finished, save_finished
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -49,7 +49,7 @@ def auroc(z: np.ndarray, y: np.ndarray) -> float:
 
 def test_the_gap_is_that_of_a_plain_loop(federation: Federation):
     outcome = measured(federation)
-    theta = outcome.bank[0]
+    theta = outcome.models[0]
     differences, weights = [], []
     for h in range(len(SIZES)):
         rows = federation.rows(h, "test")
@@ -141,7 +141,7 @@ def test_errors_of_a_real_label_are_tested_within_hospitals(federate: MakeFedera
     federation = grouped(store(tmp_path / "real", classed.X, label, classed.bounds, classes=0))
     linear = ModelSpec("linear_regression", None, {}, "default")
     outcome = measured(federation, model=linear)
-    gap, theta = outcome.gaps["sex"], outcome.bank[0]
+    gap, theta = outcome.gaps["sex"], outcome.models[0]
     differences, weights = [], []
     for h in range(3):
         rows = federation.rows(h, "test")

@@ -14,10 +14,10 @@ from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
-from raysim.engine.updates.release import Release
+from raysim.engine.privacy.release import Release
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy.accountant import epsilon
 from raysim.privacy.counting import split
 from raysim.privacy.events import Gaussian
@@ -67,10 +67,10 @@ def test_sums_give_what_single_answers_gave_and_masks_change_no_bit(federation, 
     """Seven models of four scalars: the counts take two sums."""
     plain = run(federation, job_of(federation, strategy), 1)
     model = run(federation, hidden(federation, strategy, {}), 1)
-    assert model.bank == pytest.approx(plain.bank, abs=1e-10)
-    assert model.bank[1:] == pytest.approx(plain.bank[1:], abs=1e-10)
+    assert model.models == pytest.approx(plain.models, abs=1e-10)
+    assert model.models[1:] == pytest.approx(plain.models[1:], abs=1e-10)
     for mode, actors in (("model", 4), ("execute", 2)):
-        assert (run(federation, hidden(federation, strategy, {"mode": mode}), actors).bank == model.bank).all()
+        assert (run(federation, hidden(federation, strategy, {"mode": mode}), actors).models == model.models).all()
     assert "choice" not in {kind for _, kind, _, _ in model.ledger.entries}
     assert "loss" not in {kind for _, kind, _, _ in model.ledger.entries}
 
@@ -82,8 +82,11 @@ def test_lost_hospitals_are_left_out_of_both_sums(federation, strategy):
         run(federation, hidden(federation, strategy, drop | {"mode": mode}, rounds=4, seed=3), 2)
         for mode in ("model", "execute")
     )
-    assert (model.bank == execute.bank).all()
-    assert np.abs(model.bank - run(federation, hidden(federation, strategy, {}, rounds=4, seed=3), 1).bank).max() > 1e-6
+    assert (model.models == execute.models).all()
+    assert (
+        np.abs(model.models - run(federation, hidden(federation, strategy, {}, rounds=4, seed=3), 1).models).max()
+        > 1e-6
+    )
 
 
 def test_bytes_are_those_of_all_sums(federation):
@@ -104,7 +107,7 @@ def test_without_noise_and_clipping_a_guarantee_changes_nothing(federation, stra
     plain = run(federation, job_of(federation, uniform), 1)
     secure = {"mode": "execute"} if way == "distributed" else None
     job = hidden(federation, uniform, secure, {"mode": way})
-    assert run(federation, job, 2).bank == pytest.approx(plain.bank, abs=1e-9)
+    assert run(federation, job, 2).models == pytest.approx(plain.models, abs=1e-9)
 
 
 def test_vectors_and_counts_together_cost_one_event():
@@ -174,8 +177,8 @@ def test_a_run_goes_on_bit_for_bit(federation, strategy, secure):
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
     *_, outcome = Coordinator(pool).run(job, again)
-    assert (outcome.bank == events[-1].bank).all()
-    assert (run(federation, job, 4).bank == outcome.bank).all()
+    assert (outcome.models == events[-1].models).all()
+    assert (run(federation, job, 4).models == outcome.models).all()
 
 
 def test_what_does_not_go_with_messages_is_refused(federation):

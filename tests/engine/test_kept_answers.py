@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from raysim.engine.hospitals import HospitalGroup
-from raysim.engine.messages import Inquiry
+from raysim.engine.client.hospital_group import HospitalGroup
+from raysim.engine.messages.plan import Inquiry
 from raysim.strategies.base import Floats, HospitalRows
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.shared import clustering

@@ -14,7 +14,7 @@ from raysim.config.sections.evaluation import ClinicalSection, EvaluationSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.server.job_checks import check_job
 from raysim.statistics.clinical.recalibration import UNTRAINED, estimated_prior, fit, rows_of
 from raysim.statistics.clinical.recalibration_benefit import from_counts
 from raysim.strategies.base import OWN
@@ -81,7 +81,7 @@ def test_ranks_within_hospitals_stay_and_it_is_the_headline_model(strategy, prec
     assert all(map(np.array_equal, outcome.pairs[model], outcome.pairs[RECALIBRATED]))
     assert np.array_equal(outcome.sketches[model], outcome.sketches[RECALIBRATED])
     # All that a run without it has is the same, bit for bit.
-    assert np.array_equal(plain.bank, outcome.bank)
+    assert np.array_equal(plain.models, outcome.models)
     for name, figures in plain.figures.items():
         assert np.array_equal(figures, outcome.figures[name], equal_nan=True)
 

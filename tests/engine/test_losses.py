@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation, pooled_rows
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
 from raysim.engine.measuring.losses import TrainingLosses, constant_loss
+from raysim.engine.server.coordinator import Coordinator
 from raysim.statistics.convergence import convergence
 from raysim.storage.run_tables import rounds_table
 from raysim.strategies.base import OWN, FederationView, Ids, State
@@ -54,7 +54,7 @@ def test_none_is_taken_where_none_is_asked_for(federate: MakeFederation) -> None
     assert None not in losses(with_losses)
     assert without.convergence is None
     assert not without.loss_curve
-    np.testing.assert_array_equal(without.bank, with_losses.bank)
+    np.testing.assert_array_equal(without.models, with_losses.models)
     np.testing.assert_array_equal(without.figures["global"], with_losses.figures["global"])
 
 
@@ -66,7 +66,7 @@ def test_it_is_the_mean_over_the_training_rows_of_all_hospitals(federate: MakeFe
     outcome = run(federation, job(federation, FedAvg(), weights=weights, rounds=4), 1)
     for t in range(1, 5):
         shorter = run(federation, job(federation, FedAvg(), weights=weights, rounds=t), 1)
-        expected = mean_loss(federation, shorter.bank[0], everything, weights)
+        expected = mean_loss(federation, shorter.models[0], everything, weights)
         assert losses(outcome)[t - 1] == pytest.approx(expected, rel=1e-12)
         assert losses(shorter) == losses(outcome)[:t]
     before = np.log(2) * np.array(weights)[federation.y[everything]].mean()
@@ -100,10 +100,10 @@ class TwoSides(FedAvg):
     """Federated averaging whose model serves one side; the other has the one that it began with, moved."""
 
     def setup(self, view: FederationView) -> State:
-        return State(bank=np.stack([view.initial, view.initial + 0.3]))
+        return State(models=np.stack([view.initial, view.initial + 0.3]))
 
     def aggregate(self, view: FederationView, state: State, update: Any) -> State:
-        return replace(state, bank=state.bank + np.stack([update.sums[0], np.zeros_like(view.initial)]))
+        return replace(state, models=state.models + np.stack([update.sums[0], np.zeros_like(view.initial)]))
 
     def division(self, view: FederationView, state: State) -> Sides:
         return Sides()
@@ -117,7 +117,7 @@ def test_of_models_that_belong_to_groups_of_rows(federate: MakeFederation) -> No
     outcome = play(federation, TwoSides(), rounds=2)
     everything = pooled_rows(federation)
     left, right = (everything[(federation.X[everything, 0] > 0) == side] for side in (False, True))
-    parts = [mean_loss(federation, theta, rows) for theta, rows in zip(outcome.bank, (left, right), strict=True)]
+    parts = [mean_loss(federation, theta, rows) for theta, rows in zip(outcome.models, (left, right), strict=True)]
     assert losses(outcome)[-1] == pytest.approx(np.average(parts, weights=[len(left), len(right)]), rel=1e-12)
 
 
@@ -129,7 +129,7 @@ def test_one_curve_is_of_one_model(federate: MakeFederation, strategy: Any, mode
     assert outcome.losses.model == model
     if model == "cluster":
         served = outcome.serve[model]
-        parts = [mean_loss(federation, outcome.bank[served[h]], federation.rows(h, "train")) for h in (0, 2, 3)]
+        parts = [mean_loss(federation, outcome.models[served[h]], federation.rows(h, "train")) for h in (0, 2, 3)]
     else:
         assert outcome.serve[model].tolist() == [OWN, 0, OWN, OWN]
         parts = [mean_loss(federation, outcome.kept[h], federation.rows(h, "train")) for h in (0, 2, 3)]

@@ -14,12 +14,12 @@ from raysim.config.sections.aggregation import AggregationSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
+from raysim.engine.attacks.secure_geometric_median import NU, PASSES, Weiszfeld
+from raysim.engine.client.local_training import CohortTraining
 from raysim.engine.job import RunState
-from raysim.engine.local_training import LocalTraining
-from raysim.engine.messages import MODEL
-from raysim.engine.reception.passes import NU, PASSES, Weiszfeld
+from raysim.engine.messages.memory import MODEL
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.robust.centres import geometric_median
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
@@ -49,7 +49,7 @@ def median(federation, strategy, mode="model", secure=None, rule=None, **setting
 
 def test_three_passes_by_sums_are_those_of_the_server(monkeypatch):
     """Seven updates of which one is far away: with nu .1 the point is (.9865328924, 2.0537732707)."""
-    from raysim.engine.reception import passes
+    from raysim.engine.attacks import secure_geometric_median as passes
 
     monkeypatch.setattr(passes, "NU", 0.1)
     point = np.zeros(2)
@@ -88,20 +88,20 @@ def deltas_of(federation, strategy, **settings):
 
 @pytest.mark.parametrize("rule", [{}, {"weights": "capped", "cap": 10}])
 def test_a_round_moves_the_model_to_the_median_of_the_updates(federation, rule):
-    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).bank[0]
+    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).models[0]
     deltas, ids = deltas_of(federation, FedAvg())
     mass = np.minimum(np.array(SIZES)[ids], 10).astype(float) if rule else None
     by_hand = geometric_median(deltas, mass, nu=NU, passes=PASSES, start=np.zeros(deltas.shape[1])).update
     for mode in ("model", "execute"):
-        bank = run(federation, median(federation, FedAvg(), mode, rule=rule, rounds=1), 2).bank[0]
-        assert bank - start == pytest.approx(by_hand, abs=1e-9)
+        models = run(federation, median(federation, FedAvg(), mode, rule=rule, rounds=1), 2).models[0]
+        assert models - start == pytest.approx(by_hand, abs=1e-9)
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), FedAdam(), Ditto(), Chip(clusters=2)])
 def test_masks_change_no_bit(federation, strategy):
     """Hospitals that remember models of their own remember what one training gives."""
     model, execute = (run(federation, median(federation, strategy, mode), 3) for mode in ("model", "execute"))
-    assert (model.bank == execute.bank).all()
+    assert (model.models == execute.models).all()
     assert model.kept.keys() == execute.kept.keys()
     for hospital, theta in model.kept.items():
         assert (theta == execute.kept[hospital]).all()
@@ -116,11 +116,11 @@ def test_masks_change_no_bit(federation, strategy):
 def test_hospitals_train_once_a_round_and_forget_their_updates(federation, strategy, monkeypatch):
     trained = []
 
-    def counting(self, phase, tasks, some, play=LocalTraining._trained):
+    def counting(self, phase, tasks, some, play=CohortTraining._trained):
         trained.extend(int(self._plan.ids[j]) for j in some if phase.upload is not None)
         return play(self, phase, tasks, some)
 
-    monkeypatch.setattr(LocalTraining, "_trained", counting)
+    monkeypatch.setattr(CohortTraining, "_trained", counting)
     job = median(federation, strategy, rounds=2)
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     events = list(Coordinator(pool).run(job, every=1))
@@ -132,10 +132,10 @@ def test_hospitals_train_once_a_round_and_forget_their_updates(federation, strat
 
 def test_one_update_far_away_moves_it_less_than_the_mean(federation):
     attack = AdversarySection(attack="scale", share=0.2, factor=50.0)
-    honest = run(federation, job_of(federation, FedAvg(weights="uniform"), epochs=2), 1).bank
+    honest = run(federation, job_of(federation, FedAvg(weights="uniform"), epochs=2), 1).models
     mean = replace(job_of(federation, FedAvg(weights="uniform"), epochs=2), adversary=attack)
     robust = replace(median(federation, FedAvg()), adversary=attack)
-    apart = [np.linalg.norm(run(federation, job, 1).bank - honest) for job in (robust, mean)]
+    apart = [np.linalg.norm(run(federation, job, 1).models - honest) for job in (robust, mean)]
     assert apart[0] < apart[1] / 10
 
 
@@ -147,7 +147,7 @@ def test_each_pass_is_counted_and_a_run_goes_on(federation):
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
     *_, outcome = Coordinator(pool).run(job, again)
-    assert (outcome.bank == events[-1].bank).all()
+    assert (outcome.models == events[-1].models).all()
     assert outcome.facts == events[-1].facts
     whole = run(federation, median(federation, FedAvg(), rounds=1), 1)
     up = traffic.up(4, 8) + traffic.up(1, 8)

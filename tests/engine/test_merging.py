@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import HospitalFailed
 from raysim.core.exact import ExactSum
-from raysim.engine import local_training
+from raysim.engine.client import deltas, local_training
 from raysim.engine.measuring.evaluation import existing
-from raysim.engine.messages import PartialResult
-from raysim.engine.reception.merging import in_precision, merged
-from raysim.engine.updates import deltas
-from raysim.strategies.base import OWN, LocalProblem, Objective, RowGroups, Strategy, Upload, Variates, Visit
+from raysim.engine.messages.plan import PartialResult
+from raysim.engine.server.merging import in_precision, merged
+from raysim.strategies.base import OWN, LocalProblem, LocalTraining, Objective, RowGroups, Strategy, Upload, Variates
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold
@@ -73,7 +72,7 @@ def test_control_variates_come_behind_the_sums():
 
 
 def test_where_nobody_sends_there_is_a_sum_of_zeros():
-    problem = LocalProblem(start=np.zeros(4, np.int64), visit=Visit(keep=True))
+    problem = LocalProblem(start=np.zeros(4, np.int64), training=LocalTraining(keep=True))
     update = merged([PartialResult(ids=IDS)], problem, IDS, size=3)
     assert update.sums.tolist() == [[0.0, 0.0, 0.0]]
     assert update.deltas is None
@@ -104,7 +103,7 @@ def test_control_variates_follow_the_precision_of_a_run(federate: MakeFederation
     """In single precision SCAFFOLD is what it is in double, to single precision and not to double."""
     federation = federate([9, 4, 13, 7], features=4)
     single, double = (
-        play(federation, Scaffold(), rounds=4, epochs=3, precision=precision).bank
+        play(federation, Scaffold(), rounds=4, epochs=3, precision=precision).models
         for precision in ("float32", "float64")
     )
     apart = np.abs(single - double).max()
@@ -140,13 +139,13 @@ def test_deltas_added_up_together_are_those_added_up_one_by_one(
     by_scalar = play(federation, strategy, rounds=3, batch_size=4)
     monkeypatch.setattr(deltas, "TOGETHER", 5)
     in_pieces = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(local_training.LocalTraining, "_is_plain", lambda *_: False)
+    monkeypatch.setattr(local_training.CohortTraining, "_is_plain", lambda *_: False)
     alone = play(federation, strategy, rounds=3, batch_size=4)
-    np.testing.assert_array_equal(together.bank, alone.bank)
-    np.testing.assert_array_equal(in_parts.bank, alone.bank)
-    np.testing.assert_array_equal(by_scalar.bank, alone.bank)
-    np.testing.assert_array_equal(in_pieces.bank, alone.bank)
-    assert np.ptp(together.bank) > 0
+    np.testing.assert_array_equal(together.models, alone.models)
+    np.testing.assert_array_equal(in_parts.models, alone.models)
+    np.testing.assert_array_equal(by_scalar.models, alone.models)
+    np.testing.assert_array_equal(in_pieces.models, alone.models)
+    assert np.ptp(together.models) > 0
 
 
 @pytest.mark.parametrize("wrong", ["short", "long", "fewer", "more"])

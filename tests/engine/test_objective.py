@@ -14,10 +14,10 @@ from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, RunState
-from raysim.engine.messages import VARIATE
+from raysim.engine.messages.memory import VARIATE
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, State
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -86,7 +86,7 @@ def test_the_references_train_as_one_would_with_the_rows(federate: MakeFederatio
             rows = federation.rows(h, "train")
             alone.visit(federation.X[rows].astype(float), federation.y[rows], t, h, 2)
     central = run(federation, job(federation, Centralized(), **terms), actors)
-    np.testing.assert_allclose(central.bank[0], pooled.theta, atol=1e-9)
+    np.testing.assert_allclose(central.models[0], pooled.theta, atol=1e-9)
     local = run(federation, job(federation, Local(), **terms), actors)
     for h, theta in local.kept.items():
         np.testing.assert_allclose(theta, hospitals[h].theta, atol=1e-9)
@@ -105,7 +105,7 @@ def test_federated_hospitals_begin_afresh(federate: MakeFederation, optimizer: s
             fresh = Sequel(optimizer, theta, DECAY, np.ones(2))
             ends.append(fresh.visit(federation.X[rows].astype(float), federation.y[rows], t, h))
         theta = theta + shares @ (np.array(ends) - theta)
-    np.testing.assert_allclose(outcome.bank[0], theta, atol=1e-9)
+    np.testing.assert_allclose(outcome.models[0], theta, atol=1e-9)
 
 
 def test_plain_sgd_has_nothing_to_carry(federate: MakeFederation) -> None:
@@ -138,7 +138,7 @@ def test_scaffolds_gradient_is_that_of_the_objective(federate: MakeFederation) -
 
     class Noted(Scaffold):
         def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-            received.append(state.bank[0])
+            received.append(state.models[0])
             return super().problem(view, state, ids)
 
     weights = np.array([0.5, 3.0])

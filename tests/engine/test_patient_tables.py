@@ -39,7 +39,7 @@ def test_a_run_tells_of_its_clusters(federate: MakeFederation):
     shared_tops = overlap(outcome)
     assert shared_tops is not None
     assert shared_tops["top"].tolist() == [5], "of seven features no ten"
-    weights = np.abs(outcome.bank[1:, :7])
+    weights = np.abs(outcome.models[1:, :7])
     tops = [set(np.argsort(-row)[:5].tolist()) for row in weights]
     assert shared_tops["overlap"].tolist() == [len(tops[0] & tops[1]) / 5]
     assert composition(federation, play(federation, FedAvg(), rounds=1)) is None

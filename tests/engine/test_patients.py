@@ -12,11 +12,11 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError, HospitalFailed, StrategyError
 from raysim.data.federation import Federation
-from raysim.engine import hospitals as engine
-from raysim.engine.coordinator import Coordinator
+from raysim.engine.client import hospital_group as engine
 from raysim.engine.measuring.divisions import HELD, Groups
+from raysim.engine.server.coordinator import Coordinator
 from raysim.experiment.plan import weigh
-from raysim.strategies.base import LocalProblem, RowGroups, State, Strategy, Unfit, Upload, Visit
+from raysim.strategies.base import LocalProblem, LocalTraining, RowGroups, State, Strategy, Unfit, Upload
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play, store
@@ -58,13 +58,13 @@ class TwoGroups(Strategy):
         weight = n / np.bincount(group, weights=n, minlength=2)[group]
         return LocalProblem(
             start=1 + group,
-            upload=Upload(weight, into=group, sums=2, losses=True),
-            visit=Visit(keep=self.keep),
+            upload=Upload(weight, sum_index=group, sums=2, losses=True),
+            training=LocalTraining(keep=self.keep),
             groups=RowGroups(ids[at], group, n),
         )
 
     def aggregate(self, view, state, update):
-        return replace(state, bank=np.vstack([state.bank[:1], state.bank[1:] + update.sums]))
+        return replace(state, models=np.vstack([state.models[:1], state.models[1:] + update.sums]))
 
     def serve(self, view, state):
         return {"group": np.tile([1, 2], (len(view.sizes), 1))}
@@ -118,7 +118,7 @@ def test_two_groups_are_two_federations(federation: Federation):
                     moved[g] += inside.sum() * (trained - theta[g])
                     rows[g] += inside.sum()
         theta = theta + moved / rows[:, None]
-    np.testing.assert_allclose(outcome.bank[1:], theta, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(outcome.models[1:], theta, rtol=1e-10, atol=1e-12)
     assert outcome.clusters_of_patients is not None
     assert outcome.clusters_of_patients.sum(axis=1).tolist() == SIZES
     assert outcome.clusters_of_patients[1].tolist() == [7, 0]
@@ -152,10 +152,10 @@ def test_a_kernel_may_get_entries_one_by_one(federation: Federation, monkeypatch
 def test_if_all_are_in_the_first_group_it_is_federated_averaging(federation: Federation):
     run = {"rounds": 3, "epochs": 2, "batch_size": 4, "selection": Uniform(0.6, 2)}
     outcome, fedavg = play(federation, TwoGroups(bound=np.inf), **run), play(federation, FedAvg(), **run)
-    np.testing.assert_array_equal(outcome.bank[1], fedavg.bank[0])
+    np.testing.assert_array_equal(outcome.models[1], fedavg.models[0])
     np.testing.assert_array_equal(outcome.figures["group"], fedavg.figures["global"])
     other = play(federation, TwoGroups(bound=-np.inf), **run)
-    assert np.abs(other.bank[2] - fedavg.bank[0]).max() > 1e-6, "no two groups share a stream of batches"
+    assert np.abs(other.models[2] - fedavg.models[0]).max() > 1e-6, "no two groups share a stream of batches"
 
 
 def test_each_model_counts_each_way_and_a_hospital_sends_once(federation: Federation):

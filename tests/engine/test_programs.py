@@ -16,10 +16,10 @@ from raysim.config.sections.secure import SecureSection
 from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError, HospitalFailed, StrategyError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
-from raysim.engine.programs.sums import SumLayout
+from raysim.engine.messages.program_sums import SumLayout
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Bound, Reply, Send
 from raysim.strategies.selections.sampling import Uniform
@@ -48,7 +48,7 @@ def test_neither_placement_nor_grouping_changes_a_bit(federation: Federation, pr
         same_models(alone, play(federation, Probe(), actors=actors, **how))
     for together in (0, 1, 2, 7):
         same_models(alone, play(federation, Probe(fused=together), actors=2, **how))
-    assert np.abs(alone.bank).max() > 0.01
+    assert np.abs(alone.models).max() > 0.01
     assert set(alone.kept) <= {0, 1, 2, 4, 5, 6}
 
 
@@ -103,9 +103,9 @@ def test_each_is_refused_where_sums_are_hidden(federation: Federation):
 
 def test_rows_add_up_to_the_same_bits_pooled_and_federated(federation: Federation):
     apart, together = play(federation, Means(), rounds=1), play(federation, Means(pooled=True), rounds=1)
-    np.testing.assert_array_equal(apart.bank, together.bank)
+    np.testing.assert_array_equal(apart.models, together.models)
     rows = np.concatenate([federation.X[federation.rows(h, "train")] for h in range(7)]).astype(np.float64)
-    np.testing.assert_allclose(apart.bank[0], [*rows.sum(axis=0), 41], atol=1e-11)
+    np.testing.assert_allclose(apart.models[0], [*rows.sum(axis=0), 41], atol=1e-11)
     assert {kind for _, kind, _, _ in together.ledger.entries} == {"size", "rows", "metrics"}
 
 
@@ -127,7 +127,7 @@ def test_one_unit_moves_a_sum_by_its_bound_at_most(federation: Federation, unit)
             cut += int(norm > length)
             total += 0 if not np.isfinite(added).all() else added * min(1, length / norm)
     outcome = play(federation, BoundedSums(Bound(unit, length)), rounds=1, actors=3)
-    np.testing.assert_allclose(outcome.bank[0, :4], total, atol=1e-11)
+    np.testing.assert_allclose(outcome.models[0, :4], total, atol=1e-11)
     assert cut > 2
 
 

@@ -19,8 +19,8 @@ from raysim.cli import main as cli
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.data.heterogeneity import label_counts, label_spread
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.job_checks import check_job
 from raysim.metrics.labels import REGRESSION
 from raysim.strategies.base import FederationView, LocalProblem, MeanLoss, State, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -71,14 +71,14 @@ def test_fedavg_of_one_full_batch_step_is_gradient_descent(federation: Federatio
     model = ModelSpec("linear_regression", None, {"loss": loss}, "default")
     federated = play(federation, FedAvg(), rounds=4, batch_size=0, model=model)
     expected = gradient_descent(federation, loss, steps=4, rate=0.1)
-    np.testing.assert_allclose(federated.bank[0], expected, rtol=1e-10)
+    np.testing.assert_allclose(federated.models[0], expected, rtol=1e-10)
     pooled = play(federation, Centralized(), rounds=4, batch_size=0, model=model)
-    np.testing.assert_allclose(pooled.bank[0], expected, rtol=1e-10)
+    np.testing.assert_allclose(pooled.models[0], expected, rtol=1e-10)
 
 
 def test_figures_of_a_run_are_those_of_its_model(federation: Federation) -> None:
     outcome = play(federation, FedAvg(), rounds=3, model=LINEAR, actors=3)
-    theta = outcome.bank[0]
+    theta = outcome.models[0]
     column = {name: outcome.figures["global"][:, j] for j, name in enumerate(REGRESSION.figures)}
     for h in range(6):
         rows = federation.rows(h, "test")

@@ -16,9 +16,9 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
@@ -58,7 +58,7 @@ def check_resumed(federation: Federation, job: Job) -> None:
     assert 2 in checkpoints or type(job.strategy).done is not Strategy.done
     since, _ = decode(checkpoints[min(2, max(checkpoints))], job.strategy)
     again, _ = played(federation, job, since)
-    np.testing.assert_array_equal(again.bank, whole.bank)
+    np.testing.assert_array_equal(again.models, whole.models)
     assert again.privacy == whole.privacy
     assert [entry[:2] for entry in again.ledger.entries] == [entry[:2] for entry in whole.ledger.entries]
 

@@ -7,7 +7,7 @@ import pytest
 
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.data.federation import Federation
-from raysim.engine.reception.ruling import Ruling, Tally
+from raysim.engine.attacks.robust_rule import Ruling, Tally
 from raysim.robust.centres import centred_clipping, geometric_median
 from tests.conftest import MakeFederation
 

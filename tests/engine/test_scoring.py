@@ -35,9 +35,9 @@ def federation(sizes, features):
     return SimpleNamespace(X=X, y=np.arange(len(X)) % 2, rows=rows, bounds=bounds.reshape(-1, 4))
 
 
-def one_at_a_time(model, bank, served, data, hospitals, part):
+def one_at_a_time(model, models, served, data, hospitals, part):
     return np.concatenate(
-        [model.logits(bank[k], data.X[data.rows(h, part)]) for h, k in zip(hospitals, served, strict=True)]
+        [model.logits(models[k], data.X[data.rows(h, part)]) for h, k in zip(hospitals, served, strict=True)]
     )
 
 
@@ -51,19 +51,19 @@ def test_joined_outputs_are_those_of_one_hospital_at_a_time(sizes, features, par
     rng = np.random.default_rng(seed)
     data, model = federation(sizes, features), build_model("logistic_regression", features, 2, options={})
     hospitals = rng.permutation(len(sizes))[: rng.integers(1, len(sizes) + 1)].tolist()
-    bank = rng.normal(size=(3, features + 1)).astype(np.float32)
+    models = rng.normal(size=(3, features + 1)).astype(np.float32)
     served = rng.integers(0, 3, len(hospitals))
     rows = PartRows.of(data, hospitals, part)
-    expected = one_at_a_time(model, bank, served, data, hospitals, part)
-    np.testing.assert_array_equal(joined(model.logits, bank, served, rows), expected)
+    expected = one_at_a_time(model, models, served, data, hospitals, part)
+    np.testing.assert_array_equal(joined(model.logits, models, served, rows), expected)
     # Called again, with other parameters: rows are arranged by model now, where hospitals lie apart.
     for _ in range(2):
-        bank = rng.normal(size=bank.shape).astype(np.float32)
-        expected = one_at_a_time(model, bank, served, data, hospitals, part)
-        np.testing.assert_array_equal(joined(model.logits, bank, served, rows), expected)
+        models = rng.normal(size=models.shape).astype(np.float32)
+        expected = one_at_a_time(model, models, served, data, hospitals, part)
+        np.testing.assert_array_equal(joined(model.logits, models, served, rows), expected)
     other = (served + 1) % 3
-    expected = one_at_a_time(model, bank, other, data, hospitals, part)
-    np.testing.assert_array_equal(joined(model.logits, bank, other, rows), expected)
+    expected = one_at_a_time(model, models, other, data, hospitals, part)
+    np.testing.assert_array_equal(joined(model.logits, models, other, rows), expected)
     assert rows.y.tolist() == [y for h in hospitals for y in data.y[data.rows(h, part)]]
 
 
@@ -72,12 +72,12 @@ def test_rows_that_are_not_kept_are_gathered_piece_by_piece(monkeypatch, chunk):
     monkeypatch.setattr(scoring, "KEPT_BYTES", 0)
     monkeypatch.setattr(scoring, "CHUNK_BYTES", chunk)
     data, model = federation([5, 0, 12, 3], 7), build_model("logistic_regression", 7, 2, options={})
-    bank = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+    models = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
     served = np.array([1, 1, 0, 0])
     rows = PartRows.of(data, [3, 1, 0, 2], "train")
     assert rows.kept is None
     np.testing.assert_array_equal(
-        joined(model.logits, bank, served, rows), one_at_a_time(model, bank, served, data, [3, 1, 0, 2], "train")
+        joined(model.logits, models, served, rows), one_at_a_time(model, models, served, data, [3, 1, 0, 2], "train")
     )
 
 
@@ -86,14 +86,15 @@ def test_a_perceptron_scores_rows_in_blocks_with_the_bits_that_each_hospital_has
     rng = np.random.default_rng(seed)
     data, model = federation(sizes, 5), mlp.MlpModel((5, 8, 4, 2), "default", "float64")
     hospitals = rng.permutation(len(sizes)).tolist()
-    bank = np.stack([model.initial(rng) for _ in range(2)])
+    models = np.stack([model.initial(rng) for _ in range(2)])
     served = rng.integers(0, 2, len(hospitals))
-    outputs = joined(model._logits_in_blocks, bank, served, PartRows.of(data, hospitals, "train"))
-    singly = one_at_a_time(model, bank, served, data, hospitals, "train")
+    outputs = joined(model._logits_in_blocks, models, served, PartRows.of(data, hospitals, "train"))
+    singly = one_at_a_time(model, models, served, data, hospitals, "train")
     np.testing.assert_allclose(outputs, singly, rtol=0, atol=1e-12)
     if model.logits_of_many is not None:
         alone = [
-            model.logits_of_many(bank[k], data.X[data.rows(h, "train")]) for h, k in zip(hospitals, served, strict=True)
+            model.logits_of_many(models[k], data.X[data.rows(h, "train")])
+            for h, k in zip(hospitals, served, strict=True)
         ]
         np.testing.assert_array_equal(outputs, np.concatenate(alone))
 
@@ -129,15 +130,15 @@ class Counting:
 
 def test_models_whose_hospitals_lie_apart_are_a_call_each_from_the_second_time_on(monkeypatch):
     data = federation([3, 4, 0, 5, 6, 2], 3)
-    bank = np.random.default_rng(1).normal(size=(2, 4)).astype(np.float32)
+    models = np.random.default_rng(1).normal(size=(2, 4)).astype(np.float32)
     apart, other, beside = np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 1])
 
     def calls(*served):
         rows, counted = PartRows.of(data, range(6), "train"), []
         for each in served:
             model = Counting(build_model("logistic_regression", 3, 2, options={}))
-            expected = one_at_a_time(model.model, bank, each, data, range(6), "train")
-            np.testing.assert_array_equal(joined(model.logits, bank, each, rows), expected)
+            expected = one_at_a_time(model.model, models, each, data, range(6), "train")
+            np.testing.assert_array_equal(joined(model.logits, models, each, rows), expected)
             counted.append(model.calls)
         return counted
 

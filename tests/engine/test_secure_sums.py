@@ -15,9 +15,9 @@ from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -41,7 +41,7 @@ def hidden(federation, strategy, secure, **settings):
 
 
 def same(one: Outcome, other: Outcome):
-    assert np.array_equal(one.bank, other.bank)
+    assert np.array_equal(one.models, other.models)
     assert repr(one.metrics) == repr(other.metrics)
 
 
@@ -67,7 +67,9 @@ def test_lost_hospitals_change_both_modes_alike(federation, seed, neighbours):
     execute = run(federation, hidden(federation, FedAvg(), secure | {"mode": "execute"}, rounds=5, seed=seed), 3)
     same(execute, model)
     assert [row.bytes_up for row in execute.rounds] == [row.bytes_up for row in model.rounds]
-    assert not np.array_equal(model.bank, run(federation, job_of(federation, FedAvg(), rounds=5, seed=seed), 1).bank)
+    assert not np.array_equal(
+        model.models, run(federation, job_of(federation, FedAvg(), rounds=5, seed=seed), 1).models
+    )
 
 
 def test_who_is_left_counts_for_all(federation):
@@ -83,12 +85,12 @@ def test_who_is_left_counts_for_all(federation):
             deltas.update(zip(update.ids.tolist(), update.deltas, strict=True))
             return super().aggregate(view, state, update)
 
-    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).bank[0]
+    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).models[0]
     run(federation, job_of(federation, Watching(), rounds=1), 1)
     secure = {"threshold": 2, "drop": {"mask": 0.3}}
     job = hidden(federation, FedAvg(), secure, rounds=1)
     outcome = run(federation, job, 1)
-    from raysim.engine.updates.secure_sums import SecureSums
+    from raysim.engine.pipeline.secure_sums import SecureSums
 
     sums = SecureSums(job.secure, 1, "x", 4)
     ids = np.array(sorted(deltas))
@@ -97,15 +99,15 @@ def test_who_is_left_counts_for_all(federation):
     left = [i for i in ids.tolist() if i not in lost]
     sizes = federation.sizes("train")[left]
     mean = sizes / sizes.sum() @ np.stack([deltas[i] for i in left])
-    np.testing.assert_allclose(outcome.bank[0] - start, mean, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(outcome.models[0] - start, mean, rtol=0, atol=1e-11)
 
 
 def test_too_few_change_nothing_and_cost_bytes(federation):
-    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).bank
+    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).models
     secure = {"minimum": 9, "drop": {"mask": 0.9}}
     for mode in ("model", "execute"):
         outcome = run(federation, hidden(federation, FedAvg(), secure | {"mode": mode}), 2)
-        assert np.array_equal(outcome.bank, start)
+        assert np.array_equal(outcome.models, start)
         assert outcome.facts["secure_sums_given_up"] == outcome.facts["secure_sums"] == 3
     assert all(row.bytes_up > 9 * 64 for row in outcome.rounds)
 
@@ -222,6 +224,6 @@ def test_noise_goes_into_secure_sums_as_into_plain_ones(federation):
     adaptive = private.model_copy(update={"adaptive": AdaptiveClip(bits=5.0)})
     moved = run(federation, replace(plain, privacy=adaptive), 1)
     same(run(federation, replace(secure, privacy=adaptive), 2), moved)
-    assert not (moved.bank == run(federation, plain, 1).bank).all()
+    assert not (moved.models == run(federation, plain, 1).models).all()
     with pytest.raises(ConfigError, match=r"aggregation.name: .* needs single updates, which privacy.unit"):
         check_job(replace(plain, aggregation=AggregationSection(name="median")), federation)

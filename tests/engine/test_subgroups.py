@@ -12,8 +12,8 @@ from sklearn.metrics import roc_auc_score
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.measuring import subgroups
+from raysim.engine.server.job_checks import check_job
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.report import tables
 from raysim.report.sections import patient_groups
@@ -50,7 +50,7 @@ def expected_auroc(y: np.ndarray, score: np.ndarray) -> float:
 def test_figures_are_those_of_a_plain_loop(demographic: Federation):
     outcome = play(demographic, FedAvg(), rounds=2)
     assert outcome.grouping is not None
-    theta = outcome.bank[0]
+    theta = outcome.models[0]
     for attribute, levels in outcome.grouping.levels:
         figures, together = outcome.groups["global"][attribute]
         assert figures.shape == (len(SIZES), len(levels), 8)

@@ -140,5 +140,5 @@ def test_rows_of_hospitals_that_are_left_out(lengths, which):
 
 
 def test_models_that_are_still_a_start():
-    bank = np.array([[0.0, 0.1], [0.1, 0.0], [0.5, 0.5]], np.float32)
-    assert same(bank, np.array([[0.1, 0.0], [0.5, 0.5001]])).tolist() == [False, True, False]
+    models = np.array([[0.0, 0.1], [0.1, 0.0], [0.5, 0.5]], np.float32)
+    assert same(models, np.array([[0.1, 0.0], [0.5, 0.5001]])).tolist() == [False, True, False]

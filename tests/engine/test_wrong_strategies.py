@@ -13,8 +13,8 @@ from raysim.cli import main as cli
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import HospitalFailed, StrategyError
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Round
+from raysim.engine.server.coordinator import JobRun
 from raysim.strategies.base import FederationView, HospitalRows, State, Strategy
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.commands import refusal
@@ -33,25 +33,25 @@ LINES = {
     "ForgetsWeight": "round 1: upload.weight: none, so that what hospitals send would be lost; give one for each, or "
     "single=True",
     "ForgetsUpload": "round 1: upload: nothing, and the result is not kept either, so that it is lost; give "
-    "Upload(weight), or Visit(keep=True)",
+    "Upload(weight), or LocalTraining(keep=True)",
     "DividesByZero": "round 1: upload.weight: not finite at place 0; give numbers",
-    "CountsFromOne": "round 1: start: 1 is no row of the bank; there are 0 to 0, or OWN, or NEAREST",
-    "CountsFromTheEnd": "round 1: start: -1 is no row of the bank; there are 0 to 0, or OWN, or NEAREST",
-    "StartsFromNothing": "round 1: start: LAST, but no problem is before this one; name a row of the bank",
-    "MixesNothing": "round 1: start: MIXTURE, but mixture gives None; define it, or name a row of the bank",
-    "SumsTooFew": "round 1: upload.into: 1 is no sum; there are 0 to 0, so raise sums",
-    "PullsToItself": "round 1: objective.pulls.0.towards: -2 is no row of the bank; there are 0 to 0",
-    "ForgetsComma": "round 1: objective.pulls: a Pull is no tuple of Pull; write (pull,)",
+    "CountsFromOne": "round 1: start: 1 is no row of state.models; there are 0 to 0, or OWN, or NEAREST",
+    "CountsFromTheEnd": "round 1: start: -1 is no row of state.models; there are 0 to 0, or OWN, or NEAREST",
+    "StartsFromNothing": "round 1: start: LAST, but no problem is before this one; name a row of state.models",
+    "MixesNothing": "round 1: start: MIXTURE, but mixture gives None; define it, or name a row of state.models",
+    "SumsTooFew": "round 1: upload.sum_index: 1 is no sum; there are 0 to 0, so raise sums",
+    "PullsToItself": "round 1: objective.proximal.0.towards: -2 is no row of state.models; there are 0 to 0",
+    "ForgetsComma": "round 1: objective.proximal: a Proximal is no tuple of Proximal; write (term,)",
     "Unsorted": "round 1: select: ids are not ascending, or name one twice; sort them, each once",
     "InvitesStrangers": "round 1: select: 5 is no hospital's id; there are 0 to 4",
-    "Reshapes": "round 1: bank: rows of 68 parameters; a model has 69",
-    "Explodes": "round 2: bank: row 0 is not finite; take smaller steps at the server",
+    "Reshapes": "round 1: models: rows of 68 parameters; a model has 69",
+    "Explodes": "round 2: models: row 0 is not finite; take smaller steps at the server",
     "ForgetsReturn": "round 1: state: None is no State; return one",
-    "AveragesAll": "round 1: upload.sums: 1 for a bank of 2 models; give each model a sum, or override aggregate",
+    "AveragesAll": "round 1: upload.sums: 1 for 2 models; give each model a sum, or override aggregate",
     "ServesNobody": "serve: serve.global: 4 values for 5 hospitals; give one for each",
-    "ServesWhatIsNot": "serve: serve.cluster: 1 is no row of the bank; there are 0 to 0, or OWN",
+    "ServesWhatIsNot": "serve: serve.cluster: 1 is no row of state.models; there are 0 to 0, or OWN",
     "SendsAtTheEnd": "personalize: upload: nothing is aggregated after the last round; leave it out",
-    "Wanders": "setup: cluster: 1 is no row of the bank; there are 0 to 0",
+    "Wanders": "setup: cluster: 1 is no row of state.models; there are 0 to 0",
 }
 
 

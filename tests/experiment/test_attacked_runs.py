@@ -99,8 +99,8 @@ def test_what_a_run_does_not_use_is_not_imported(tmp_path):
 import sys, raysim
 raysim.run({SMALL!r}, out={str(tmp_path / "run")!r}, in_process=True)
 rooms = ("cryptography", "raysim.robust.aggregation", "raysim.secure", "raysim.compression",
-         "raysim.adversaries.collusion", "raysim.engine.reception.byzantine", "raysim.engine.reception.ruling",
-         "raysim.engine.reception.colluding", "raysim.engine.updates.compressing")
+         "raysim.adversaries.collusion", "raysim.engine.attacks.byzantine", "raysim.engine.attacks.robust_rule",
+         "raysim.engine.attacks.colluding", "raysim.engine.pipeline.compressing")
 sys.exit(repr([name for name in sys.modules if name.startswith(rooms)]))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

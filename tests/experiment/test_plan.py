@@ -21,10 +21,10 @@ from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Round
-from raysim.engine.messages import ModelSpec, PartialResult, RoundPlan, Work
-from raysim.engine.pool import StateReferences
+from raysim.engine.messages.plan import ModelSpec, PartialResult, RoundPlan, Work
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.pool import StateReferences
 from raysim.experiment.plan import available, make_plan, memory, weigh
 from raysim.experiment.plan_tables import fits
 from raysim.strategies.base import Strategy

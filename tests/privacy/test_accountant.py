@@ -159,7 +159,7 @@ def test_without_the_library_one_line_says_what_to_install(monkeypatch):
 
 def test_what_is_not_used_is_not_imported():
     code = (
-        "import sys, raysim.engine.coordinator, raysim.experiment.runs; "
+        "import sys, raysim.engine.server.coordinator, raysim.experiment.runs; "
         "print([name for name in ('dp_accounting', 'cryptography') if name in sys.modules])"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

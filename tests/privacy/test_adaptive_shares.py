@@ -13,9 +13,9 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy.adaptive import next_clip, update_multiplier
 from raysim.privacy.noise import normals
 from raysim.secure import traffic
@@ -61,7 +61,7 @@ def test_a_round_has_the_noise_of_its_own_clip(federate):
     """What is left of the promise beside the bits: (z^-2 - (2 b)^-2)^(-1/2) of the clip that was clipped to."""
     wide = federate(SIZES, features=4000)
     clips, events = clips_of(wide, promised(wide, clip=1e-6))
-    first, second, *_ = (event.state.bank[0] for event in events if isinstance(event, RunState))
+    first, second, *_ = (event.state.models[0] for event in events if isinstance(event, RunState))
     multiplier = update_multiplier(1.0, 3.0)
     assert first.std() == pytest.approx(multiplier * 1e-6 / 9, rel=0.05)
     assert (second - first).std() == pytest.approx(multiplier * clips[0] / 9, rel=0.05)
@@ -77,12 +77,12 @@ def test_masks_change_no_bit(federate, mode, drop, strategy):
         run(federation, promised(federation, mode, {"mode": how, "drop": drop}, strategy=strategy), 2)
         for how in ("model", "execute")
     ]
-    assert (outcomes[0].bank == outcomes[1].bank).all()
+    assert (outcomes[0].models == outcomes[1].models).all()
     assert outcomes[0].facts == outcomes[1].facts
     if not drop:
         plain = replace(promised(federation, mode, strategy=strategy), secure=None)
         if mode == "central":
-            assert (run(federation, plain, 1).bank == outcomes[0].bank).all()
+            assert (run(federation, plain, 1).models == outcomes[0].models).all()
 
 
 def test_bits_cost_a_sum_of_one_number(federate):
@@ -102,7 +102,7 @@ def test_a_run_goes_on_with_the_clip_that_it_had(federate):
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
     *_, outcome = Coordinator(pool).run(job, again)
-    assert (outcome.bank == events[-1].bank).all()
+    assert (outcome.models == events[-1].models).all()
     assert outcome.privacy == events[-1].privacy
 
 
@@ -112,7 +112,7 @@ def test_the_promise_is_that_of_a_clip_that_stays(federate):
     fixed = replace(adaptive, privacy=adaptive.privacy.model_copy(update={"adaptive": None}))
     assert run(federation, adaptive, 1).privacy.epsilons == run(federation, fixed, 1).privacy.epsilons
     still = promised(federation, adaptive={"rate": 0.0, "bits": math.inf})
-    assert (run(federation, still, 1).bank == run(federation, fixed, 2).bank).all()
+    assert (run(federation, still, 1).models == run(federation, fixed, 2).models).all()
 
 
 def test_what_a_moving_clip_does_not_go_with_is_refused(federate):

@@ -19,7 +19,7 @@ from dp_accounting import GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
 from raysim.config.sections.privacy import PrivacySection
-from raysim.engine.reception.privacy_ledger import promised as promised_before
+from raysim.engine.privacy.privacy_ledger import promised as promised_before
 from raysim.storage.resume import read_ticket
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of

@@ -17,8 +17,8 @@ from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS, ExactSum, exact_multiple
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Job
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, job_of, run
@@ -127,16 +127,16 @@ def test_the_sum_is_whole_steps_and_near_the_sum_without_a_grid(federation, mode
     plain, outcome = run(federation, whole, 1), run(federation, compressed, 1)
     weight = 1 / 6 if mode == "distributed" else 0.1 / (0.5 * 44)
     counts = exact_multiple(weight * 0.07)
-    multiples = outcome.bank[0] / counts
+    multiples = outcome.models[0] / counts
     assert (multiples == np.rint(multiples)).all()
     assert (multiples != 0).any()
-    assert np.abs(outcome.bank[0] - plain.bank[0]).max() < 6 * counts
-    assert (outcome.bank != plain.bank).all()
+    assert np.abs(outcome.models[0] - plain.models[0]).max() < 6 * counts
+    assert (outcome.models != plain.models).all()
     assert outcome.privacy.epsilons == plain.privacy.epsilons
     assert outcome.privacy.not_private == plain.privacy.not_private
     for secure in ({"mode": "execute"}, {}):
         other = run(federation, replace(compressed, secure=SecureSection(**secure)), 2)
-        np.testing.assert_array_equal(other.bank, outcome.bank)
+        np.testing.assert_array_equal(other.models, outcome.models)
 
 
 @pytest.mark.parametrize("mode", ["pooled", "distributed"])
@@ -157,15 +157,15 @@ def test_without_secure_sums_messages_are_as_long_as_their_bits(federation):
     outcome = run(federation, compressed, 1)
     (sent,) = [each for _, kind, _, each in outcome.ledger.entries if kind == "update"]
     assert (np.asarray(sent) == 6 + 4).all()  # four scalars of 12 bits, and the number of rows
-    np.testing.assert_array_equal(outcome.bank, run(federation, on_grid(job(federation, "pooled")), 1).bank)
+    np.testing.assert_array_equal(outcome.models, run(federation, on_grid(job(federation, "pooled")), 1).models)
 
 
 def test_hospitals_that_are_lost_leave_a_sum_of_whole_steps(federation):
     lossy = replace(job(federation, "distributed"), secure=SecureSection(threshold=4, drop={"mask": 0.3}))
     compressed = replace(on_grid(lossy), rounds=4)
     check_job(compressed, federation)
-    banks = [run(federation, compressed, actors).bank for actors in (1, 2)]
-    np.testing.assert_array_equal(banks[0], banks[1])
+    models = [run(federation, compressed, actors).models for actors in (1, 2)]
+    np.testing.assert_array_equal(models[0], models[1])
 
 
 @pytest.mark.parametrize(
@@ -206,5 +206,5 @@ def test_clusters_have_a_grid_with_shares_of_their_own(federate):
     clustered = replace(job(federation, "distributed"), strategy=Clustered(clusters=2, signature=("size",)))
     fine = on_grid(clustered, step=0.1, bits=10)
     check_job(fine, federation)
-    banks = [run(federation, fine, actors).bank for actors in (1, 2)]
-    np.testing.assert_array_equal(banks[0], banks[1])
+    models = [run(federation, fine, actors).models for actors in (1, 2)]
+    np.testing.assert_array_equal(models[0], models[1])

@@ -18,12 +18,12 @@ from raysim.config.sections.system import SystemSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
-from raysim.engine.reception.promise_checks import check_privacy
-from raysim.engine.updates.release import Release
-from raysim.engine.updates.sums import number_rows
+from raysim.engine.messages.update_sums import number_rows
+from raysim.engine.privacy.checks import check_privacy
+from raysim.engine.privacy.release import Release, release_of
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy.adaptive import update_multiplier
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.cfl import Cfl
@@ -63,19 +63,19 @@ def test_without_noise_and_clipping_it_is_uniform_federated_averaging_bit_for_bi
     strategies = [FedAvg(**UNIFORM), FedProx(**UNIFORM), FedAvgM(**UNIFORM), FedAdam(**UNIFORM), Scaffold(), Local()]
     for strategy in [*strategies, Ditto(**UNIFORM)]:
         plain = run(federation, job_of(federation, strategy, rounds=3, epochs=2), 1)
-        assert (private(federation, strategy, clip=clip).bank == plain.bank).all(), strategy
+        assert (private(federation, strategy, clip=clip).models == plain.models).all(), strategy
 
 
 def test_a_clip_that_clips_changes_the_result(federation):
-    plain = private(federation, clip=math.inf).bank
-    assert np.abs(private(federation, clip=0.01).bank - plain).max() > 1e-3
+    plain = private(federation, clip=math.inf).models
+    assert np.abs(private(federation, clip=0.01).models - plain).max() > 1e-3
 
 
 def test_the_bits_do_not_depend_on_how_many_actors_there_are(federation):
     alone, several = (
         private(federation, actors=actors, noise_multiplier=1.5, clip=0.1, selection=Poisson(0.5)) for actors in (1, 4)
     )
-    assert (alone.bank == several.bank).all()
+    assert (alone.models == several.models).all()
     assert alone.privacy == several.privacy
 
 
@@ -86,12 +86,12 @@ def test_the_noise_of_a_round_has_the_promised_deviation_also_where_nobody_takes
     outcome = private(wide, rounds=1, noise_multiplier=multiplier, clip=clip, selection=Poisson(rate))
     assert outcome.rounds[0].cohort_size == 0
     deviation = multiplier * clip / (rate * 4)
-    assert outcome.bank[0].std() == pytest.approx(deviation, rel=0.05)
-    assert abs(outcome.bank[0].mean()) < 5 * deviation / math.sqrt(4001)
+    assert outcome.models[0].std() == pytest.approx(deviation, rel=0.05)
+    assert abs(outcome.models[0].mean()) < 5 * deviation / math.sqrt(4001)
 
 
 def test_noise_from_the_operating_system_is_another_each_time(federation):
-    first, second = (private(federation, noise_multiplier=1.0, noise="system").bank for _ in range(2))
+    first, second = (private(federation, noise_multiplier=1.0, noise="system").models for _ in range(2))
     assert np.abs(first - second).max() > 1e-3
 
 
@@ -141,9 +141,9 @@ def first_sums(federation: Federation, job: Job) -> tuple[np.ndarray, np.ndarray
     def watched(plan, memory):
         partials, later = forward(plan, memory)
         if plan.round == 1 and plan.problem is not None and plan.problem.sent is not None:
-            assert isinstance(plan.release, Release)
+            assert isinstance(release_of(plan), Release)
             sent, variates = plan.problem.sent, plan.problem.objective.variates
-            into = np.zeros(len(plan.ids), dtype=int) if sent.into is None else sent.into
+            into = np.zeros(len(plan.ids), dtype=int) if sent.sum_index is None else sent.sum_index
             shares = np.full(sent.sums, 1e-300)
             capped = np.minimum(federation.sizes("train")[plan.ids] / (job.privacy.cap or 1), 1.0)
             np.maximum.at(shares, into, sent.weight / capped)
@@ -167,12 +167,12 @@ def first_sums(federation: Federation, job: Job) -> tuple[np.ndarray, np.ndarray
 def test_capped_weights_are_rows_up_to_the_cap_over_all_of_these(federation):
     """One round by hand: sum_i min(n_i / 8, 1) delta_i / (rate * W)."""
     strategy = FedAvg(**UNIFORM)
-    capped = private(federation, strategy, rounds=1, clip=math.inf, weights="capped", cap=8).bank[0]
+    capped = private(federation, strategy, rounds=1, clip=math.inf, weights="capped", cap=8).models[0]
     counts = np.minimum(np.array(SIZES) / 8, 1.0)
     by_hand = np.zeros_like(capped)
     for hospital in np.flatnonzero(counts):
         alone = job_of(federation, Alone(hospital), rounds=1, epochs=2)
-        by_hand += counts[hospital] / counts.sum() * run(federation, alone, 1).bank[0]
+        by_hand += counts[hospital] / counts.sum() * run(federation, alone, 1).models[0]
     assert capped == pytest.approx(by_hand, abs=1e-10)
 
 
@@ -219,14 +219,14 @@ def test_a_run_goes_on_bit_for_bit(federation):
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
     *_, outcome = Coordinator(pool).run(job, again)
-    assert (outcome.bank == whole.bank).all()
+    assert (outcome.models == whole.models).all()
     assert outcome.privacy == whole.privacy
 
 
 def test_an_adaptive_clip_that_stays_is_a_fixed_one(federation):
     still = {"adaptive": {"rate": 0.0, "bits": math.inf}, "noise_multiplier": 1.5, "clip": 0.2}
     fixed = private(federation, noise_multiplier=1.5, clip=0.2)
-    assert (private(federation, **still).bank == fixed.bank).all()
+    assert (private(federation, **still).models == fixed.models).all()
 
 
 def test_noise_is_in_units_of_the_clip_that_the_round_was_clipped_to(federate):
@@ -240,7 +240,7 @@ def test_noise_is_in_units_of_the_clip_that_the_round_was_clipped_to(federate):
     states = [
         event for event in Coordinator(pool).run(replace(job, privacy=promise), every=1) if isinstance(event, RunState)
     ]
-    first, second = (state.state.bank[0] for state in states)
+    first, second = (state.state.models[0] for state in states)
     updates = update_multiplier(multiplier, adaptive["bits"])
     assert first.std() == pytest.approx(updates * clip / (rate * 4), rel=0.05)
     used = states[0].reception["guard"]["clip"]
@@ -251,7 +251,7 @@ def test_noise_is_in_units_of_the_clip_that_the_round_was_clipped_to(federate):
 def test_noise_of_hospitals_own_adds_up_and_costs_what_twice_the_clip_does(federate):
     wide = federate([3] * 4, features=4000)
     outcome = private(wide, mode="local", rounds=1, clip=1e-9, noise_multiplier=2.0, delta=1e-5)
-    assert outcome.bank[0].std() == pytest.approx(2.0 * 1e-9 / 2, rel=0.05)
+    assert outcome.models[0].std() == pytest.approx(2.0 * 1e-9 / 2, rel=0.05)
     assert outcome.privacy.against == "server"
     assert set(outcome.privacy.epsilons.values()) == {outcome.privacy.epsilon}
     assert outcome.privacy.epsilon == pytest.approx(4.377178, abs=1e-4)
@@ -262,7 +262,7 @@ def test_shares_of_hospitals_add_up_to_the_noise_that_the_server_would_add(feder
     promise = section(mode="distributed", clip=1e-9, noise_multiplier=2.0, delta=1e-5)
     job = replace(job_of(wide, FedAvg(**UNIFORM), rounds=1), privacy=promise, secure=SecureSection())
     outcome = run(wide, job, 2)
-    assert outcome.bank[0].std() == pytest.approx(2.0 * 1e-9 / 4, rel=0.05)
+    assert outcome.models[0].std() == pytest.approx(2.0 * 1e-9 / 4, rel=0.05)
     assert outcome.privacy.against == "server"
     assert outcome.privacy.epsilon == outcome.privacy.epsilons["outsider"] < outcome.privacy.epsilons["peer"]
     with pytest.raises(ConfigError, match=r"privacy.mode: distributed needs secure sums"):
@@ -280,7 +280,7 @@ def test_the_clip_follows_the_updates_and_goes_on_after_a_stop(federation):
     stood = next(event for event in events if isinstance(event, RunState) and event.round == 3)
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
     *_, outcome = Coordinator(pool).run(job, again)
-    assert (outcome.bank == events[-1].bank).all()
+    assert (outcome.models == events[-1].models).all()
 
 
 REFUSED = [
@@ -336,4 +336,4 @@ def test_sections_that_lack_or_have_too_much_are_refused(keys):
 def test_strategies_without_a_clipped_weight_of_their_own_are_weighed_uniformly(federation):
     """Fine-tuning weighs by rows and has no key for it: with a guarantee all count alike."""
     fine_tuned, uniform = private(federation, FineTuning(), clip=math.inf), private(federation, FedAvg(**UNIFORM))
-    assert fine_tuned.bank == pytest.approx(uniform.bank, abs=1e-12)
+    assert fine_tuned.models == pytest.approx(uniform.models, abs=1e-12)

@@ -12,11 +12,11 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, RunState
-from raysim.engine.updates.secure_sums import SecureSums
-from raysim.engine.updates.shares import sure_to_be_left
+from raysim.engine.pipeline.secure_sums import SecureSums
+from raysim.engine.privacy.shares import sure_to_be_left
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -61,7 +61,7 @@ def test_a_pooled_step_is_made_of_the_gradients_that_came_and_divided_by_all_pat
         rows = federation.rows(hospital, "train")
         X = np.column_stack([federation.X[rows].astype(float), np.ones(rows.stop - rows.start)])
         total += (0.5 - federation.y[rows]) @ X
-    assert run(federation, job, 2).bank[0] == pytest.approx(-0.5 * total / sum(SIZES), abs=1e-10)
+    assert run(federation, job, 2).models[0] == pytest.approx(-0.5 * total / sum(SIZES), abs=1e-10)
 
 
 @pytest.mark.parametrize("way", [DISTRIBUTED, POOLED])
@@ -73,7 +73,7 @@ def test_what_is_left_has_at_least_the_promised_noise(federate, way):
     left = 9 - len(lost(job, 0.15))
     assert left in (7, 8)
     unit = 2e-7 / (1e-3 * 27) if way is POOLED else 2e-7 / 9
-    deviation = run(wide, job, 1).bank[0].std()
+    deviation = run(wide, job, 1).models[0].std()
     assert deviation == pytest.approx(unit * math.sqrt(left / 7), rel=0.04)
 
 
@@ -82,7 +82,9 @@ class Uneven(Clustered):
 
     def setup(self, view):
         state = super().setup(view)
-        return replace(state, bank=np.repeat(state.bank[:1], 3, axis=0), cluster=np.array([1, 2, 2, 1, 2, 2, 1, 2, 2]))
+        return replace(
+            state, models=np.repeat(state.models[:1], 3, axis=0), cluster=np.array([1, 2, 2, 1, 2, 2, 1, 2, 2])
+        )
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.12])
@@ -92,12 +94,12 @@ def test_each_clusters_shares_hold_the_whole_noise_of_hospitals(federate, drop):
     job = promised(wide, DISTRIBUTED, drop, seed=8, privacy={"noise_multiplier": 2.0, "clip": 1e-7}, learning_rate=1.0)
     job = replace(job, strategy=Uneven(clusters=1), secure=job.secure.model_copy(update={"minimum": 3}))
     check_job(job, wide)
-    gone, bank = lost(job, drop) if drop else set(), run(wide, job, 2).bank
+    gone, models = lost(job, drop) if drop else set(), run(wide, job, 2).models
     assert bool(gone) == bool(drop)
     for row, members in ((1, {0, 3, 6}), (2, {1, 2, 4, 5, 7, 8})):
         left, sure = len(members - gone), sure_to_be_left(job.secure, len(members))
         whole = 2e-7 / len(members) * math.sqrt(left / sure) if left >= sure else 0.0  # a sum of fewer is given up
-        assert bank[row].std() == pytest.approx(whole, rel=0.05)
+        assert models[row].std() == pytest.approx(whole, rel=0.05)
 
 
 @pytest.mark.parametrize("way", [DISTRIBUTED, POOLED])
@@ -107,7 +109,7 @@ def test_too_few_shares_change_nothing_and_cost_bytes(federate, way):
     job = promised(federation, way, 0.5, "execute", seed=4, privacy={"noise_multiplier": 1.0, "clip": 0.1})
     assert 3 <= 9 - len(lost(job, 0.5)) < 7
     outcome = run(federation, job, 2)
-    assert not outcome.bank.any()
+    assert not outcome.models.any()
     assert outcome.rounds[0].bytes_up > 0
     assert outcome.facts["secure_sums_given_up"] == 1
 
@@ -122,10 +124,10 @@ def test_masks_change_no_bit_and_a_run_goes_on(federate, way):
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     events = list(Coordinator(pool).run(execute, every=2))
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
-    assert (run(federation, model, 1).bank == events[-1].bank).all()
+    assert (run(federation, model, 1).models == events[-1].models).all()
     again, _ = decode(encode(stood, "print", execute.strategy), execute.strategy)
     *_, outcome = Coordinator(pool).run(execute, again)
-    assert (outcome.bank == events[-1].bank).all()
+    assert (outcome.models == events[-1].models).all()
     assert outcome.privacy == events[-1].privacy
 
 
@@ -148,4 +150,4 @@ def test_hospitals_own_noise_is_scaled_with_what_came(federate):
     local_noise = promised(federation, OWN, 0.2, privacy={"clip": 1e9}, **one)
     plain = replace(local_noise, privacy=None)
     assert lost(local_noise, 0.2)
-    assert run(federation, local_noise, 1).bank == pytest.approx(run(federation, plain, 1).bank, abs=1e-10)
+    assert run(federation, local_noise, 1).models == pytest.approx(run(federation, plain, 1).models, abs=1e-10)

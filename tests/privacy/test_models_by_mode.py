@@ -12,8 +12,8 @@ from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run, store, with_patients
 
@@ -74,4 +74,4 @@ def test_a_model_is_played_or_refused(tokens, unit, mode):
         check_job(job, federation)
         outcome = run(federation, job, 1)
         assert "update" in outcome.privacy.covers, name
-        assert np.isfinite(outcome.bank).all(), name
+        assert np.isfinite(outcome.models).all(), name

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from raysim.core.errors import ConfigError
 from raysim.data.contribution import drawn
-from raysim.engine.hospitals import HospitalGroup
-from raysim.engine.messages import Inquiry, StatisticNoise
-from raysim.engine.updates.noisy_answers import noisy_answer, without_rows
+from raysim.engine.client.hospital_group import HospitalGroup
+from raysim.engine.messages.plan import Inquiry, StatisticNoise
+from raysim.engine.privacy.noisy_answers import noisy_answer, without_rows
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum, noisy_sum
 from raysim.strategies.base import GroupSizes, HospitalRows, MeanLoss, Size

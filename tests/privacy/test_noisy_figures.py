@@ -17,10 +17,10 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
@@ -65,7 +65,7 @@ def test_figures_with_hardly_any_noise_are_those_of_binned_scores(federate):
     assert told_noisily.metrics["global"].keys() == exact.metrics["global"].keys() - {
         name for name in exact.metrics["global"] if name.startswith("calibration") or "_gap" in name
     }
-    assert (told_noisily.bank == exact.bank).all()
+    assert (told_noisily.models == exact.models).all()
 
 
 @pytest.mark.parametrize("classes", [3, 0], ids=["classes", "real"])
@@ -77,7 +77,7 @@ def test_figures_of_other_labels_with_hardly_any_noise_are_those_of_rows(federat
     told_noisily = figured(full, metrics=metrics, **keys)
     assert told_noisily.figures["global"] == pytest.approx(exact.figures["global"], abs=0.05, nan_ok=True)
     assert (told_noisily.figures["global"][:, 0] == [60, 80]).all()
-    assert (told_noisily.bank == exact.bank).all()
+    assert (told_noisily.models == exact.models).all()
     assert told_noisily.privacy.covers == ("update", "metrics")
     assert told_noisily.privacy.not_private == ()
     told_names, names = told_noisily.metrics["global"].keys(), exact.metrics["global"].keys()

@@ -15,9 +15,9 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.reception.noisy_statistics import first_noise
+from raysim.engine.privacy.noisy_statistics import first_noise
+from raysim.engine.server.coordinator import Coordinator
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Mechanism
@@ -109,10 +109,10 @@ def test_sizes_with_hardly_any_noise_are_those_that_there_are(federate):
     keys = {"noise_multiplier": 1.0}
     public = noisy(full, sizes="public", declared_public=("sizes", "metrics"), **keys)
     outcome = noisy(full, statistics={"sizes": {"epsilon": 1e6}}, **keys)
-    assert (public.bank == outcome.bank).all()
+    assert (public.models == outcome.models).all()
     pooled = {"mode": "pooled", "rate": 1.0, "clip": 0.2, "noise_multiplier": 1.0}
     public = noisy(full, sizes="public", declared_public=("sizes", "metrics"), **pooled)
-    assert (noisy(full, statistics={"sizes": {"epsilon": 1e6}}, **pooled).bank == public.bank).all()
+    assert (noisy(full, statistics={"sizes": {"epsilon": 1e6}}, **pooled).models == public.models).all()
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])
@@ -121,9 +121,9 @@ def test_a_divisor_is_of_the_size_that_was_told(federate, mode):
     wide = federate([4, 1], [0, 5], features=3000)
     keys = {"mode": mode, "noise_multiplier": 3.0, "clip": 0.5, "statistics": {"sizes": {"epsilon": 1e6}}}
     job = {"rounds": 1, "learning_rate": 2.0, "batch_size": 0}
-    bank = noisy(wide, job=job, **keys | ({"rate": 1.0} if mode == "pooled" else {})).bank[0]
+    models = noisy(wide, job=job, **keys | ({"rate": 1.0} if mode == "pooled" else {})).models[0]
     expected = 3.0 * 0.5 * 2.0 / 5 if mode == "pooled" else 3.0 * 0.5 * 2.0 * np.hypot(0.8 / 4, 0.2 / 1)
-    assert bank.std() == pytest.approx(expected, rel=0.05)
+    assert models.std() == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize(("mode", "origin"), [("pooled", "seeded"), ("local", "seeded"), ("local", "system")])
@@ -140,13 +140,13 @@ def test_a_run_goes_on_with_the_sizes_that_were_told(federation, mode, origin):
     *_, outcome = Coordinator(pool).run(job, again)
     assert outcome.privacy == events[-1].privacy
     if origin == "seeded":
-        assert (outcome.bank == events[-1].bank).all()
+        assert (outcome.models == events[-1].models).all()
 
 
 def test_the_bits_do_not_depend_on_how_many_actors_there_are(federation):
     keys = {"noise_multiplier": 1.0, "statistics": {"label_counts": {"noise_multiplier": 2.0}}}
     alone, several = (noisy(of_patients(federation, 2), ClustPsi(clusters=2), actors, **keys) for actors in (1, 4))
-    assert (alone.bank == several.bank).all()
+    assert (alone.models == several.models).all()
     assert alone.privacy == several.privacy
 
 
@@ -163,7 +163,7 @@ def test_balanced_classes_are_weighed_by_noisy_counts(federation):
     told_noisily = replace(job, privacy=PrivacySection(**job.privacy.model_dump() | {"statistics": statistics}))
     outcome = run(federation, told_noisily, 1)
     assert outcome.privacy.covers == ("update", "label_counts")
-    assert not (outcome.bank == run(federation, job, 1).bank).all()
+    assert not (outcome.models == run(federation, job, 1).models).all()
 
 
 @pytest.mark.parametrize("noise", [{"epsilon": 1e9}, {"noise_multiplier": 2.0}], ids=["laplace", "normal"])
@@ -174,14 +174,14 @@ def test_counts_that_weigh_classes_are_masked_where_sums_are(federation, noise):
     job = replace(job, work=replace(job.work, class_weights="balanced"))
     plain = run(federation, job, 1)
     model, execute = (run(federation, replace(job, secure=SecureSection(mode=m)), 2) for m in ("model", "execute"))
-    np.testing.assert_array_equal(model.bank, execute.bank)
+    np.testing.assert_array_equal(model.models, execute.models)
     assert model.setup == execute.setup
     (sent,) = [each for _, kind, _, each in model.ledger.entries if kind == "label_counts"]
     assert (np.asarray(sent) == traffic.up(2, 5)).all()
     assert model.setup.down == 6 * traffic.down(5)
     assert model.privacy.covers == plain.privacy.covers
     if "epsilon" in noise:  # hardly any, so that plain counts are the same
-        np.testing.assert_array_equal(model.bank, plain.bank)
+        np.testing.assert_array_equal(model.models, plain.models)
 
 
 def test_shares_of_normal_noise_hold_it_all():

@@ -22,10 +22,10 @@ from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.contribution import drawn
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Gaussian
 from raysim.storage.encoding import decode, encode
@@ -68,10 +68,10 @@ def private(federation: Federation, strategy=None, actors: int = 1, job=None, **
 
 
 def test_pooled_without_noise_clip_and_sampling_is_gradient_descent_on_all_rows(federation):
-    pooled = private(federation, mode="pooled", rate=1, clip=1e9, job={"rounds": 5}).bank
-    central = run(federation, job_of(federation, Centralized(), rounds=5, batch_size=0), 1).bank
+    pooled = private(federation, mode="pooled", rate=1, clip=1e9, job={"rounds": 5}).models
+    central = run(federation, job_of(federation, Centralized(), rounds=5, batch_size=0), 1).models
     assert pooled == pytest.approx(central, abs=1e-10)
-    averaged = run(federation, job_of(federation, FedAvg(), rounds=5, batch_size=0), 1).bank
+    averaged = run(federation, job_of(federation, FedAvg(), rounds=5, batch_size=0), 1).models
     assert pooled == pytest.approx(averaged, abs=1e-10)
 
 
@@ -80,15 +80,15 @@ def test_pooled_without_noise_clip_and_sampling_is_gradient_descent_on_all_rows(
 def test_local_steps_without_noise_clip_and_sampling_are_full_batch_steps(federation, optimizer, model):
     one = {"rounds": 3, "epochs": 1, "batch_size": 0, "optimizer": optimizer, "model": model}
     strategy = FedProx(mu=0.3)
-    local = private(federation, strategy, mode="local", clip=1e9, job=one).bank
-    assert local == pytest.approx(run(federation, job_of(federation, strategy, **one), 1).bank, abs=1e-10)
+    local = private(federation, strategy, mode="local", clip=1e9, job=one).models
+    assert local == pytest.approx(run(federation, job_of(federation, strategy, **one), 1).models, abs=1e-10)
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])
 def test_patients_of_one_row_each_are_examples_bit_for_bit(federation, mode):
     keys = {"mode": mode, "noise_multiplier": 1.0, "clip": 0.5} | ({"rate": 0.4} if mode == "pooled" else {})
     patients, examples = (private(federation, unit=unit, **keys) for unit in ("patient", "example"))
-    assert (patients.bank == examples.bank).all()
+    assert (patients.models == examples.models).all()
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])
@@ -96,7 +96,7 @@ def test_the_bits_do_not_depend_on_how_many_actors_there_are(federation, mode):
     pairs = of_patients(federation, 2)
     keys = {"mode": mode, "noise_multiplier": 1.0, "clip": 0.5}
     alone, several = (private(pairs, FedAvgM(), actors=actors, **keys) for actors in (1, 4))
-    assert (alone.bank == several.bank).all()
+    assert (alone.models == several.models).all()
     assert alone.privacy == several.privacy
 
 
@@ -114,17 +114,17 @@ def test_at_most_so_many_rows_of_a_patient_are_drawn_and_keep_their_order():
 @pytest.mark.parametrize("rows", [1, 3])
 def test_one_patient_moves_a_pooled_sum_by_at_most_twice_the_clip(federation, tmp_path, rows):
     """In place of a patient's rows others: both contribute at most the clip, the others the same."""
-    banks = []
+    models = []
     for name, factor in (("here", 1.0), ("there", -40.0)):
         (tmp_path / name).mkdir()
         X = federation.X.copy()
         X[:rows] *= factor
         each = of_patients(store(tmp_path / name, X, federation.y, federation.bounds), rows)
-        banks.append(private(each, mode="pooled", rate=1, clip=0.2, job={"rounds": 1, "learning_rate": 1.0}).bank[0])
+        models.append(private(each, mode="pooled", rate=1, clip=0.2, job={"rounds": 1, "learning_rate": 1.0}).models[0])
     units = (
-        sum(-(-size // rows) for size in SIZES) if rows == 1 else len(banks and np.unique(units_of(federation, rows)))
+        sum(-(-size // rows) for size in SIZES) if rows == 1 else len(models and np.unique(units_of(federation, rows)))
     )
-    moved = np.linalg.norm(banks[0] - banks[1]) * units
+    moved = np.linalg.norm(models[0] - models[1]) * units
     assert 0.01 < moved <= 2 * 0.2 * (1 + 1e-9)
 
 
@@ -138,17 +138,17 @@ def units_of(federation: Federation, rows: int) -> np.ndarray:
 def test_pooled_noise_arrives_with_the_promised_deviation(federate):
     wide = federate([4, 4, 4], features=4000)
     keys = {"mode": "pooled", "rate": 1e-3, "clip": 0.5, "noise_multiplier": 3.0}
-    bank = private(wide, job={"rounds": 1, "learning_rate": 2.0}, **keys).bank[0]
+    models = private(wide, job={"rounds": 1, "learning_rate": 2.0}, **keys).models[0]
     deviation = 3.0 * 0.5 * 2.0 / (1e-3 * 12)
-    assert bank.std() == pytest.approx(deviation, rel=0.05)
+    assert models.std() == pytest.approx(deviation, rel=0.05)
 
 
 def test_a_local_step_of_nobody_is_a_step_of_noise(federate):
     wide = federate([4], features=4000)
-    bank = private(
+    models = private(
         wide, mode="local", clip=0.5, noise_multiplier=3.0, job={"rounds": 1, "epochs": 1, "learning_rate": 2.0}
-    ).bank[0]
-    assert bank.std() == pytest.approx(3.0 * 0.5 * 2.0 / 4, rel=0.05)
+    ).models[0]
+    assert models.std() == pytest.approx(3.0 * 0.5 * 2.0 / 4, rel=0.05)
 
 
 def test_local_noise_is_calibrated_for_each_hospital_so_that_all_patients_are_promised_the_same(federate):
@@ -231,7 +231,7 @@ def test_a_run_goes_on_bit_for_bit(federation, mode):
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
     *_, outcome = Coordinator(pool).run(job, again)
-    assert (outcome.bank == events[-1].bank).all()
+    assert (outcome.models == events[-1].models).all()
     assert outcome.privacy == events[-1].privacy
 
 
@@ -282,8 +282,8 @@ def test_steps_that_cannot_be_made_noisy_are_refused_when_they_are_asked_for(fed
 def test_contrastive_steps_are_clipped_by_the_perceptron_alone(federation):
     """Without noise and clips they are the plain ones, and a network of other layers is refused."""
     one = {"epochs": 1, "batch_size": 0, "model": MLP}
-    plain = run(federation, job_of(federation, Moon(mu=2.0), rounds=3, **one), 1).bank
-    assert private(federation, Moon(mu=2.0), mode="local", clip=1e9, job=one).bank == pytest.approx(plain, abs=1e-10)
+    plain = run(federation, job_of(federation, Moon(mu=2.0), rounds=3, **one), 1).models
+    assert private(federation, Moon(mu=2.0), mode="local", clip=1e9, job=one).models == pytest.approx(plain, abs=1e-10)
     with pytest.raises(ConfigError, match="contrastive"):
         private(federation, Moon(mu=2.0), mode="local", job={"model": of_class(Perceptron)})
 
@@ -358,8 +358,8 @@ def test_any_network_learns_under_a_guarantee_for_patients(federation, mode):
     pairs = of_patients(federation, 2)
     keys = {"mode": mode, "noise_multiplier": 0.5, "clip": 0.3}
     layers = ModelSpec("mlp", None, {"hidden": []}, "zeros")
-    banks = [private(pairs, job={"model": model}, **keys).bank for model in (of_class(Perceptron), layers)]
-    assert banks[0] == pytest.approx(banks[1], abs=1e-9)
+    models = [private(pairs, job={"model": model}, **keys).models for model in (of_class(Perceptron), layers)]
+    assert models[0] == pytest.approx(models[1], abs=1e-9)
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])
@@ -381,7 +381,7 @@ def test_the_same_entries_of_all_noisy_messages_are_those_of_their_sum(federate,
     for job in (whole, half):
         check_job(job, federation)
     uncompressed, compressed = (run(federation, job, 2) for job in (whole, half))
-    moved, sent = (outcome.bank[0] for outcome in (uncompressed, compressed))
+    moved, sent = (outcome.models[0] for outcome in (uncompressed, compressed))
     size = uncompressed.layout.size
     kept = sent != 0
     assert kept.sum() == math.ceil(size / 2)

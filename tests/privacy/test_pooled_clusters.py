@@ -13,9 +13,9 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
 from raysim.privacy.accountant import epsilon
 from raysim.privacy.events import Gaussian
 from raysim.storage.encoding import decode, encode
@@ -54,13 +54,13 @@ def test_without_noise_each_cluster_descends_on_all_its_rows(federation, strateg
     pooled = run(federation, promised(federation, strategy, clip=1e9), 2)
     plain = run(federation, job_of(federation, strategy, rounds=3, batch_size=0), 1)
     assert isinstance(strategy, Ifca) or len(np.unique(np.delete(pooled.cluster, 4))) == 2
-    assert pooled.bank == pytest.approx(plain.bank, abs=1e-10)
+    assert pooled.models == pytest.approx(plain.models, abs=1e-10)
 
 
 def test_one_cluster_has_the_bits_of_one_model(federation):
     keys = {"clip": 0.3, "noise_multiplier": 1.5, "rate": 0.5}
     one, model = (run(federation, promised(federation, each, **keys), 2) for each in (Clustered(clusters=1), FedAvg()))
-    assert (one.bank[1] == model.bank[0]).all()
+    assert (one.models[1] == model.models[0]).all()
 
 
 def test_the_shares_of_each_cluster_hold_the_whole_noise(federate):
@@ -70,12 +70,14 @@ def test_the_shares_of_each_cluster_hold_the_whole_noise(federate):
     class Uneven(Clustered):
         def setup(self, view):
             state = super().setup(view)
-            return replace(state, bank=np.repeat(state.bank[:1], 3, axis=0), cluster=np.array([1, 1, 2, 1, 2, 1, 1]))
+            return replace(
+                state, models=np.repeat(state.models[:1], 3, axis=0), cluster=np.array([1, 1, 2, 1, 2, 1, 1])
+            )
 
     keys = {"clip": 1e-6, "noise_multiplier": 2.0, "rate": 1e-3}
-    bank = run(wide, promised(wide, Uneven(clusters=1), job={"rounds": 1, "learning_rate": 1.0}, **keys), 2).bank
+    models = run(wide, promised(wide, Uneven(clusters=1), job={"rounds": 1, "learning_rate": 1.0}, **keys), 2).models
     for row, patients in ((1, 15), (2, 6)):
-        assert bank[row].std() == pytest.approx(2.0 * 1e-6 / (1e-3 * patients), rel=0.04)
+        assert models[row].std() == pytest.approx(2.0 * 1e-6 / (1e-3 * patients), rel=0.04)
 
 
 def test_all_clusters_together_cost_what_one_sum_does(federation):
@@ -109,22 +111,22 @@ def test_masks_change_no_bit_and_a_run_goes_on(federation, strategy):
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     events = list(Coordinator(pool).run(execute, every=2))
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
-    assert (run(federation, model, 1).bank == events[-1].bank).all()
+    assert (run(federation, model, 1).models == events[-1].models).all()
     again, _ = decode(encode(stood, "print", execute.strategy), execute.strategy)
     *_, outcome = Coordinator(pool).run(execute, again)
-    assert (outcome.bank == events[-1].bank).all()
+    assert (outcome.models == events[-1].models).all()
 
 
 @pytest.mark.parametrize("strategy", [FedSoft(clusters=2), Ifca(clusters=2)])
 def test_noisy_steps_from_models_that_hospitals_keep(federation, strategy):
     """Without noise they are the plain strategy; with noise its bits are the same on any number of actors."""
     plain = run(federation, job_of(federation, strategy, rounds=3, batch_size=0), 1)
-    assert run(federation, promised(federation, strategy, "local", clip=1e9), 2).bank == pytest.approx(
-        plain.bank, abs=1e-10
+    assert run(federation, promised(federation, strategy, "local", clip=1e9), 2).models == pytest.approx(
+        plain.models, abs=1e-10
     )
     noisy = promised(federation, strategy, "local", clip=0.3, noise_multiplier=1.0)
     one, many = (run(federation, noisy, actors) for actors in (1, 4))
-    assert (one.bank == many.bank).all()
+    assert (one.models == many.models).all()
     assert {"nearest_shares", "choice"} & set(one.privacy.not_private)
 
 

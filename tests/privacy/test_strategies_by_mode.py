@@ -11,7 +11,7 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.selections.sampling import All
 from tests.conftest import fitting, job_of, run, with_patients
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from raysim.engine.job import Result
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
 from raysim.experiment.noise_beside import NoiseBeside
 from raysim.report import tables
 from raysim.report.judgement import noise

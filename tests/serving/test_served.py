@@ -143,12 +143,14 @@ def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
     assert len(never) > 1
     models = served(federation, outcome, "float64")
     assert {"cluster/0", "cluster/1"} < set(models.vectors)
-    assert "global" not in models.vectors, "row 0 of its bank served nobody"
+    assert "global" not in models.vectors, "row 0 of its models served nobody"
     assert outcome.mixture is not None
     for hospital in never:
         theta_of = models.vectors[f"personal/h{hospital}"]
         weights = outcome.mixture[hospital]
-        np.testing.assert_allclose(theta_of, weights[1] * outcome.bank[1] + weights[2] * outcome.bank[2], rtol=1e-12)
+        np.testing.assert_allclose(
+            theta_of, weights[1] * outcome.models[1] + weights[2] * outcome.models[2], rtol=1e-12
+        )
     for hospital, theta in outcome.kept.items():
         np.testing.assert_array_equal(models.vectors[f"personal/h{hospital}"], theta)
     assert models.others is None, "no hospital that it did not know can be served"
@@ -171,7 +173,7 @@ def test_hospitals_that_were_never_drawn_have_no_model_of_their_own(federate):
     models = served(federation, shared, "float64")
     assert models.owners["personal"][f"h{never}"] == NOBODY, "the common start's head is nobody's"
     personal = models.vectors[f"personal/h{drawn}"]
-    np.testing.assert_array_equal(personal[~shared.private], shared.bank[0][~shared.private])
+    np.testing.assert_array_equal(personal[~shared.private], shared.models[0][~shared.private])
     np.testing.assert_array_equal(personal[shared.private], shared.kept[drawn][shared.private])
     assert models.others is None, "the body alone is no model"
 
@@ -201,10 +203,10 @@ def test_two_own_models_of_one_hospital_are_kept_apart(federate, tmp_path):
 
         def setup(self, view):
             state = super().setup(view)
-            return dataclasses.replace(state, bank=np.stack([state.bank[0], state.bank[0] + 1]))
+            return dataclasses.replace(state, models=np.stack([state.models[0], state.models[0] + 1]))
 
         def aggregate(self, view, state, update):
-            return dataclasses.replace(state, bank=state.bank + update.sums)
+            return dataclasses.replace(state, models=state.models + update.sums)
 
         def serve(self, view, state):
             n = len(view.sizes)
@@ -241,7 +243,7 @@ def test_predictions_and_split_name_the_rows_of_the_source(federate, monkeypatch
     table = predictions_table(federation, outcome)
     assert list(table.columns) == ["row", "hospital", "part", "model", "probability"]
     pd.testing.assert_frame_equal(table[["row", "hospital", "part"]], split)
-    theta = outcome.bank[0]
+    theta = outcome.models[0]
     margins = np.empty(8)
     margins[order] = federation.X.astype(np.float64) @ theta[:-1] + theta[-1]
     np.testing.assert_allclose(table["probability"], 1 / (1 + np.exp(-margins)), rtol=1e-12)
@@ -268,7 +270,7 @@ def test_coefficients_have_names_and_units(federate):
     tree["columns"][1] |= {"mean": 3.0, "scale": None}
     (federation.folder / "preprocessing.json").write_text(json.dumps(tree))
     outcome = play(federation, FedAvg(), rounds=2)
-    theta = outcome.bank[0]
+    theta = outcome.models[0]
     table = coefficients(federation, {"global": theta}, outcome.layout)
     assert table is not None
     assert table["model"].tolist() == ["global"] * 3
@@ -281,10 +283,10 @@ def test_coefficients_have_names_and_units(federate):
 def test_coefficients_of_several_classes(federate):
     federation = federate([9, 4], features=2, classes=3)
     outcome = play(federation, FedAvg(), rounds=2)
-    table = coefficients(federation, {"global": outcome.bank[0]}, outcome.layout)
+    table = coefficients(federation, {"global": outcome.models[0]}, outcome.layout)
     assert table is not None
     assert table["class"].tolist() == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
-    tensors = outcome.layout.split(outcome.bank[0])
+    tensors = outcome.layout.split(outcome.models[0])
     second = table[table["class"] == "1"]["coefficient"].tolist()
     assert second == [*tensors["weight"][1].tolist(), tensors["bias"][1]]
 

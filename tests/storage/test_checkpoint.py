@@ -18,10 +18,10 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import pack, pack_state, unpack, unpack_state
 from raysim.data.federation import Federation
-from raysim.engine.cadence import AUTO_SECONDS, Cadence
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
-from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.messages.plan import ModelSpec, Work
+from raysim.engine.server.cadence import AUTO_SECONDS, Cadence
+from raysim.engine.server.coordinator import Coordinator
 from raysim.storage.checkpoints import Checkpoints, Writer, clear
 from raysim.storage.encoding import FORMAT, decode, encode, read_tensors
 from raysim.strategies.base import Selection, State, Strategy
@@ -121,7 +121,7 @@ def test_checkpoints_change_no_result(federate: MakeFederation):
 
 def test_automatic_checkpoints_go_by_time_and_cost(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("raysim.engine.cadence.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("raysim.engine.server.cadence.time.perf_counter", lambda: now[0])
     cadence = Cadence("auto")
     assert cadence.on
     now[0] = AUTO_SECONDS - 0.1
@@ -153,7 +153,7 @@ class Rich(State):
 
 def test_a_state_of_many_kinds_comes_back_as_it_was():
     state = Rich(
-        bank=np.arange(6.0).reshape(2, 3),
+        models=np.arange(6.0).reshape(2, 3),
         cluster=np.array([1, 2]),
         part=Part(np.array([np.nan, -0.0]), 5),
         queue=([1, 2.5], None, np.float32(0.1), (True, "x"), float("inf")),
@@ -180,7 +180,7 @@ def test_a_state_that_cannot_be_kept_is_refused_at_once(federate: MakeFederation
 
     class Strange(Strategy):
         def setup(self, view):
-            return Odd(bank=view.initial[None, :], rng=np.random.default_rng(1))
+            return Odd(models=view.initial[None, :], rng=np.random.default_rng(1))
 
     federation = federate(SIZES)
     planned = job(federation, Strange(), InverseSqrt(0.5, 2))
@@ -191,7 +191,7 @@ def test_a_state_that_cannot_be_kept_is_refused_at_once(federate: MakeFederation
 
 def test_a_dataclass_that_no_annotation_names_is_refused():
     """Reading it back could not tell which class it was."""
-    state = Rich(bank=np.zeros((1, 2)), part=None, queue=(Part(np.zeros(1)),), by_name={})
+    state = Rich(models=np.zeros((1, 2)), part=None, queue=(Part(np.zeros(1)),), by_name={})
     with pytest.raises(ConfigError, match=r"checkpoint: Rich cannot be kept, state/queue/0 holds Part; use arrays"):
         pack_state(state, {}, Strategy())
 

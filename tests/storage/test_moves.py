@@ -44,12 +44,12 @@ class Slower(Strategy):
     """Steps that become shorter: what the state holds decides the result."""
 
     def setup(self, view):
-        return Slowing(bank=view.initial[None, :].copy())
+        return Slowing(models=view.initial[None, :].copy())
 
     def aggregate(self, view, state, update):
         assert isinstance(state, Slowing)
         step = state.rate.value * update.sums
-        return replace(state, bank=state.bank + step, rate=Rate(0.5 * state.rate.value))
+        return replace(state, models=state.models + step, rate=Rate(0.5 * state.rate.value))
 
 
 class Rows(Synthetic):
@@ -135,7 +135,7 @@ def test_the_state_nearest_to_the_strategy_is_meant(move):
         move(module)
         made[module] = importlib.import_module(module)
     strategy = made["second.place"].Slower()
-    state = made["second.place"].Slowing(bank=np.zeros((1, 2)))
+    state = made["second.place"].Slowing(models=np.zeros((1, 2)))
     arrays: dict[str, Any] = {}
     packed = pack_state(state, arrays, strategy)
     assert (packed["strategy"], packed["class"]) == ("slower", "Slowing")

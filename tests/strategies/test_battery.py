@@ -13,8 +13,8 @@ from raysim.config.plugins import construct
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import OWN, Strategy
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.references.centralized import Centralized
@@ -124,7 +124,7 @@ def test_the_seed_decides_everything_and_matters(strategy, federate: MakeFederat
             return  # it fits linear models, exactly, so that nothing is drawn at all
         first = play(federation, strategy, seed=3, **settings)
     other = play(federation, strategy, seed=4, **settings)
-    moved = [np.abs(first.bank - other.bank).max()] if first.bank.shape == other.bank.shape else [1.0]
+    moved = [np.abs(first.models - other.models).max()] if first.models.shape == other.models.shape else [1.0]
     moved += [np.abs(theta - other.kept[h]).max() for h, theta in first.kept.items() if h in other.kept]
     assert max(moved) > 1e-6
 
@@ -157,7 +157,7 @@ def test_a_hospital_of_one_class_and_one_of_one_row_train_like_any_other(
     outcome = play(federation, strategy, rounds=2)
     for metrics in outcome.metrics.values():
         assert metrics["undefined"] >= 1
-    assert np.isfinite(outcome.bank).all()
+    assert np.isfinite(outcome.models).all()
     assert all(np.isfinite(theta).all() for theta in outcome.kept.values())
 
 
@@ -166,7 +166,7 @@ def test_it_serves_models_that_exist(strategy, federate: MakeFederation):
     assert outcome.serve
     for model, rows in outcome.serve.items():
         assert len(rows) == len(UNEVEN), model
-        assert set(rows.flat) <= {OWN, *range(len(outcome.bank))}
+        assert set(rows.flat) <= {OWN, *range(len(outcome.models))}
         if rows.ndim == 2:
             assert outcome.clusters_of_patients is not None
             assert rows.shape == outcome.clusters_of_patients.shape, "a model for each group of patients"

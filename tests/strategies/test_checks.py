@@ -19,6 +19,7 @@ from raysim.strategies.base import (
     Draw,
     Invalid,
     LocalProblem,
+    LocalTraining,
     Objective,
     Selection,
     State,
@@ -26,7 +27,6 @@ from raysim.strategies.base import (
     Update,
     Upload,
     Variates,
-    Visit,
     choose,
 )
 from raysim.strategies.checks import answers
@@ -64,16 +64,16 @@ BANK = np.zeros((2, 4))
     ("state", "message"),
     [
         (BANK, "state: an array [2, 4] of float64 is no State; return one"),
-        (State([[0.0] * 4]), "bank: [[0.0, 0.0, 0.0, 0.0]] is no float array [M, 4]; give a row for each model"),  # type: ignore[arg-type]
-        (State(BANK[0]), "bank: an array [4] of float64 is no float array [M, 4]"),
-        (State(BANK.astype(np.int64)), "bank: an array [2, 4] of int64 is no float array [M, 4]"),  # type: ignore[arg-type]
-        (State(BANK[:0]), "bank: no model; row 0 is the global one"),
-        (State(BANK[:, 1:]), "bank: rows of 3 parameters; a model has 4"),
-        (State(BANK + np.array([[0.0], [np.nan]])), "bank: row 1 is not finite; take smaller steps at the server"),
-        (State(BANK + np.array([[0, 0, 0, 0], [0, np.inf, 0, 0]])), "bank: row 1 is not finite"),
+        (State([[0.0] * 4]), "models: [[0.0, 0.0, 0.0, 0.0]] is no float array [M, 4]; give a row for each model"),  # type: ignore[arg-type]
+        (State(BANK[0]), "models: an array [4] of float64 is no float array [M, 4]"),
+        (State(BANK.astype(np.int64)), "models: an array [2, 4] of int64 is no float array [M, 4]"),  # type: ignore[arg-type]
+        (State(BANK[:0]), "models: no model; row 0 is the global one"),
+        (State(BANK[:, 1:]), "models: rows of 3 parameters; a model has 4"),
+        (State(BANK + np.array([[0.0], [np.nan]])), "models: row 1 is not finite; take smaller steps at the server"),
+        (State(BANK + np.array([[0, 0, 0, 0], [0, np.inf, 0, 0]])), "models: row 1 is not finite"),
         (State(BANK, cluster=np.array([0, 1])), "cluster: 2 values for 5 hospitals"),
-        (State(BANK, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is no row of the bank; there are 0 to 1"),
-        (State(BANK, cluster=np.array([0, 1, OWN, 1, 1])), "cluster: -2 is no row of the bank; there are 0 to 1"),
+        (State(BANK, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is no row of state.models; there are 0 to 1"),
+        (State(BANK, cluster=np.array([0, 1, OWN, 1, 1])), "cluster: -2 is no row of state.models; there are 0 to 1"),
     ],
 )
 def test_a_state_that_does_not_fit(state, message):
@@ -96,9 +96,9 @@ EVERYONE = np.zeros(5, dtype=np.int64)
         (
             {"global": EVERYONE, "mine": EVERYONE + 2},
             None,
-            "serve.mine: 2 is no row of the bank; there are 0 to 1, or OWN",
+            "serve.mine: 2 is no row of state.models; there are 0 to 1, or OWN",
         ),
-        ({"mine": EVERYONE + MIXTURE}, None, "serve.mine: -3 is no row of the bank; there are 0 to 1, or OWN"),
+        ({"mine": EVERYONE + MIXTURE}, None, "serve.mine: -3 is no row of state.models; there are 0 to 1, or OWN"),
         (
             {"group": np.zeros((5, 2), np.int64)},
             None,
@@ -145,7 +145,7 @@ def test_what_else_a_strategy_returns():
     for count in (0, None, 1.5):
         with pytest.raises(Invalid, match=r"^division\.count: .* is no number of groups; give at least 1$"):
             answers.check_division(SimpleNamespace(count=count))  # type: ignore[arg-type]
-    check_personal(problem(upload=None, visit=KEPT))
+    check_personal(problem(upload=None, training=KEPT))
     with pytest.raises(Invalid, match=r"^upload: nothing is aggregated after the last round"):
         check_personal(problem(upload=None, then=RIGHT))
 
@@ -206,7 +206,7 @@ def test_a_draw_is_among_those_who_are_there_with_their_rows_and_their_losses():
     assert draws[0].sizes.tolist() == [5, 3, 9]
     there = view(Listens(), available=np.array([False, False, True, False, True]))
     assert choose(there, state, IDS, "sample", 1).tolist() == [2]
-    with pytest.raises(Invalid, match=r"^start: a selection needs rows of the bank, not OWN or MIXTURE$"):
+    with pytest.raises(Invalid, match=r"^start: a selection needs rows of state.models, not OWN or MIXTURE$"):
         choose(listening, state, IDS, "sample", 1, start=np.array([0, 0, OWN, 0, 0]))
 
 
@@ -215,12 +215,12 @@ def test_weights_and_states_are_told_from_what_has_none():
     assert base.shares(np.array([0, 0])).tolist() == [0, 0]
     sums = np.zeros((1, 4))
     assert base.sent_weights(Update(IDS, sums, problem=RIGHT)) is RIGHT.upload.weight
-    for nothing in (None, problem(upload=None, visit=KEPT), problem(upload=Upload(single=True))):
+    for nothing in (None, problem(upload=None, training=KEPT), problem(upload=Upload(single=True))):
         with pytest.raises(TypeError, match="does not say how it was weighted"):
             base.sent_weights(Update(IDS, sums, problem=nothing))
     with pytest.raises(TypeError, match="State is not the state that this strategy set up"):
         base.own_state(State(BANK), Other)
-    assert base.own_state(Other(BANK), State).bank is BANK
+    assert base.own_state(Other(BANK), State).models is BANK
 
 
 class Other(State):
@@ -234,9 +234,9 @@ def test_who_can_train_and_who_is_there():
 
 
 def test_a_hospital_remembers_what_any_problem_of_a_chain_keeps():
-    kept = LocalProblem(START, visit=KEPT)
-    carried, corrected = Visit(carry=True), Objective(variates=Variates(np.zeros(4), np.ones(3)))
-    assert [problem(visit=visit).keeps for visit in (Visit(), KEPT, carried)] == [False, True, True]
+    kept = LocalProblem(START, training=KEPT)
+    carried, corrected = LocalTraining(carry=True), Objective(variates=Variates(np.zeros(4), np.ones(3)))
+    assert [problem(training=training).keeps for training in (LocalTraining(), KEPT, carried)] == [False, True, True]
     assert problem(objective=corrected).keeps
     assert problem(then=kept).keeps
     assert problem(then=kept).sent is RIGHT.upload
@@ -245,8 +245,8 @@ def test_a_hospital_remembers_what_any_problem_of_a_chain_keeps():
 
 def test_the_usual_aggregation_adds_a_sum_to_each_model_and_not_one_to_all():
     state, sums = State(BANK), np.arange(8.0).reshape(2, 4)
-    assert Strategy().aggregate(VIEW, state, Update(IDS, sums)).bank.tolist() == sums.tolist()
-    with pytest.raises(Invalid, match=r"^upload\.sums: 1 for a bank of 2 models; give each model a sum, or override"):
+    assert Strategy().aggregate(VIEW, state, Update(IDS, sums)).models.tolist() == sums.tolist()
+    with pytest.raises(Invalid, match=r"^upload\.sums: 1 for 2 models; give each model a sum, or override"):
         Strategy().aggregate(VIEW, state, Update(IDS, sums[:1]))
 
 
@@ -254,7 +254,17 @@ def test_all_that_an_author_needs_is_in_the_package():
     for name in raysim.__all__:
         if hasattr(base, name):
             assert getattr(raysim, name) is getattr(base, name)
-    needed = {"Strategy", "LocalProblem", "Objective", "Visit", "Upload", "Pull", "Variates", "Contrast", "RowGroups"}
+    needed = {
+        "Strategy",
+        "LocalProblem",
+        "Objective",
+        "LocalTraining",
+        "Upload",
+        "Proximal",
+        "Variates",
+        "Contrast",
+        "RowGroups",
+    }
     needed |= {"State", "Update", "FederationView", "Selection", "Draw", "Question", "HospitalRows", "Division"}
     needed |= {"Program", "Send", "Keep", "Bound", "Call", "Reply", "Context", "Answers"}
     assert needed | {"OWN", "MIXTURE", "LAST", "POOLED"} <= set(raysim.__all__)
@@ -284,7 +294,7 @@ def test_a_label_has_two_classes_and_rows_are_of_the_first_hospital_unless_they_
 
 def test_a_federation_is_there_and_hides_nothing_unless_it_says_so():
     view = view_of([hospital([1, 1])])
-    assert not Selection.hears_losses
+    assert not Selection.uses_losses
     assert (view.round, view.hides, view.least_members) == (0, False, 1)
     assert (view.available, view.staleness, view.round_seconds, view.measured) == (None, None, None, frozenset())
 
@@ -299,5 +309,5 @@ def test_rows_of_a_bank():
     check_rows("start", np.array([0, 1]), 2)
     check_rows("start", np.array([1, base.OWN]), 2, base.OWN, base.LAST)
     for wrong in ([0, 2], [-1, 0], [base.LAST, 1]):
-        with pytest.raises(base.Invalid, match=r"^start: -?\d is no row of the bank; there are 0 to 1, or OWN$"):
+        with pytest.raises(base.Invalid, match=r"^start: -?\d is no row of state.models; there are 0 to 1, or OWN$"):
             check_rows("start", np.array(wrong), 2, base.OWN)

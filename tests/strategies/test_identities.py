@@ -47,8 +47,8 @@ def federation(federate: MakeFederation) -> Federation:
 def test_01_full_participation_and_one_full_batch_step_is_gradient_descent_on_pooled_rows(federation):
     one_step = {"rounds": 5, "batch_size": 0}
     federated = play(federation, FedAvg(), **one_step)
-    assert_same(federated.bank, play(federation, Centralized(), **one_step).bank)
-    assert_same(federated.bank[0], gradient_descent(federation, steps=5, rate=0.1))
+    assert_same(federated.models, play(federation, Centralized(), **one_step).models)
+    assert_same(federated.models[0], gradient_descent(federation, steps=5, rate=0.1))
 
 
 def gradient_descent(federation: Federation, steps: int, rate: float) -> np.ndarray:
@@ -68,16 +68,16 @@ def test_a_strategy_that_overrides_nothing_is_fedavg(federation):
         title: ClassVar[str] = "plain"
 
     run = {"rounds": 3, "selection": Uniform(0.5, 2)}
-    assert_same(play(federation, Plain(), **run).bank, play(federation, FedAvg(), **run).bank)
+    assert_same(play(federation, Plain(), **run).models, play(federation, FedAvg(), **run).models)
 
 
 def test_02_fedprox_with_mu_zero_or_one_full_batch_step_is_fedavg(federation):
     several = {"rounds": 4, "epochs": 3, "selection": Uniform(0.5, 1)}
-    base = play(federation, FedAvg(), **several).bank
-    assert_same(play(federation, FedProx(mu=0.0), **several).bank, base)
-    assert_different(play(federation, FedProx(mu=0.5), **several).bank, base)
+    base = play(federation, FedAvg(), **several).models
+    assert_same(play(federation, FedProx(mu=0.0), **several).models, base)
+    assert_different(play(federation, FedProx(mu=0.5), **several).models, base)
     one_step = {"rounds": 4, "batch_size": 0}
-    assert_same(play(federation, FedProx(mu=7.0), **one_step).bank, play(federation, FedAvg(), **one_step).bank)
+    assert_same(play(federation, FedProx(mu=7.0), **one_step).models, play(federation, FedAvg(), **one_step).models)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
@@ -85,39 +85,39 @@ def test_09_chip_with_one_cluster_is_fedprox_with_both_pulls(federation, alpha):
     run = {"rounds": 4, "epochs": 2, "selection": InverseSqrt(0.5, 2)}
     chip = play(federation, Chip(clusters=1, lam=0.4, mu=0.3, alpha=alpha), **run)
     prox = play(federation, FedProx(mu=2 * (0.4 + 0.3)), **run)
-    assert_same(chip.bank[0], prox.bank[0])
-    assert_same(chip.bank[1], prox.bank[0])
+    assert_same(chip.models[0], prox.models[0])
+    assert_same(chip.models[1], prox.models[0])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_10_chip_with_one_cluster_and_no_pulls_is_fedavg(federation, alpha):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 2)}
     chip = play(federation, Chip(clusters=1, lam=0.0, mu=0.0, alpha=alpha), **run)
-    assert_same(chip.bank[0], play(federation, FedAvg(), **run).bank[0])
+    assert_same(chip.models[0], play(federation, FedAvg(), **run).models[0])
 
 
 def test_11_chip_with_alpha_zero_has_equal_clusters_and_without_pulls_is_fedavg(federation):
     run = {"rounds": 3, "epochs": 2}
-    pulled = play(federation, Chip(clusters=3, alpha=0.0), **run).bank
+    pulled = play(federation, Chip(clusters=3, alpha=0.0), **run).models
     for row in pulled[1:]:
         assert_same(row, pulled[0])
-    free = play(federation, Chip(clusters=3, lam=0.0, mu=0.0, alpha=0.0), **run).bank
-    fedavg = play(federation, FedAvg(), **run).bank
+    free = play(federation, Chip(clusters=3, lam=0.0, mu=0.0, alpha=0.0), **run).models
+    fedavg = play(federation, FedAvg(), **run).models
     assert_same(free[0], fedavg[0])
-    assert_same(play(federation, Hierarchical(clusters=3), **run).bank[0], fedavg[0])
+    assert_same(play(federation, Hierarchical(clusters=3), **run).models[0], fedavg[0])
 
 
 def test_12_chip_with_alpha_one_and_no_pulls_is_fedavg_inside_each_cluster(federation, tmp_path):
     run = {"rounds": 3, "epochs": 2}
     chip = play(federation, Chip(clusters=3, lam=0.0, mu=0.0, alpha=1.0), **run)
     clustered = play(federation, Clustered(clusters=3), **run)
-    assert_same(chip.bank[1:], clustered.bank[1:])
+    assert_same(chip.models[1:], clustered.models[1:])
     cluster = clustered.cluster
     assert cluster is not None
     assert set(cluster) == {1, 2, 3}
     for row in (1, 2, 3):
         alone = play(federation, _Only(tuple(np.flatnonzero(cluster == row))), **run)
-        assert_same(clustered.bank[row], alone.bank[0])
+        assert_same(clustered.models[row], alone.models[0])
 
 
 class _Only(FedAvg):
@@ -137,16 +137,16 @@ def test_13_the_global_model_of_chip_is_the_mean_of_its_clusters_by_rows(federat
     outcome = play(federation, Chip(clusters=3, alpha=0.7), rounds=5, selection=Uniform(0.3, 1))
     assert outcome.cluster is not None
     rows = np.bincount(outcome.cluster - 1, weights=SIZES)
-    assert_same((rows / rows.sum()) @ outcome.bank[1:], outcome.bank[0])
+    assert_same((rows / rows.sum()) @ outcome.models[1:], outcome.models[0])
 
 
 def test_28_fine_tuning_without_rate_or_epochs_changes_nothing(federation):
     for how in (Personalization(epochs=3, learning_rate=0.0), Personalization(epochs=0)):
         outcome = play(federation, FineTuning(personalization=how))
         for theta in outcome.kept.values():
-            assert_same(theta, outcome.bank[0])
+            assert_same(theta, outcome.models[0])
     tuned = play(federation, FineTuning(personalization=Personalization(epochs=2, learning_rate=0.1)))
-    assert_different(tuned.kept[2], tuned.bank[0])
+    assert_different(tuned.kept[2], tuned.models[0])
 
 
 def test_29_two_identical_hospitals_are_one_with_its_rows_doubled(tmp_path):
@@ -162,37 +162,37 @@ def test_29_two_identical_hospitals_are_one_with_its_rows_doubled(tmp_path):
     )
     doubled = store(folders[1], np.vstack([a, a, b]), np.r_[ya, ya, yb], [[0, 12, 12, 12], [12, 15, 15, 16]])
     run = {"rounds": 4, "epochs": 3, "batch_size": 0}
-    assert_same(play(split, FedAvg(), **run).bank, play(doubled, FedAvg(), **run).bank)
+    assert_same(play(split, FedAvg(), **run).models, play(doubled, FedAvg(), **run).models)
 
 
 def test_a_federation_of_one_hospital_is_that_hospital_alone(federate):
     federation = federate([11], [6])
     run = {"rounds": 3, "epochs": 2}
-    assert_same(play(federation, FedAvg(), **run).bank[0], play(federation, Local(), **run).kept[0])
+    assert_same(play(federation, FedAvg(), **run).models[0], play(federation, Local(), **run).kept[0])
 
 
 def test_weights_with_a_floor_above_one_are_uniform(federation):
-    floor = play(federation, FedAvg(weights="floor", minimum_weight=1.0)).bank
-    assert_same(floor, play(federation, FedAvg(weights="uniform")).bank)
-    assert_same(play(federation, FedAvg(weights="floor", minimum_weight=0.0)).bank, play(federation, FedAvg()).bank)
-    assert_different(floor, play(federation, FedAvg()).bank)
+    floor = play(federation, FedAvg(weights="floor", minimum_weight=1.0)).models
+    assert_same(floor, play(federation, FedAvg(weights="uniform")).models)
+    assert_same(play(federation, FedAvg(weights="floor", minimum_weight=0.0)).models, play(federation, FedAvg()).models)
+    assert_different(floor, play(federation, FedAvg()).models)
 
 
 def test_chip_on_a_quadratic_reaches_the_closed_form():
     """``theta_E = theta* + (1 - eta a)^E (theta_k - theta*)`` with ``a = 1 + 2 lam + 2 mu``; golden number."""
     from raysim.strategies.shared.clustering import cluster_problem
 
-    state = State(bank=np.array([[-0.4], [0.2]]), cluster=np.array([1]))
+    state = State(models=np.array([[-0.4], [0.2]]), cluster=np.array([1]))
 
     class View:
         sizes = np.array([3])
 
     problem = cluster_problem(View(), state, np.array([0]), lam=0.5, mu=0.05)
-    theta = state.bank[problem.start[0]].copy()
+    theta = state.models[problem.start[0]].copy()
     for _ in range(7):
         gradient = theta - 1.3
-        for pull in problem.objective.pulls:
-            gradient = gradient + pull.weight * (theta - state.bank[pull.towards[0]])
+        for term in problem.objective.proximal:
+            gradient = gradient + term.weight * (theta - state.models[term.towards[0]])
         theta = theta - 0.1 * gradient
     assert theta[0] == pytest.approx(0.6001330221637841, abs=1e-15)
     assert problem.upload.weight == pytest.approx([1.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from raysim.core.errors import ConfigError, HospitalFailed
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
+from raysim.engine.server.job_checks import check_job
+from raysim.strategies.base import LocalProblem, Upload, shares
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.feddyn import FedDyn
 from raysim.strategies.one_model.fednova import FedNova
@@ -74,7 +76,7 @@ def by_hand(federation: Federation, outcome: Outcome, visit: Callable[..., Float
 @pytest.mark.parametrize("model", [None, MLP], ids=["linear", "mlp"])
 def test_the_neutral_setting_is_federated_averaging(federation: Federation, strategy, model):
     plain = play(federation, FedAvg(), model=model, **DRAWN)
-    assert_same(play(federation, strategy, model=model, **DRAWN).bank, plain.bank)
+    assert_same(play(federation, strategy, model=model, **DRAWN).models, plain.models)
 
 
 def test_a_step_uphill(federation: Federation):
@@ -86,8 +88,8 @@ def test_a_step_uphill(federation: Federation):
         return w - start
 
     outcome = play(federation, FedSam(rho=0.3), **DRAWN)
-    assert_same(outcome.bank[0], by_hand(federation, outcome, visit))
-    assert_different(outcome.bank[0], play(federation, FedAvg(), **DRAWN).bank[0])
+    assert_same(outcome.models[0], by_hand(federation, outcome, visit))
+    assert_different(outcome.models[0], play(federation, FedAvg(), **DRAWN).models[0])
 
 
 def test_a_mixture_learns_its_share(federation: Federation):
@@ -105,7 +107,7 @@ def test_a_mixture_learns_its_share(federation: Federation):
         return w - start
 
     outcome = play(federation, Apfl(alpha=0.4), **DRAWN)
-    assert_same(outcome.bank[0], by_hand(federation, outcome, visit))
+    assert_same(outcome.models[0], by_hand(federation, outcome, visit))
     assert outcome.kept.keys() == mixed.keys()
     for h, theta in mixed.items():
         assert_same(outcome.kept[h], theta)
@@ -127,12 +129,12 @@ def test_envelopes(federation: Federation):
         return 0.9 * (w - start)
 
     outcome = play(federation, PFedMe(lam=lam, steps=steps, approach=approach, beta=0.9), **DRAWN)
-    assert_same(outcome.bank[0], by_hand(federation, outcome, visit, uniform=True))
+    assert_same(outcome.models[0], by_hand(federation, outcome, visit, uniform=True))
     for h, theta in thetas.items():
         assert_same(outcome.kept[h], theta)
     one = {"rounds": 3, "batch_size": 0}
     uniform = play(federation, FedAvg(weights="uniform"), **one)
-    assert_same(play(federation, PFedMe(steps=1, approach=1.0), **one).bank, uniform.bank)
+    assert_same(play(federation, PFedMe(steps=1, approach=1.0), **one).models, uniform.models)
 
 
 def test_a_start_one_step_ahead(federation: Federation):
@@ -146,8 +148,8 @@ def test_a_start_one_step_ahead(federation: Federation):
         return w - start
 
     outcome = play(federation, PerFedAvg(alpha=alpha), **DRAWN)
-    assert_same(outcome.bank[0], by_hand(federation, outcome, visit))
-    w = outcome.bank[0]
+    assert_same(outcome.models[0], by_hand(federation, outcome, visit))
+    w = outcome.models[0]
     for h in range(len(SIZES)):
         hand = ByHand(federation, h, 0)
         assert_same(outcome.kept[h], w - alpha * hand.gradient(w, np.arange(len(hand.y))))
@@ -168,10 +170,10 @@ def test_dynamic_regularisation(federation: Federation):
             deltas.append(theta - w)
         drift = drift - alpha / len(SIZES) * np.sum(deltas, axis=0)
         w = w + np.mean(deltas, axis=0) - drift / alpha
-    assert_same(outcome.bank[0], w)
+    assert_same(outcome.models[0], w)
     first = {**DRAWN, "rounds": 1, "selection": None}
-    prox = play(federation, FedProx(mu=alpha, weights="uniform"), **first).bank[0]
-    assert_same(play(federation, FedDyn(alpha=alpha), **first).bank[0], 2 * prox)
+    prox = play(federation, FedProx(mu=alpha, weights="uniform"), **first).models[0]
+    assert_same(play(federation, FedDyn(alpha=alpha), **first).models[0], 2 * prox)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
@@ -196,16 +198,49 @@ def test_steps_are_normalised(federation: Federation, optimizer: str, mu: float)
             velocity = (0.9 if optimizer == "momentum" else 0.0) * velocity + hand.gradient(theta, rows) + mu * theta
             theta = theta - RATE * velocity
         deltas.append(theta)
-    assert_same(outcome.bank[0], (weights @ steps) * ((weights / steps) @ np.array(deltas)))
+    assert_same(outcome.models[0], (weights @ steps) * ((weights / steps) @ np.array(deltas)))
     equal = run | {"batch_size": 0, "rounds": 3}
     alike = play(federation, FedNova(mu=mu), **equal)
-    assert_same(alike.bank, play(federation, FedProx(mu=mu), **equal).bank)
+    assert_same(alike.models, play(federation, FedProx(mu=mu), **equal).models)
+
+
+@dataclass(frozen=True)
+class ServerNova(FedAvg):
+    """FedNova that takes the hospitals' steps from the view and the built-in training from the engine."""
+
+    def problem(self, view, state, ids):
+        return LocalProblem(np.zeros_like(ids), Upload(shares(view.sizes[ids]) / view.local_steps[ids]))
+
+    def aggregate(self, view, state, update):
+        taken = shares(view.sizes[update.ids]) @ view.local_steps[update.ids]
+        return replace(state, models=state.models + taken * update.sums)
+
+
+@pytest.mark.parametrize("batch_size", [0, 4, 7])
+def test_the_view_says_how_many_steps_hospitals_take(federation: Federation, batch_size: int):
+    run = DRAWN | {"batch_size": batch_size, "selection": None}
+    assert_same(play(federation, ServerNova(), **run).models, play(federation, FedNova(), **run).models)
+
+
+@dataclass(frozen=True)
+class Declaring(ServerNova):
+    """It says itself how hospitals train."""
+
+    batch_size: int = BATCH
+    learning_rate: float | None = None
+
+
+def test_what_a_strategy_declares_and_the_configuration_sets_otherwise_is_refused(federation: Federation):
+    check_job(job_of(federation, Declaring(learning_rate=2.0), batch_size=BATCH), federation)
+    said = rf"^strategy\.batch_size: {BATCH}, and hospitals train with training\.batch_size: 9; set both alike"
+    with pytest.raises(ConfigError, match=said):
+        check_job(job_of(federation, Declaring(), batch_size=9), federation)
 
 
 def test_batch_norm_stays_at_home(federation: Federation):
     run = DRAWN | {"model": NORMED}
     outcome = play(federation, FedBN(), **run)
-    assert_same(outcome.bank, play(federation, FedPer(head=("norm",)), **run).bank)
+    assert_same(outcome.models, play(federation, FedPer(head=("norm",)), **run).models)
     assert outcome.private is not None
     names = {name for name, part in outcome.layout.slices.items() if outcome.private[part].any()}
     assert names == {name for name in outcome.layout.names if name.startswith("norm.")}

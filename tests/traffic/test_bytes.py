@@ -16,13 +16,13 @@ from raysim.strategies.base import (
     OWN,
     POOLED,
     LocalProblem,
+    LocalTraining,
     Objective,
-    Pull,
+    Proximal,
     RowGroups,
     State,
     Upload,
     Variates,
-    Visit,
 )
 from raysim.strategies.hospital_clusters.ifca import Counted
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -42,7 +42,7 @@ CHOSEN = LocalProblem(start=np.full(3, NEAREST), upload=Upload(np.ones(3), sums=
 
 
 def recorded(problem: LocalProblem, ids: np.ndarray = IDS, **keys) -> tuple[tuple[int, int], list]:
-    """Bytes down and up, and the entries, of a model of five scalars out of a bank of three."""
+    """Bytes down and up, and the entries, of a model of five scalars out of a models of three."""
     ledger = Ledger()
     both = record_training(ledger, 2, ids, problem, 5, 3, keys.pop("losses", False), **keys)
     return both, [(t, kind, who.tolist(), sent.tolist()) for t, kind, who, sent in ledger.entries]
@@ -51,7 +51,7 @@ def recorded(problem: LocalProblem, ids: np.ndarray = IDS, **keys) -> tuple[tupl
 def test_a_model_goes_down_and_a_vector_and_the_number_of_rows_come_up():
     assert recorded(PLAIN) == ((60, 72), [(2, "update", [1, 4, 7], [24, 24, 24])])
     assert recorded(PLAIN, losses=True) == ((60, 84), [(2, "update", [1, 4, 7], [28, 28, 28])])
-    assert recorded(replace(PLAIN, upload=None, visit=Visit(keep=True))) == ((60, 0), [])
+    assert recorded(replace(PLAIN, upload=None, training=LocalTraining(keep=True))) == ((60, 0), [])
     assert recorded(PLAIN, np.array([POOLED])) == ((0, 0), [])
 
 
@@ -82,8 +82,8 @@ def test_who_chooses_receives_all_models_and_sends_a_vector_and_a_count_for_each
 
 
 def test_each_row_that_is_named_comes_once():
-    pulls = (Pull(np.array([0.5, 0.0, 1.0]), np.array([1, 1, 0])), Pull(0.0, np.array([2, 2, 2])))
-    pulled = replace(PLAIN, objective=Objective(pulls=pulls))
+    proximal = (Proximal(np.array([0.5, 0.0, 1.0]), np.array([1, 1, 0])), Proximal(0.0, np.array([2, 2, 2])))
+    pulled = replace(PLAIN, objective=Objective(proximal=proximal))
     assert named_rows(pulled).tolist() == [[0, 1, OWN], [2, OWN, OWN], [0, 0, OWN]]
     assert downlink(pulled, 5, 3).tolist() == [10, 5, 5]
     chain = LocalProblem(start=np.array([OWN, 2, MIXTURE]), then=LocalProblem(start=np.array([1, LAST, LAST])))
@@ -137,12 +137,12 @@ def test_who_tells_validation_losses_receives_each_model_once_and_a_mixture_s_mo
 
 
 def test_who_was_asked_about_a_model_is_not_sent_it_again():
-    """Two scalars travel with the question, five are a model; rows 0 and 2 of the bank are shown."""
+    """Two scalars travel with the question, five are a model; rows 0 and 2 of the models are shown."""
     view, state = view_of([hospital([1, 1])] * 3), State(np.arange(15.0).reshape(3, 5))
     exchange = Traffic(Ledger(), Mixing(), view, 5, losses=False)
     exchange.begin(1)
     question: Any = SimpleNamespace(kind="loss", scalars=2)
-    received, sent = exchange.asked(question, np.array([0, 1]), np.array([1, 3]), state.bank[[0, 2]])
+    received, sent = exchange.asked(question, np.array([0, 1]), np.array([1, 3]), state.models[[0, 2]])
     assert (received.tolist(), sent.tolist(), exchange.down, exchange.up) == ([48, 48], [4, 12], 96, 16)
     ids = np.array([0, 1, 2])
     for start, down, held in (([0, 1, 2], [0, 20, 20], [1, 0, 0]), ([MIXTURE, 2, MIXTURE], [40, 0, 40], [0, 1, 0])):

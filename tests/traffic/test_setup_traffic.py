@@ -17,9 +17,9 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.reading import resolve
 from raysim.config.sections.system import SystemSection
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, Round, RunState
-from raysim.engine.timing import reached
+from raysim.engine.measuring.timing import reached
+from raysim.engine.server.coordinator import Coordinator
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import OWN, Draw, HospitalRows, Selection, State, Strategy, choose
@@ -153,7 +153,7 @@ def test_a_selection_that_is_not_used_hears_nothing(strategy, federation):
     outcomes = [play(federation, strategy, rounds=2, selection=how) for how in (Haccs(minimum=2), Uniform(0.5, 2))]
     assert outcomes[0].setup == outcomes[1].setup
     assert outcomes[0].traffic == outcomes[1].traffic
-    np.testing.assert_array_equal(outcomes[0].bank, outcomes[1].bank)
+    np.testing.assert_array_equal(outcomes[0].models, outcomes[1].models)
 
 
 def test_fedsoft_uses_the_selection_if_it_is_told_to(federation):
@@ -259,11 +259,11 @@ def test_hospitals_tell_losses_under_their_own_private_parameters(actors, federa
     one = play(federation, FedPer(), rounds=1, selection=Listening(), **run)
     assert after.private is not None
     assert sorted(one.kept) == [0, 1, 3]
-    assert np.abs(one.kept[0] - one.bank[0])[after.private].max() > 1e-3, "or the test would not notice"
+    assert np.abs(one.kept[0] - one.models[0])[after.private].max() > 1e-3, "or the test would not notice"
     expected = []
     for h in (0, 1, 3, 4):
         rows = federation.rows(h, "train")
-        theta = np.where(after.private, one.kept.get(h, one.bank[0]), one.bank[0])
+        theta = np.where(after.private, one.kept.get(h, one.models[0]), one.models[0])
         X, y = federation.X[rows].astype(np.float64), federation.y[rows]
         z = X @ theta[:-1] + theta[-1]
         expected.append((np.logaddexp(0, z) - y * z).mean())
@@ -295,7 +295,7 @@ def test_a_run_that_goes_on_remembers_it(strategy, federation):
         )
         assert isinstance(outcome, Outcome)
         assert (outcome.setup, outcome.traffic) == (alone.setup, alone.traffic)
-        np.testing.assert_array_equal(outcome.bank, alone.bank)
+        np.testing.assert_array_equal(outcome.models, alone.models)
 
 
 def test_what_is_measured_for_the_experimenter_is_no_traffic():

@@ -11,8 +11,8 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.system import SystemSection
-from raysim.engine.coordinator import Coordinator, JobRun
 from raysim.engine.job import RunState
+from raysim.engine.server.coordinator import Coordinator, JobRun
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.base import FederationView, Floats, HospitalRows, State
@@ -52,7 +52,7 @@ def test_candidates_tell_losses_under_the_model_that_they_would_start_from(strat
     for theta, ids in last:
         assert len(theta) == 1
         for row in before.cluster[ids]:
-            assert theta[0].tolist() == before.bank[row].tolist()
+            assert theta[0].tolist() == before.models[row].tolist()
 
 
 def test_a_hospital_under_way_is_not_sent_the_model_that_it_was_asked_about(federate):

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
 from raysim.strategies.one_model.adaptive import FedAdagrad
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.modules.generic import ModuleModel
-from raysim.training.kernels.modules.visit import seed
+from raysim.training.kernels.modules.local_sgd import seed
 from raysim.training.models import build_model
 from tests.conftest import MakeFederation, play
 
@@ -111,7 +111,7 @@ def test_statistics_follow_the_parameters_and_begin_as_the_module_makes_them() -
 
 def test_statistics_of_one_full_batch_by_hand() -> None:
     model = bound(Normed)
-    task = replace(task_of(model, 5, epochs=1), pulls=[(3.0, np.full(model.layout.size, 9.0))])
+    task = replace(task_of(model, 5, epochs=1), proximal=[(3.0, np.full(model.layout.size, 9.0))])
     linear = np.full(model.layout.size, 0.5)
     for given in (task, replace(task, linear=linear)):
         (theta,) = model.train([given], Optimizer("sgd", 0.1, 0))
@@ -179,15 +179,15 @@ def test_averaged_statistics_are_the_clients_by_rows(federate: MakeFederation) -
     parts = [federation.X[federation.rows(h, "train")].astype(float) for h in (0, 1)]
     mean = 0.1 * (0.25 * parts[0].mean(0) + 0.75 * parts[1].mean(0))
     variance = 0.9 + 0.1 * (0.25 * parts[0].var(0, ddof=1) + 0.75 * parts[1].var(0, ddof=1))
-    np.testing.assert_allclose(outcome.bank[0][-6:], [*mean, *variance], atol=1e-9)
+    np.testing.assert_allclose(outcome.models[0][-6:], [*mean, *variance], atol=1e-9)
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), FedProx(mu=0.5)])
 def test_placement_changes_no_bit(federate: MakeFederation, strategy: Any) -> None:
     federation = federate([9, 4, 13, 0, 1, 6])
-    banks = [play(federation, strategy, actors=actors, model=DEEP, precision="float32").bank for actors in (1, 2, 6)]
-    for bank in banks[1:]:
-        np.testing.assert_array_equal(bank, banks[0])
+    found = [play(federation, strategy, actors=actors, model=DEEP, precision="float32").models for actors in (1, 2, 6)]
+    for models in found[1:]:
+        np.testing.assert_array_equal(models, found[0])
 
 
 def test_a_variance_below_zero_is_taken_as_zero(federate: MakeFederation) -> None:
@@ -200,7 +200,7 @@ def test_a_variance_below_zero_is_taken_as_zero(federate: MakeFederation) -> Non
     ends = model.train([replace(task, start=broken), replace(task, start=mended)], terms)
     np.testing.assert_array_equal(ends[0], ends[1])
     outcome = play(federate([8, 8]), FedAdagrad(server_learning_rate=30.0, tau=0.001), model=NORMED, learning_rate=0.01)
-    assert outcome.bank[0][-3:].min() < 0
+    assert outcome.models[0][-3:].min() < 0
     assert np.isfinite(outcome.metrics["global"]["log_loss"])
 
 

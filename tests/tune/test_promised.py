@@ -9,7 +9,7 @@ from dp_accounting import get_epsilon_gaussian
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.reception.promises import Terms, settled
+from raysim.engine.privacy.calibration import Terms, settled
 from raysim.tune.plan import make_plan
 from raysim.tune.promised import LOST, cost, read_cost, read_lost
 from tests.tune.conftest import small_tree

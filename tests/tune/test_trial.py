@@ -14,8 +14,8 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.resources import ResourcesSection
 from raysim.data.federation import Federation, write
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Job, Outcome, Round
+from raysim.engine.server.coordinator import JobRun
 from raysim.strategies.base import Strategy
 from raysim.strategies.shared import importing
 from raysim.training.base import Optimizer
@@ -173,7 +173,7 @@ def test_a_run_goes_on_from_where_another_stood(strategy):
     *later, outcome = JobRun(pool, job, standing).play()
     assert isinstance(outcome, Outcome)
     assert isinstance(whole, Outcome)
-    np.testing.assert_array_equal(outcome.bank, whole.bank)
+    np.testing.assert_array_equal(outcome.models, whole.models)
     assert outcome.metrics == whole.metrics
     assert [row.round for row in later] == [3]
     assert rounds[-1].metrics == later[-1].metrics

@@ -16,8 +16,8 @@ from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Round, RunState
+from raysim.engine.server.coordinator import Coordinator
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.asynchronous.fedbuff import FedBuff
@@ -165,7 +165,7 @@ def test_a_round_takes_what_its_own_hospital_needs():
 
 def test_a_hospital_without_a_group_behind_those_that_have_some_trains_nothing():
     """Hospital 0 has two groups of its 5 rows, hospital 1 one of 4 rows, for 3 and 2 epochs."""
-    visit = SimpleNamespace(visit=SimpleNamespace(epochs=np.array([3, 3, 2])))
+    visit = SimpleNamespace(training=SimpleNamespace(epochs=np.array([3, 3, 2])))
     problem: Any = SimpleNamespace(groups=SimpleNamespace(hospital=np.array([0, 0, 1])), chain=(visit,))
     view: Any = SimpleNamespace(sizes=np.array([5, 4, 0]), local_epochs=1)
     assert trained_rows(view, np.array([0, 1, 2]), problem).tolist() == [15, 8, 0]
@@ -178,8 +178,8 @@ def test_old_models_are_for_strategies_with_one_model_alone():
             **{"sent": SimpleNamespace(sums=1), "then": None, "groups": None} | given, objective=objective
         )
 
-    one: Any = SimpleNamespace(bank=np.zeros((1, 3)))
-    two: Any = SimpleNamespace(bank=np.zeros((2, 3)))
+    one: Any = SimpleNamespace(models=np.zeros((1, 3)))
+    two: Any = SimpleNamespace(models=np.zeros((2, 3)))
     check_one_model(one, problem(), "this")
     check_one_model(one, problem(sent=None), "this")
     for state, unlike in (
@@ -217,13 +217,13 @@ def test_a_clock_that_no_server_can_have_is_refused():
 def test_dropping_the_late_is_selecting_the_others(strategy, federation):
     late = seconds(1, 9, 2, 3, 9, 4, rounds={"deadline": 5})
     dropped, others = play(federation, strategy, system=late), play(federation, strategy, selection=These((0, 2, 3, 5)))
-    assert_same(dropped.bank, others.bank)
+    assert_same(dropped.models, others.models)
     assert moments(dropped) == pytest.approx([5, 10, 15])
     for row, other in zip(dropped.rounds, others.rounds, strict=True):
         assert (row.cohort_size, row.asked) == (4, 6)
         assert row.bytes_up == other.bytes_up
         assert row.bytes_down == other.bytes_down * 6 / 4, "the late got the model in vain"
-    assert_different(dropped.bank, play(federation, strategy).bank)
+    assert_different(dropped.models, play(federation, strategy).models)
 
 
 def test_the_first_to_answer_are_taken_of_more_that_are_selected(federation):
@@ -231,7 +231,7 @@ def test_the_first_to_answer_are_taken_of_more_that_are_selected(federation):
     outcome = play(federation, FedAvg(), selection=Uniform(0.67, 1), system=fast)
     assert [(row.asked, row.cohort_size) for row in outcome.rounds] == [(6, 4)] * 3
     assert moments(outcome) == pytest.approx([4, 8, 12])
-    assert_same(outcome.bank, play(federation, FedAvg(), selection=These((0, 2, 3, 5))).bank)
+    assert_same(outcome.models, play(federation, FedAvg(), selection=These((0, 2, 3, 5))).models)
 
 
 def test_late_updates_count_less_in_the_round_in_which_they_arrive(federation):
@@ -247,12 +247,12 @@ def test_late_updates_count_less_in_the_round_in_which_they_arrive(federation):
         weights = {h: SIZES[h] / (1 + age) for h, (_, age) in starts.items()}
         moves = {h: trained(federation, h, start, 0.5, 1, 0.0) - start for h, (start, _) in starts.items()}
         models.append(models[-1] + sum(weights[h] * moves[h] for h in starts) / sum(weights.values()))
-    assert_same(outcome.bank[0], models[-1])
+    assert_same(outcome.models[0], models[-1])
     assert [row.cohort_size for row in outcome.rounds] == [5, 5, 6, 5, 5, 6]
     assert [row.asked for row in outcome.rounds] == [6, 5, 5, 6, 5, 5]
     assert [row.staleness for row in outcome.rounds] == pytest.approx([0, 0, 2 / 6, 0, 0, 2 / 6])
     assert moments(outcome) == pytest.approx([5, 6, 7, 12, 13, 14])
-    assert_different(outcome.bank, play(federation, FedAvg(), **(run | {"system": None})).bank)
+    assert_different(outcome.models, play(federation, FedAvg(), **(run | {"system": None})).models)
 
 
 def test_a_late_update_that_comes_as_the_round_ends_is_in_it(federation):
@@ -404,7 +404,8 @@ def test_who_drops_out_is_given_up_at_a_uniform_moment_of_its_visit(federation):
 
 
 def test_who_leaves_during_a_visit_is_lost_when_it_leaves():
-    """From second 10: done at 12, gone at 11 of 13, gone before it began, and to stay until the end of the visit."""
+    """From second 10: done at 12, gone at 11 of 13, gone before it began, and to stay until the end of the local
+    update."""
     perfect = resolve(system(), tuple("abcd"), 1)
     visits = answers(perfect, 1, np.arange(4), 10.0, np.array([2.0, 3, 4, 5]), np.array([99.0, 11, 5, 15]), 1)
     assert visits.ends.tolist() == [12, 11, 10, 15]

@@ -13,7 +13,7 @@ from raysim.cluster.connection import connected, live_nodes
 from raysim.cluster.room import await_room
 from raysim.config.sections.resources import ResourcesSection
 from raysim.data.federation import Federation
-from raysim.engine.pool import Pool
+from raysim.engine.server.pool import Pool
 from raysim.experiment.run_placement import Load, at_once
 from raysim.experiment.session import InProcess, Session, open_session
 from raysim.strategies.base import Ids

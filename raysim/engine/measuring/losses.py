@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.engine.messages import Work
+from raysim.engine.messages.plan import Work
 from raysim.training.base import Model
 from raysim.training.class_weights import ClassWeights, row_weights
 

@@ -38,14 +38,14 @@ class Arranged:
     """
 
     served: Ids | None = None
-    """The bank row of each hospital ``[h]`` at the last call."""
+    """The model row of each hospital ``[h]`` at the last call."""
     parts: list[tuple[int, NDArray[np.int64], NDArray[Any]]] = field(default_factory=list)
-    """For each model: its bank row, the positions of its rows in the part ``[m]``, and their features ``[m, F]``."""
+    """For each model: its model row, the positions of its rows in the part ``[m]``, and their features ``[m, F]``."""
 
     def again(
         self, served: Ids, offsets: NDArray[np.int64], kept: NDArray[Any]
     ) -> list[tuple[int, NDArray[np.int64], NDArray[Any]]]:
-        """The ``parts`` for models at bank rows ``served [h]``; empty at the first call with these.
+        """The ``parts`` for models at model rows ``served [h]``; empty at the first call with these.
 
         ``kept [n, F]`` are the features in the order of hospitals, whose rows begin at ``offsets [h + 1]``.
         """
@@ -105,26 +105,26 @@ class PartRows:
 
 
 def joined(
-    logits: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], bank: NDArray[Any], served: Ids, rows: PartRows
+    logits: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], models: NDArray[Any], served: Ids, rows: PartRows
 ) -> NDArray[Any]:
-    """The outputs ``[n]`` for each hospital's rows of the models at bank rows ``served [h]``.
+    """The outputs ``[n]`` for each hospital's rows of the models at model rows ``served [h]``.
 
     ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`), so that the bits are the same on
     any placement. Neighbouring hospitals with one model are scored in one call, and so are all hospitals of a model
     where the same models serve again (:class:`Arranged`).
     """
     changes = np.flatnonzero(np.diff(served)) + 1
-    outputs = np.empty(len(rows.index), bank.dtype)
+    outputs = np.empty(len(rows.index), models.dtype)
     kept = rows.kept
-    if kept is not None and kept.nbytes <= ARRANGED_BYTES and len(changes) > len(bank):
+    if kept is not None and kept.nbytes <= ARRANGED_BYTES and len(changes) > len(models):
         parts = rows.arranged.again(served, rows.offsets, kept)
         for row, index, X in parts:
-            outputs[index] = logits(bank[row], X)
+            outputs[index] = logits(models[row], X)
         if parts:
             return outputs
     cuts = [0, *changes.tolist(), len(served)]
     for first, last in pairwise(cuts):
-        theta = bank[int(served[first])]
+        theta = models[int(served[first])]
         for piece, X in rows.blocks(int(rows.offsets[first]), int(rows.offsets[last])):
             outputs[piece] = logits(theta, X)
     return outputs

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.scoring import PartRows
 from raysim.engine.measuring.untrained import Rows, padded, undefined
-from raysim.engine.messages import PartialResult
+from raysim.engine.messages.plan import PartialResult
 from raysim.metrics import measures as metrics
 from raysim.metrics.error_counts import error_counts
 from raysim.metrics.labels import REGRESSION

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.data.federation import Federation
-from raysim.engine.messages import MODEL, HospitalStates, RoundPlan
+from raysim.engine.messages.memory import MODEL, HospitalStates
+from raysim.engine.messages.plan import RoundPlan
 from raysim.metrics.labels import TaskKind
 from raysim.strategies.base import MIXTURE, OWN, Floats, Ids, Mask
 
@@ -47,11 +48,11 @@ class Rows(NamedTuple):
         return outputs
 
 
-def same(bank: Parameters, starts: Parameters) -> Mask:
-    """Which rows of ``bank [M, P]`` are one of ``starts [K, P]``, ``[M]``."""
-    equal: Mask = np.zeros(len(bank), dtype=np.bool_)
-    for start in starts.astype(bank.dtype):
-        equal |= (bank == start).all(axis=1)
+def same(models: Parameters, starts: Parameters) -> Mask:
+    """Which rows of ``models [M, P]`` are one of ``starts [K, P]``, ``[M]``."""
+    equal: Mask = np.zeros(len(models), dtype=np.bool_)
+    for start in starts.astype(models.dtype):
+        equal |= (models == start).all(axis=1)
     return equal
 
 
@@ -65,12 +66,12 @@ def untrained(
 ) -> Mask:
     """Which of ``hospitals [h]`` are served an untrained model, ``[h]``.
 
-    ``rows_of [N]``, or ``[N, G]``, are the bank rows that serve; ``initial()`` are the parameters ``[P]`` that all
+    ``rows_of [N]``, or ``[N, G]``, are the model rows that serve; ``initial()`` are the parameters ``[P]`` that all
     models began with. Where groups of rows have models of their own, a hospital counts as soon as one that serves a
     row of it is untrained: ``has_rows(hospital, group)`` tells whether there is one.
     """
     served = rows_of[hospitals]
-    fresh = np.zeros(len(plan.bank), dtype=np.bool_)
+    fresh = np.zeros(len(plan.models), dtype=np.bool_)
     fresh[list(plan.untrained)] = True
     if plan.private is None and served.ndim == 1 and (served >= 0).all():
         return np.asarray(fresh[served], dtype=np.bool_)

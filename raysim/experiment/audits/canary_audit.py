@@ -20,10 +20,10 @@ from raysim.config.sections.privacy import Adversary, PrivacySection
 from raysim.core.streams import stream
 from raysim.data.canaries import with_hospitals, with_patients
 from raysim.data.federation import Federation
+from raysim.engine.attacks.canaries import Canaries
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec
-from raysim.engine.reception.canaries import Canaries
-from raysim.engine.reception.promises import Terms, multipliers
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.privacy.calibration import Terms, multipliers
 from raysim.experiment.audits.shadows import Opened
 from raysim.experiment.session import Session
 from raysim.strategies.base import Floats, Ids
@@ -116,7 +116,7 @@ def _canary_parameters(layout: Layout, columns: int) -> Ids:
 
 
 def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
-    """The noise of each hospital's visit relative to the others', ``[N]``; 1 where the noise is that of a sum.
+    """The noise of each hospital's local update relative to the others', ``[N]``; 1 where the noise is that of a sum.
 
     Scores are divided by it: else hospitals with much noise would hide the canaries of those with little.
     """

@@ -20,7 +20,7 @@ from raysim.engine.measuring.group_gaps import Rearranging
 from raysim.engine.measuring.scoring import PartRows
 from raysim.engine.measuring.served_model import ServedModel
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.messages import PartialResult
+from raysim.engine.messages.plan import PartialResult
 from raysim.experiment.judging.table import GROUP, Predictions
 from raysim.traffic.ledger import Ledger
 from raysim.training.base import Layout
@@ -64,7 +64,7 @@ def results_of(
             if theirs.empty:
                 continue
             served = dict(_margins(theirs, order))
-            outcome = _outcome(federation, served, section, int(str(seed)), tests_groups=seed == first)
+            outcome = outcome_of(federation, served, section, int(str(seed)), tests_groups=seed == first)
             role = predictions.roles.get(model, "")
             folder = folder_of(model, int(str(seed)))
             learner = predictions.learners.get(model, "")
@@ -130,7 +130,7 @@ def _attribute(values: pd.Series) -> NDArray[Any]:
     return values.fillna("").astype(str).to_numpy(str)
 
 
-def _outcome(
+def outcome_of(
     federation: Federation,
     served: Mapping[str, NDArray[np.floating[Any]]],
     section: EvaluationSection,
@@ -160,7 +160,7 @@ def _outcome(
         figures=figures,
         metrics=row.metrics,
         serve={name: np.zeros_like(everyone) for name in served},
-        bank=np.zeros((1, 0)),
+        models=np.zeros((1, 0)),
         cluster=None,
         kept={},
         layout=Layout((), ()),

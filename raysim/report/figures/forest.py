@@ -167,7 +167,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
             cells = element("th", "References, not federated", scope="row", colspan=1 + 2 * columns)
             body.append(element("tr", cells, class_="between"))
         body += [_line(row, axis, columns) for row in group]
-    foot = element("tr", element("td", ""), *(_ticks(axis), element("td", "")) * columns)
+    foot = element("tr", element("td", ""), *(ticks(axis), element("td", "")) * columns)
     return element(
         "table",
         element("caption", f"against {against}; {better}"),
@@ -209,12 +209,13 @@ def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
     return element("svg", joined(parts), viewBox=f"0 0 {WIDE:g} {HIGH:g}", aria_hidden="true")
 
 
-def _ticks(axis: Axis) -> Markup:
-    ticks = [
+def ticks(axis: Axis) -> Markup:
+    """The cell with an axis's ticks, below marks in boxes whose width is the axis."""
+    texts = [
         element("span", text, style=f"left: {100 * float(axis.places([tick])[0]):.1f}%")
         for tick, text in zip(axis.ticks, axis.texts, strict=True)
     ]
-    return element("td", *ticks, class_="ticks")
+    return element("td", *texts, class_="ticks")
 
 
 def _chart(rows: Sequence[Row], heading: str, base: str, column: int, larger: bool) -> Chart:

@@ -183,11 +183,11 @@ def evidence(
     keys: list[Key] = list(zip(table["strategy"], table["model"], strict=True))
     names = dict(zip(keys, labels(table), strict=True))
     traffic = _bytes(rows, keys)
-    aside = [key for key, yardstick in zip(keys, table["yardstick"], strict=True) if yardstick]
+    aside = [key for key, reference in zip(keys, table["yardstick"], strict=True) if reference]
     aside = [] if len(aside) == len(keys) else aside
     panel = Panel.of(hospitals, sent)
     plain = {before: after for after, before in made_of(keys).items()}
-    learners = dict(zip(keys, table["learner"], strict=True)) if "learner" in table else {}
+    learners = dict(zip(keys, table["learner"].fillna(""), strict=True)) if "learner" in table else {}
     entries = _entries(panel, [key for key in keys if key not in aside and key not in plain], names, traffic, reference)
     entries = [replace(entry, learner=str(learners.get(entry.key, ""))) for entry in entries]
     if not entries:
@@ -203,14 +203,14 @@ def evidence(
     against = against if against is None else plain.get(against, against)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
     references = _entries(panel, [key for key in aside if key not in plain], names, traffic, reference)
-    in_order, sign = tuple(dict.fromkeys(learners.values())), 1 if kind.larger else -1
+    in_order, sign = tuple(filter(None, dict.fromkeys(learners.values()))), 1 if kind.larger else -1
     choice = choose(
         [sign * entry.level.difference for entry in entries],
         better,
         _equal(kind, len(entries), {pair: intervals[pair] for pair in trained}),
         [entry.bytes for entry in entries],
         base,
-        [in_order.index(entry.learner) for entry in entries] if in_order else None,
+        [in_order.index(entry.learner) for entry in entries] if all(entry.learner for entry in entries) else None,
     )
     alones = [i for i, entry in enumerate(references) if entry.key[0] in alone]
     by_itself = max(

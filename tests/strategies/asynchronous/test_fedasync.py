@@ -43,10 +43,10 @@ def test_one_hospital_and_whole_mixing_is_training_at_that_hospital(federate):
     run = {"rounds": 4, "epochs": 2}
     whole = FedAsync(mixing=1.0, rho=0.0)
     outcome = play(alone, whole, **run)
-    assert_same(outcome.bank, play(alone, FedAvg(), **run).bank)
-    assert_same(outcome.bank[0], play(alone, Local(), **run).kept[0])
-    assert_same(play(alone, FedAsync(mixing=1.0, rho=0.3), **run).bank, play(alone, FedProx(mu=0.3), **run).bank)
-    assert_different(outcome.bank, play(alone, FedAsync(mixing=0.5, rho=0.0), **run).bank)
+    assert_same(outcome.models, play(alone, FedAvg(), **run).models)
+    assert_same(outcome.models[0], play(alone, Local(), **run).kept[0])
+    assert_same(play(alone, FedAsync(mixing=1.0, rho=0.3), **run).models, play(alone, FedProx(mu=0.3), **run).models)
+    assert_different(outcome.models, play(alone, FedAsync(mixing=0.5, rho=0.0), **run).models)
 
 
 def test_one_hospital_at_a_time_is_never_stale_and_mixes_the_delta(federation):
@@ -55,11 +55,11 @@ def test_one_hospital_at_a_time_is_never_stale_and_mixes_the_delta(federation):
     outcome = play(federation, FedAsync(mixing=0.4, rho=0.0, concurrency=1), **run)
     for kind in ("constant", "hinge"):
         same = FedAsync(mixing=0.4, rho=0.0, concurrency=1, staleness=kind)
-        assert_same(outcome.bank, play(federation, same, **run).bank)
+        assert_same(outcome.models, play(federation, same, **run).models)
 
 
 def test_nothing_is_mixed_in_without_mixing(federation):
-    assert not play(federation, FedAsync(mixing=0.0), rounds=3).bank.any()
+    assert not play(federation, FedAsync(mixing=0.0), rounds=3).models.any()
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)
@@ -75,11 +75,11 @@ def test_it_is_the_papers_algorithm_on_a_simulation_of_events(kind, federation):
     strategy = FedAsync(staleness=kind, exponent=0.7, slope=0.5, start=2, rho=0.05)
     run = {"rounds": 17, "epochs": 2, "batch_size": 0, "learning_rate": 0.3, "selection": All(), "system": speeds()}
     outcome = play(federation, strategy, **run)
-    assert_same(outcome.bank[0], expected)
+    assert_same(outcome.models[0], expected)
     assert [row.virtual_seconds for row in outcome.rounds] == pytest.approx(times)
     assert [row.staleness for row in outcome.rounds] == [age[0] for age in ages]
     assert max(age[0] for age in ages) > 3, "the example has stale updates"
-    assert_different(outcome.bank[0], play(federation, strategy, **(run | {"system": None})).bank[0])
+    assert_different(outcome.models[0], play(federation, strategy, **(run | {"system": None})).models[0])
 
 
 def test_weights_by_hand():
@@ -107,6 +107,6 @@ def test_nobody_trains_at_a_time_is_refused():
 
 def test_without_a_pull_the_objective_has_none():
     view = replace(view_of([hospital([1, 1])] * 2), staleness=np.array([0, 3]))
-    assert FedAsync(rho=0.0).problem(view, None, np.array([1])).objective.pulls == ()
-    (pull,) = FedAsync(rho=0.25).problem(view, None, np.array([1])).objective.pulls
-    assert pull.weight == 0.25
+    assert FedAsync(rho=0.0).problem(view, None, np.array([1])).objective.proximal == ()
+    (term,) = FedAsync(rho=0.25).problem(view, None, np.array([1])).objective.proximal
+    assert term.weight == 0.25

@@ -35,12 +35,12 @@ def test_a_buffer_of_all_equally_fast_hospitals_is_federated_averaging(system, f
     averaged = play(federation, FedAvg(weights="uniform"), **run)
     for size in (6, 50):
         outcome = play(federation, FedBuff(buffer=size, concurrency=size), **run)
-        assert_same(outcome.bank, averaged.bank)
+        assert_same(outcome.models, averaged.models)
         assert [row.cohort_size for row in outcome.rounds] == [6] * 4
         assert [row.virtual_seconds for row in outcome.rounds] == [row.virtual_seconds for row in averaged.rounds]
-    assert_different(play(federation, FedBuff(buffer=3, concurrency=6), **run).bank, averaged.bank)
+    assert_different(play(federation, FedBuff(buffer=3, concurrency=6), **run).models, averaged.models)
     slower = play(federation, FedBuff(buffer=6, server_learning_rate=0.5), **run)
-    assert_different(slower.bank, averaged.bank)
+    assert_different(slower.models, averaged.models)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -49,13 +49,13 @@ def test_the_first_to_start_are_those_that_federated_averaging_would_select(seed
     averaged = play(federation, FedAvg(weights="uniform"), selection=Uniform(0.1, 3), **run)
     # Its size is that of the room there is, whatever the selection says of a round's.
     outcome = play(federation, FedBuff(buffer=3, concurrency=3), selection=Uniform(0.9, 1), **run)
-    assert_same(outcome.bank, averaged.bank)
+    assert_same(outcome.models, averaged.models)
 
 
 def test_a_buffer_of_one_without_staleness_is_fedasync_with_whole_mixing(federation):
     run = {"rounds": 5, "selection": Uniform(0.5, 2)}
     one = play(federation, FedBuff(buffer=1, concurrency=1), **run)
-    assert_same(one.bank, play(federation, FedAsync(mixing=1.0, rho=0.0, concurrency=1), **run).bank)
+    assert_same(one.models, play(federation, FedAsync(mixing=1.0, rho=0.0, concurrency=1), **run).models)
 
 
 @pytest.mark.parametrize("buffer", [1, 2, 4])
@@ -68,7 +68,7 @@ def test_it_is_the_papers_algorithm_on_a_simulation_of_events(buffer, federation
     expected, times, ages = simulated(federation, seconds, 9, buffer, step, rate=0.3, epochs=2)
     run = {"rounds": 9, "epochs": 2, "batch_size": 0, "learning_rate": 0.3, "selection": All(), "system": speeds()}
     outcome = play(federation, FedBuff(buffer=buffer, server_learning_rate=0.8), **run)
-    assert_same(outcome.bank[0], expected)
+    assert_same(outcome.models[0], expected)
     assert [row.virtual_seconds for row in outcome.rounds] == pytest.approx(times)
     assert [row.staleness for row in outcome.rounds] == pytest.approx([np.mean(age) for age in ages])
     assert max(max(age) for age in ages) > 0, "the example has stale updates"

@@ -12,9 +12,9 @@ import pytest
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.base import State, Strategy
 from raysim.strategies.coalitions.cs_rcfl import CoalitionState, CsRcfl
@@ -93,7 +93,7 @@ def test_the_whole_protocol_against_numpy(federate: MakeFederation, radius, kapp
     """Losses by the dual's candidates, coalitions by trying all, models by means; ε = 0 is non-robust clustering."""
     federation = federate(SIZES, features=2)
     rows = train_rows(federation)
-    models = shot(federation, CsRcfl(clusters="each")).bank[1:]
+    models = shot(federation, CsRcfl(clusters="each")).models[1:]
     losses = np.array([[dual(Z, y, theta, radius, min(kappa, 1e9)) for theta in models] for Z, y in rows])
     best = min(partitions(len(rows), 3), key=lambda labels: cost(losses, labels))
 
@@ -104,10 +104,10 @@ def test_the_whole_protocol_against_numpy(federate: MakeFederation, radius, kapp
     trained = [0, 1, 3, 4, 5, 6]
     assert (outcome.cluster[trained] - 1).tolist() == best.tolist()
     for k in range(3):
-        assert outcome.bank[1 + k] == pytest.approx(models[best == k].mean(axis=0), abs=1e-12)
+        assert outcome.models[1 + k] == pytest.approx(models[best == k].mean(axis=0), abs=1e-12)
     if radius == 0:
         by_name = shot(federation, CsRcfl(clusters=3, radius=9.0, transfer="plain"))
-        np.testing.assert_array_equal(by_name.bank, outcome.bank)
+        np.testing.assert_array_equal(by_name.models, outcome.models)
         plain = [[np.log1p(np.exp(-(2 * y - 1) * (Z @ theta))).mean() for theta in models] for Z, y in rows]
         assert losses == pytest.approx(np.array(plain), abs=1e-12)
 
@@ -115,7 +115,7 @@ def test_the_whole_protocol_against_numpy(federate: MakeFederation, radius, kapp
 def test_hospitals_own_models_are_the_optimum(federate: MakeFederation):
     """A gradient of 0 with the ridge."""
     federation = federate(SIZES, features=2)
-    models = shot(federation, CsRcfl(clusters="each")).bank[1:]
+    models = shot(federation, CsRcfl(clusters="each")).models[1:]
     for (Z, y), theta in zip(train_rows(federation), models, strict=True):
         gradient = Z.T @ (1 / (1 + np.exp(-Z @ theta)) - y) / len(y) + 1e-6 * theta
         assert np.abs(gradient).max() < 1e-7
@@ -126,10 +126,10 @@ def test_18_as_many_coalitions_as_hospitals_are_local_models_and_one_is_their_me
     each = shot(federation, CsRcfl(clusters="each"))
     most = shot(federation, CsRcfl(clusters=4))
     one = shot(federation, CsRcfl(clusters=1))
-    assert most.bank == pytest.approx(each.bank, abs=1e-12)
+    assert most.models == pytest.approx(each.models, abs=1e-12)
     assert most.cluster.tolist() == each.cluster.tolist() == [1, 2, 3, 4]
-    assert one.bank[1] == pytest.approx(each.bank[1:].mean(axis=0), abs=1e-12)
-    assert one.bank[0] == pytest.approx(one.bank[1], abs=1e-12)
+    assert one.models[1] == pytest.approx(each.models[1:].mean(axis=0), abs=1e-12)
+    assert one.models[0] == pytest.approx(one.models[1], abs=1e-12)
     assert one.cluster.tolist() == [1] * 4
 
 
@@ -137,7 +137,7 @@ def test_19_l1_partitions_do_not_depend_on_an_equal_radius(tmp_path: Path):
     federation = store_real(tmp_path / "real", [12, 20, 15, 11, 18, 14])
     outcomes = [shot(federation, CsRcfl(clusters=2, radius=radius), model=LINEAR) for radius in (0.0, 0.4, 3.0)]
     assert [outcome.cluster.tolist() for outcome in outcomes] == [[1, 2, 1, 2, 1, 2]] * 3
-    models = shot(federation, CsRcfl(clusters="each"), model=LINEAR).bank[1:]
+    models = shot(federation, CsRcfl(clusters="each"), model=LINEAR).models[1:]
     price = np.sqrt((models[:, :-1] ** 2).sum(axis=1) + 1).sum()
     assert outcomes[2].facts["coalition_cost"] - outcomes[0].facts["coalition_cost"] == pytest.approx(3.0 * price)
     plain = np.array([[np.abs(y - Z @ theta).mean() for theta in models] for Z, y in train_rows(federation)])
@@ -147,7 +147,7 @@ def test_19_l1_partitions_do_not_depend_on_an_equal_radius(tmp_path: Path):
 def test_the_order_in_which_models_are_shuffled_does_not_show(federate: MakeFederation):
     federation = federate(SIZES)
     first, second = (shot(federation, CsRcfl(), seed=seed) for seed in (1, 2))
-    assert first.bank == pytest.approx(second.bank, abs=1e-12)
+    assert first.models == pytest.approx(second.models, abs=1e-12)
     assert first.facts["coalition_cost"] == pytest.approx(second.facts["coalition_cost"])
 
 
@@ -178,14 +178,14 @@ def test_a_hospital_without_rows_is_served_the_mean_of_all_models(federate: Make
     outcome = shot(federation, CsRcfl(clusters=2))
     assert outcome.serve["cluster"][1] == 0
     assert hospitals_table(federation, outcome, "test")["cluster"].isna().tolist() == [False, True, False, False]
-    models = shot(federation, CsRcfl(clusters="each")).bank[1:]
-    assert outcome.bank[0] == pytest.approx(models.mean(axis=0), abs=1e-12)
+    models = shot(federation, CsRcfl(clusters="each")).models[1:]
+    assert outcome.models[0] == pytest.approx(models.mean(axis=0), abs=1e-12)
 
 
 def test_robust_models_shrink_with_the_radius_to_the_prevalence(federate: MakeFederation):
     federation = federate([30, 25, 40])
     norms = [
-        np.linalg.norm(shot(federation, CsRcfl("each", radius, kappa=np.inf, robust=True)).bank[1:, :-1], axis=1)
+        np.linalg.norm(shot(federation, CsRcfl("each", radius, kappa=np.inf, robust=True)).models[1:, :-1], axis=1)
         for radius in (0.0, 0.1, 10.0)
     ]
     assert (norms[0] > norms[1]).all()
@@ -196,8 +196,8 @@ def test_robust_models_shrink_with_the_radius_to_the_prevalence(federate: MakeFe
 def test_robust_models_have_the_least_worst_loss(federate: MakeFederation):
     """Against plain models, under the dual worked above."""
     federation = federate([30, 25, 40])
-    plain = shot(federation, CsRcfl("each")).bank[1:]
-    robust = shot(federation, CsRcfl("each", 0.1, robust=True)).bank[1:]
+    plain = shot(federation, CsRcfl("each")).models[1:]
+    robust = shot(federation, CsRcfl("each", 0.1, robust=True)).models[1:]
     for (Z, y), a, b in zip(train_rows(federation), plain, robust, strict=True):
         least = dual(Z, y, b, 0.1, 1.0)
         assert least < dual(Z, y, a, 0.1, 1.0)
@@ -214,9 +214,9 @@ def test_the_radius_follows_the_rows():
 
 
 def test_a_state_that_was_not_sought_has_no_facts():
-    view, bank = view_of([hospital([1, 1])]), np.zeros((2, 2))
-    assert CsRcfl().facts(view, State(bank)) == CsRcfl().facts(view, CoalitionState(bank)) == {}
-    assert CsRcfl().facts(view, CoalitionState(bank, np.array([1]), 2.0, 1.5, 3.0)) == {
+    view, models = view_of([hospital([1, 1])]), np.zeros((2, 2))
+    assert CsRcfl().facts(view, State(models)) == CsRcfl().facts(view, CoalitionState(models)) == {}
+    assert CsRcfl().facts(view, CoalitionState(models, np.array([1]), 2.0, 1.5, 3.0)) == {
         "coalition_cost": 2.0,
         "coalition_bound": 1.5,
         "coalition_gap": 0.25,
@@ -321,5 +321,5 @@ def test_one_row_and_one_class_hospitals_take_part(federate: MakeFederation, tmp
     federation = store(tmp_path / "one", drawn.X, labels, drawn.bounds)
     strategy: Strategy = CsRcfl(clusters=2, radii=(0.01, 0.1), robust=robust)
     outcome = play(federation, strategy, rounds=0)
-    assert np.isfinite(outcome.bank).all()
+    assert np.isfinite(outcome.models).all()
     assert (outcome.cluster > 0).all()

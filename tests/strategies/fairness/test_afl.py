@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
+from raysim.engine.server.coordinator import JobRun
 from raysim.storage.served import named_tensors, served
 from raysim.strategies.base import Update
 from raysim.strategies.fairness.afl import AgnosticFL, AgnosticState
@@ -89,15 +89,15 @@ def test_23_without_ascent_and_by_rows_it_is_fedavg_with_a_full_batch_step(feder
     one_step = play(federation, FedAvg(), rounds=5, batch_size=0)
     # Whatever the training's batches, epochs and optimiser are.
     outcome = play(federation, still, rounds=5, batch_size=4, epochs=3, optimizer="adam")
-    assert_same(outcome.bank[0], one_step.bank[0])
-    assert_different(play(federation, AgnosticFL(start="samples"), rounds=5).bank[0], one_step.bank[0])
+    assert_same(outcome.models[0], one_step.models[0])
+    assert_different(play(federation, AgnosticFL(start="samples"), rounds=5).models[0], one_step.models[0])
 
 
 def test_23_with_local_epochs_it_is_fedavg(federation):
     run = {"rounds": 4, "epochs": 2}
     for start in ("samples", "uniform"):
         still = AgnosticFL(ascent=0.0, start=start, averaging="model")
-        assert_same(play(federation, still, **run).bank[0], play(federation, FedAvg(weights=start), **run).bank[0])
+        assert_same(play(federation, still, **run).models[0], play(federation, FedAvg(weights=start), **run).models[0])
 
 
 def test_rounds_by_hand(federation):
@@ -110,7 +110,7 @@ def test_rounds_by_hand(federation):
         mixture = project_to_simplex(mixture + ascent * losses)
         path.append(w)
     outcome = play(federation, AgnosticFL(ascent=ascent, learning_rate=descent), rounds=4)
-    assert_same(outcome.bank, np.stack([w, np.mean(path, axis=0)]))
+    assert_same(outcome.models, np.stack([w, np.mean(path, axis=0)]))
     assert list(outcome.serve) == ["global", "average"], "the average is the headline model"
     assert outcome.serve["average"].tolist() == [1] * n
 
@@ -125,7 +125,7 @@ def test_the_average_is_stored_under_its_name(federation):
     outcome = play(federation, AgnosticFL(), rounds=2)
     stored = named_tensors(served(federation, outcome, "float64").vectors, outcome.layout)
     assert set(stored) == {"global/weight", "global/bias", "average/weight", "average/bias"}
-    assert stored["average/bias"][0] == outcome.bank[1, -1]
+    assert stored["average/bias"][0] == outcome.models[1, -1]
 
 
 def test_23_equal_losses_leave_the_mixture(federation):
@@ -169,8 +169,8 @@ def test_the_worst_hospital_fares_better_than_under_fedavg(federate):
     federation = federate([60, 60, 60, 6], [20] * 4, features=5, seed=3)
     worst = []
     for how in (FedAvg(), AgnosticFL(ascent=0.5)):
-        bank = play(federation, how, rounds=60, learning_rate=0.5, batch_size=0).bank
-        worst.append(max(loss(federation, h, bank[-1]) for h in range(4)))
+        models = play(federation, how, rounds=60, learning_rate=0.5, batch_size=0).models
+        worst.append(max(loss(federation, h, models[-1]) for h in range(4)))
     assert worst[1] < worst[0] - 0.01
 
 

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.fairness.fairfed import FairFed, FairState, GroupCounts, renewed_weights
 from raysim.strategies.fairness.patient_groups import OTHERS, PRIVILEGED, UNKNOWN, check_patients, patient_groups
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -44,8 +44,8 @@ def federation(federate: MakeFederation) -> Federation:
 def test_23_without_beta_it_is_fedavg(federation):
     run = {"rounds": 4, "epochs": 2}
     fedavg = play(federation, FedAvg(), **run)
-    assert_same(play(federation, FairFed(beta=0.0), **run).bank, fedavg.bank)
-    assert_different(play(federation, FairFed(beta=0.5), **run).bank, fedavg.bank)
+    assert_same(play(federation, FairFed(beta=0.0), **run).models, fedavg.models)
+    assert_different(play(federation, FairFed(beta=0.5), **run).models, fedavg.models)
 
 
 def counted(federation: Federation, h: int, theta: np.ndarray) -> np.ndarray:
@@ -91,7 +91,7 @@ def test_rounds_by_hand(beta, federation):
         theta = sum(w * end for w, end in zip(omega, step, strict=True)) / sum(omega)
     assert clipped == (beta == 2.0)
     outcome = play(federation, FairFed(beta=beta), rounds=3, batch_size=0)
-    assert_same(outcome.bank[0], theta)
+    assert_same(outcome.models[0], theta)
 
 
 COUNTS = arrays(np.int64, st.tuples(st.integers(1, 5), st.just(4)), elements=st.integers(0, 9))
@@ -117,7 +117,7 @@ def test_who_counts_nothing_counts_by_rows_where_nobody_else_is_there():
     counts = np.array([10.0, 9, 5, 4, 5, 4])
     view = view_of([hospital([3]), hospital([1]), hospital([2])])
     view = replace(view, ask=lambda question, *, models, ids: [counts for _ in ids])
-    state = FairState(bank=np.zeros((1, 4)), omega=np.array([0.0, 0.0, 1.0]))
+    state = FairState(models=np.zeros((1, 4)), omega=np.array([0.0, 0.0, 1.0]))
     problem = FairFed().problem(view, state, np.array([0, 1]))
     assert problem.upload.weight.tolist() == [0.75, 0.25]
     assert problem.omega.tolist() == [0.0, 0.0, 1.0]
@@ -180,7 +180,7 @@ def test_it_narrows_the_gap_that_one_large_hospital_makes(federate):
     run = {"rounds": 15, "learning_rate": 0.5, "batch_size": 16}
     gaps = []
     for how in (FedAvg(), FairFed(beta=0.5)):
-        theta = play(federation, how, **run).bank[0]
+        theta = play(federation, how, **run).models[0]
         counts = np.sum([counted(federation, h, theta) for h in range(5)], axis=0)
         gaps.append(abs(counts[3] / counts[2] - counts[5] / counts[4]))
     assert gaps[1] < gaps[0]

@@ -24,10 +24,10 @@ def federation(federate: MakeFederation) -> Federation:
 
 def test_22_without_q_it_is_uniform_fedavg(federation):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 2)}
-    uniform = play(federation, FedAvg(weights="uniform"), **run).bank
-    assert_same(play(federation, QFedAvg(q=0.0), **run).bank, uniform)
-    assert_different(play(federation, QFedAvg(q=1.0), **run).bank, uniform)
-    assert_different(play(federation, QFedAvg(q=0.0), **run).bank, play(federation, FedAvg(), **run).bank)
+    uniform = play(federation, FedAvg(weights="uniform"), **run).models
+    assert_same(play(federation, QFedAvg(q=0.0), **run).models, uniform)
+    assert_different(play(federation, QFedAvg(q=1.0), **run).models, uniform)
+    assert_different(play(federation, QFedAvg(q=0.0), **run).models, play(federation, FedAvg(), **run).models)
 
 
 @pytest.mark.parametrize("q", [0.001, 0.5, 1.0, 5.0])
@@ -44,7 +44,7 @@ def test_a_step_by_hand(q):
     how = QFedAvg(q=q)
     update = Update(np.arange(2), np.zeros((1, 1)), deltas=np.array(deltas)[:, None], losses=np.array(losses))
     after = how.aggregate(view, how.setup(view), update)
-    assert after.bank[0, 0] == pytest.approx(0.7 - numerator / denominator, rel=1e-8)
+    assert after.models[0, 0] == pytest.approx(0.7 - numerator / denominator, rel=1e-8)
 
 
 def test_what_was_not_sent_makes_no_step():
@@ -52,7 +52,7 @@ def test_what_was_not_sent_makes_no_step():
     state, one = how.setup(view), np.ones((1, 2))
     for steepness, step in ((0.0, 0.0), (-1.0, 0.0), (0.5, 2.0)):
         hidden = Update(np.arange(2), one, numbers=np.array([steepness]))
-        assert how.aggregate(view, state, hidden).bank.tolist() == (state.bank + step).tolist()
+        assert how.aggregate(view, state, hidden).models.tolist() == (state.models + step).tolist()
     for parts in ({"deltas": np.ones((2, 2))}, {"losses": np.ones(2)}, {}):
         with pytest.raises(TypeError, match=r"^the update has no single deltas and losses$"):
             how.aggregate(view, state, Update(np.arange(2), one, **parts))
@@ -76,7 +76,7 @@ def test_a_loss_of_zero_counts_as_the_smallest():
     update = Update(np.arange(1), np.zeros((1, 1)), deltas=np.array([[1e-4]]), losses=np.zeros(1))
     after = how.aggregate(view, how.setup(view), update)
     step = 10 * 1e-5 * 1e-4 / (0.5 * 1e5 * (10 * 1e-4) ** 2 + 10 * 1e-5)
-    assert after.bank[0, 0] - 0.7 == pytest.approx(step, rel=1e-4)
+    assert after.models[0, 0] - 0.7 == pytest.approx(step, rel=1e-4)
 
 
 def test_losses_are_those_before_training(federation):
@@ -108,7 +108,7 @@ def test_larger_q_helps_the_hospital_with_the_largest_loss(federate):
         losses = []
         for h in range(4):
             rows = federation.rows(h, "train")
-            margins = federation.X[rows].astype(np.float64) @ outcome.bank[0, :-1] + outcome.bank[0, -1]
+            margins = federation.X[rows].astype(np.float64) @ outcome.models[0, :-1] + outcome.models[0, -1]
             losses.append((np.logaddexp(0, margins) - federation.y[rows] * margins).mean())
         worst.append(max(losses) - min(losses))
     assert worst[1] < worst[0]

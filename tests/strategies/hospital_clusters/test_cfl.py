@@ -61,21 +61,21 @@ def test_15_without_splits_it_is_fedavg(never, weights, federation):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 2)}
     cfl = play(federation, Cfl(gamma=0.0, weights=weights, **never), **run)
     fedavg = play(federation, FedAvg(weights=weights), **run)
-    assert_same(cfl.bank[1], fedavg.bank[0])
-    assert_same(cfl.bank[0], fedavg.bank[0])
+    assert_same(cfl.models[1], fedavg.models[0])
+    assert_same(cfl.models[0], fedavg.models[0])
     often = play(federation, Cfl(gamma=0.0, eps1=np.inf, eps2=0.0), rounds=4, epochs=2)
-    assert len(often.bank) > 2
-    assert_different(often.bank[-1], play(federation, FedAvg(), rounds=4, epochs=2).bank[0])
+    assert len(often.models) > 2
+    assert_different(often.models[-1], play(federation, FedAvg(), rounds=4, epochs=2).models[0])
 
 
 def test_cosines_of_one_inside_and_minus_one_across_split_exactly_there():
     after = rounds(EAGER, [4] * 5, {0: V, 1: -V, 2: V, 3: -2 * V, 4: 0.5 * V})[0]
     assert members(after).tolist() == [2, 3, 2, 3, 2]
     assert after.parent.tolist() == [-1, -1, 1, 1]
-    assert after.bank[1].tolist() == [0.0, 0.0], "the parent's model is kept as it was"
-    assert after.bank[2] == pytest.approx(V * 2.5 / 3)
-    assert after.bank[3] == pytest.approx(-V * 1.5)
-    assert after.bank[0] == pytest.approx((3 * after.bank[2] + 2 * after.bank[3]) / 5)
+    assert after.models[1].tolist() == [0.0, 0.0], "the parent's model is kept as it was"
+    assert after.models[2] == pytest.approx(V * 2.5 / 3)
+    assert after.models[3] == pytest.approx(-V * 1.5)
+    assert after.models[0] == pytest.approx((3 * after.models[2] + 2 * after.models[3]) / 5)
     assert np.isnan(after.last).all(), "the parts gather deltas of their own"
 
 
@@ -118,7 +118,7 @@ def test_facts_have_the_bounds_of_u_and_g_over_all_tests():
 def test_a_cluster_is_split_only_if_every_condition_holds(change, splits):
     """u = 1 (of 5), g = 5 and a = -1, for which sqrt((1 - a) / 2) is 1."""
     after = rounds(replace(EAGER, **change), [4] * 5, {0: V, 1: -V, 2: V, 3: -V, 4: V})[0]
-    assert len(after.bank) == (4 if splits else 2)
+    assert len(after.models) == (4 if splits else 2)
 
 
 @pytest.mark.parametrize(
@@ -134,26 +134,26 @@ def test_on_its_threshold_a_cluster_stays_whole_and_beyond_it_it_is_split(edge, 
     """u = |1 - 1 + 1 + 1| / 4 * 5 = 2.5 and g = 5, without rounding; a = -1, and no round has been before."""
     deltas = {0: V, 1: -V, 2: V, 3: V}
     for change, models in ((edge, 2), (beyond, 4)):
-        assert len(rounds(replace(EAGER, **{"eps1": 9.0, **change}), [4] * 4, deltas)[0].bank) == models
+        assert len(rounds(replace(EAGER, **{"eps1": 9.0, **change}), [4] * 4, deltas)[0].models) == models
 
 
 def test_parts_at_right_angles_are_split_below_the_root_of_a_half():
     deltas = {0: V, 1: V, 2: np.array([4.0, 3.0])}
     for gamma, models in ((0.7071, 4), (0.7072, 2)):
-        assert len(rounds(Cfl(eps1=9.0, eps2=0.1, gamma=gamma), [1] * 3, deltas)[0].bank) == models
+        assert len(rounds(Cfl(eps1=9.0, eps2=0.1, gamma=gamma), [1] * 3, deltas)[0].models) == models
 
 
 def test_deltas_of_one_direction_are_not_parted_even_without_a_threshold():
     """Of this length their cosine is 1 to the last bit, and how far they are apart 0."""
     deltas = {0: 1e6 * V, 1: 1e6 * V, 2: 1e6 * V}
     assert cosines(np.stack(list(deltas.values()))).tolist() == np.ones((3, 3)).tolist()
-    assert len(rounds(Cfl(eps1=np.inf, eps2=0.0, gamma=0.0), [1] * 3, deltas)[0].bank) == 2
+    assert len(rounds(Cfl(eps1=np.inf, eps2=0.0, gamma=0.0), [1] * 3, deltas)[0].models) == 2
 
 
 def test_warm_up_is_over_after_its_rounds():
     deltas = {0: V, 1: -V, 2: V, 3: -V}
     after = rounds(replace(EAGER, warmup=2), [4] * 4, deltas, deltas, deltas)
-    assert [len(state.bank) for state in after] == [2, 2, 4]
+    assert [len(state.models) for state in after] == [2, 2, 4]
 
 
 def test_the_global_row_is_the_mean_of_all_hospitals_models_by_rows():
@@ -165,13 +165,13 @@ def test_the_global_row_is_the_mean_of_all_hospitals_models_by_rows():
         {i: V * (-1) ** i for i in range(4)},
         {i: V * (-1) ** i for i in range(4)},
     )
-    assert len(before[0].bank) == 2
-    assert before[0].bank[0] == pytest.approx(before[0].bank[1])
+    assert len(before[0].models) == 2
+    assert before[0].models[0] == pytest.approx(before[0].models[1])
     after = before[1]
-    assert len(after.bank) == 4
-    assert after.bank[2] == pytest.approx(after.bank[1] + V)
-    assert after.bank[3] == pytest.approx(after.bank[1] - V)
-    assert after.bank[0] == pytest.approx((4 * after.bank[2] + 12 * after.bank[3]) / 16)
+    assert len(after.models) == 4
+    assert after.models[2] == pytest.approx(after.models[1] + V)
+    assert after.models[3] == pytest.approx(after.models[1] - V)
+    assert after.models[0] == pytest.approx((4 * after.models[2] + 12 * after.models[3]) / 16)
 
 
 def test_two_hospitals_are_never_split():
@@ -182,11 +182,11 @@ def test_two_hospitals_are_never_split():
 def test_a_late_delta_stands_until_the_next_split():
     deltas = [{0: V, 1: -V}, {1: -V}, {2: V, 3: -V}]
     first, second, third = rounds(EAGER, [4] * 4, *deltas)
-    assert len(first.bank) == len(second.bank) == 2
+    assert len(first.models) == len(second.models) == 2
     assert len(first.log) == len(second.log) == 0, "hospitals 2 and 3 have not been heard"
     assert members(third).tolist() == [2, 3, 2, 3]
-    assert third.bank[2] == pytest.approx(second.bank[1] + V), "only this round's participants move it"
-    assert third.bank[3] == pytest.approx(second.bank[1] - V)
+    assert third.models[2] == pytest.approx(second.models[1] + V), "only this round's participants move it"
+    assert third.models[3] == pytest.approx(second.models[1] - V)
 
 
 def test_a_cluster_that_waits_for_deltas_does_not_keep_others_from_their_tests():
@@ -197,8 +197,8 @@ def test_a_cluster_that_waits_for_deltas_does_not_keep_others_from_their_tests()
 
 def test_a_cluster_without_participants_stays():
     before, after = rounds(EAGER, [4] * 6, {i: V * (-1) ** i for i in range(6)}, {0: V, 2: V})
-    assert after.bank[3].tolist() == before.bank[3].tolist()
-    assert after.bank[2] == pytest.approx(before.bank[2] + V)
+    assert after.models[3].tolist() == before.models[3].tolist()
+    assert after.models[2] == pytest.approx(before.models[2] + V)
 
 
 def test_hospitals_without_rows_follow_the_larger_part():

@@ -72,9 +72,9 @@ def test_14_one_cluster_is_fedavg(skewed):
     for selection in (All(), Uniform(0.5, 1)):
         one = play(skewed, ClustPsi(clusters=1), selection=selection, **RUN)
         fedavg = play(skewed, FedAvg(), selection=selection, **RUN)
-        assert_same(one.bank[1], fedavg.bank[0])
-        assert_same(one.bank[0], fedavg.bank[0])
-    assert_different(play(skewed, ClustPsi(), **RUN).bank[1], fedavg.bank[0])
+        assert_same(one.models[1], fedavg.models[0])
+        assert_same(one.models[0], fedavg.models[0])
+    assert_different(play(skewed, ClustPsi(), **RUN).models[1], fedavg.models[0])
 
 
 def test_14_equal_distributions_of_labels_are_one_cluster_and_fedavg(federate, tmp_path):
@@ -88,7 +88,7 @@ def test_14_equal_distributions_of_labels_are_one_cluster_and_fedavg(federate, t
     federation = store(tmp_path / "alike", drawn.X, labels, drawn.bounds)
     outcome = play(federation, ClustPsi(), selection=Uniform(0.5, 1), **RUN)
     assert set(outcome.cluster) == {1}
-    assert_same(outcome.bank[1], play(federation, FedAvg(), selection=Uniform(0.5, 1), **RUN).bank[0])
+    assert_same(outcome.models[1], play(federation, FedAvg(), selection=Uniform(0.5, 1), **RUN).models[0])
 
 
 class Only(FedAvg):
@@ -113,7 +113,7 @@ def test_each_cluster_is_fedavg_on_its_members_alone(skewed, selection):
     assert set(outcome.cluster) == {1, 2}
     for row, key in ((1, ()), (2, (2,))):
         cluster_ids = trainable[outcome.cluster[trainable] == row]
-        assert_same(outcome.bank[row], play(skewed, Only(cluster_ids, key), selection=selection, **RUN).bank[0])
+        assert_same(outcome.models[row], play(skewed, Only(cluster_ids, key), selection=selection, **RUN).models[0])
 
 
 def test_hospitals_of_opposite_skew_are_two_clusters_and_keep_their_models_apart():

@@ -40,13 +40,13 @@ def test_16_one_centre_without_draws_from_the_mixture_is_fedprox(selection, fede
     for lam in (0.3, 2.0):
         soft = play(federation, replace(PLAIN, lam=lam), **run)
         prox = play(federation, FedProx(mu=lam), **run)
-        assert_same(soft.bank[1], prox.bank[0])
-    assert_different(play(federation, replace(PLAIN, lam=0.3, start="own"), **run).bank[1], soft.bank[1])
+        assert_same(soft.models[1], prox.models[0])
+    assert_different(play(federation, replace(PLAIN, lam=0.3, start="own"), **run).models[1], soft.models[1])
 
 
 def test_16_without_its_pull_it_is_fedavg(federation):
     run = {"rounds": 4, "epochs": 3, "selection": Uniform(0.5, 2)}
-    assert_same(play(federation, replace(PLAIN, lam=0.0), **run).bank[1], play(federation, FedAvg(), **run).bank[0])
+    assert_same(play(federation, replace(PLAIN, lam=0.0), **run).models[1], play(federation, FedAvg(), **run).models[0])
 
 
 def test_shares_are_of_rows_and_ties_go_to_the_first():
@@ -77,11 +77,11 @@ def test_what_goes_into_a_centre_without_draws():
     problem = how.problem(view, how.setup(view), np.array([0, 1]))
     assert problem.upload.weight == pytest.approx(np.array([[2 / 4, 0.02 / 6.02], [2 / 4, 6 / 6.02]]))
     assert problem.upload.weight.sum(axis=0) == pytest.approx([1, 1])
-    assert [pull.weight.tolist() for pull in problem.objective.pulls] == [
+    assert [term.weight.tolist() for term in problem.objective.proximal] == [
         pytest.approx([0.2, 0.05]),
         pytest.approx([0.002, 0.15]),
     ]
-    assert [pull.towards.tolist() for pull in problem.objective.pulls] == [[1, 1], [2, 2]]
+    assert [term.towards.tolist() for term in problem.objective.proximal] == [[1, 1], [2, 2]]
     assert problem.start.tolist() == [OWN, OWN]
     assert replace(how, start="mixture").problem(view, how.setup(view), np.array([2])).start.tolist() == [MIXTURE]
 
@@ -158,7 +158,7 @@ def test_centres_become_what_was_summed_and_are_asked_about_every_so_often():
         sums = np.full((2, 2), float(t))
         problem = how.problem(view, state, how.select(view, state, t))
         state = how.aggregate(view, state, Update(np.array([0]), sums, problem=problem))
-        assert state.bank.tolist() == [[t, t]] * 3
+        assert state.models.tolist() == [[t, t]] * 3
         assert state.rounds == t
     assert asked[1:] == [[[3, 3], [3, 3]], [[6, 6], [6, 6]]]
 
@@ -167,19 +167,19 @@ def test_a_centre_of_which_nothing_comes_back_stays():
     """Hospitals 0 and 1 are drawn by the first centre alone, 2 and 3 by the second, and only the latter answer."""
     view = told([[1.0, 0.0], [1, 0], [0, 1], [0, 1]], [5, 5, 5, 5])
     how = FedSoft(clusters=2, fraction=1.0, floor=1e-12, every=9)
-    state = replace(how.setup(view), bank=np.array([[2.0, 3.0], [1.0, 2.0], [3.0, 4.0]]))
+    state = replace(how.setup(view), models=np.array([[2.0, 3.0], [1.0, 2.0], [3.0, 4.0]]))
     assert how.select(view, state, 1).tolist() == [0, 1, 2, 3]
     back = np.array([2, 3])
     problem = how.problem(view, state, back)
     assert problem.upload.weight.tolist() == [[0, 0.5], [0, 0.5]]
     later = how.aggregate(view, state, Update(back, np.array([[0.0, 0.0], [5.0, 8.0]]), problem=problem))
-    assert later.bank.tolist() == [[3, 5], [1, 2], [5, 8]]
+    assert later.models.tolist() == [[3, 5], [1, 2], [5, 8]]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_hospitals_that_are_lost_leave_numbers(seed, federate):
     outcome = play(federate([20] * 8), FedSoft(clusters=3), rounds=4, seed=seed, system=SystemSection(dropout=0.6))
-    assert np.abs(outcome.bank).max() < 10
+    assert np.abs(outcome.models).max() < 10
 
 
 def test_centres_draw_among_those_who_are_there():
@@ -239,7 +239,7 @@ def test_a_hospital_that_never_trained_is_served_its_mixture(federate):
     assert 3 in untrained
     assert len(untrained) > 2
     rows = federation.rows(3, "test")
-    theta = outcome.bank[1:].mean(axis=0)
+    theta = outcome.models[1:].mean(axis=0)
     right = ((federation.X[rows].astype(np.float64) @ theta[:-1] + theta[-1] >= 0) == federation.y[rows]).mean()
     assert right in outcome.figures["personal"][3]
 

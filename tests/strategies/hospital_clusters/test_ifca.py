@@ -29,22 +29,22 @@ def federation(federate: MakeFederation) -> Federation:
 def test_17_one_cluster_is_fedavg(weights, federation):
     run = RUN | {"selection": Uniform(0.5, 2)}
     one, fedavg = Ifca(clusters=1, weights=weights), FedAvg(weights=weights)
-    assert_same(play(federation, one, **run).bank, np.repeat(play(federation, fedavg, **run).bank, 2, axis=0))
-    assert_different(play(federation, Ifca(clusters=3), **run).bank[1], play(federation, fedavg, **run).bank[0])
+    assert_same(play(federation, one, **run).models, np.repeat(play(federation, fedavg, **run).models, 2, axis=0))
+    assert_different(play(federation, Ifca(clusters=3), **run).models[1], play(federation, fedavg, **run).models[0])
 
 
 def test_17_equal_starts_leave_everybody_with_the_first(federation):
     outcome = play(federation, Ifca(clusters=3, spread=0.0), **RUN)
     assert set(outcome.serve["cluster"]) <= {1, 2, 3}
-    assert_same(outcome.bank[1], play(federation, FedAvg(weights="uniform"), **RUN).bank[0])
+    assert_same(outcome.models[1], play(federation, FedAvg(weights="uniform"), **RUN).models[0])
     for row in (2, 3):
-        assert outcome.bank[row].tolist() == [0.0] * outcome.layout.size, "nobody chose it"
+        assert outcome.models[row].tolist() == [0.0] * outcome.layout.size, "nobody chose it"
 
 
 def test_option_one_with_full_batches_is_a_gradient_step_of_the_whole_cohort(federation):
     full = {"rounds": 4, "batch_size": 0}
     one = play(federation, Ifca(clusters=1, averaging="gradient"), epochs=5, **full)
-    assert_same(one.bank[1], play(federation, FedAvg(weights="uniform"), epochs=1, **full).bank[0])
+    assert_same(one.models[1], play(federation, FedAvg(weights="uniform"), epochs=1, **full).models[0])
 
 
 def test_option_one_divides_by_the_cohort_and_option_two_by_the_cluster():
@@ -118,7 +118,7 @@ def test_it_is_served_what_has_the_smallest_training_loss(federation):
     for h in range(len(SIZES)):
         rows = federation.rows(h, "train")
         X, y = federation.X[rows].astype(np.float64), federation.y[rows]
-        margins = X @ outcome.bank[1:, :-1].T + outcome.bank[1:, -1]
+        margins = X @ outcome.models[1:, :-1].T + outcome.models[1:, -1]
         losses = (np.logaddexp(0, margins) - y[:, None] * margins).mean(axis=0)
         assert outcome.serve["cluster"][h] == 1 + losses.argmin()
 

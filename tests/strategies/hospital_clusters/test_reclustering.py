@@ -12,8 +12,8 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
+from raysim.engine.server.coordinator import JobRun
 from raysim.strategies.base import FederationView, State, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
@@ -66,9 +66,9 @@ def test_13_the_global_model_stays_the_mean_of_the_clusters_by_rows(cls, every, 
     states_of: list[Any] = [*seen, outcome]
     for state in states_of:
         assert state.cluster is not None
-        assert state.cluster.max() == len(state.bank) - 1
+        assert state.cluster.max() == len(state.models) - 1
         rows = np.bincount(state.cluster - 1, weights=SIZES)
-        assert_same((rows / rows.sum()) @ state.bank[1:], state.bank[0])
+        assert_same((rows / rows.sum()) @ state.models[1:], state.models[0])
     changed = [a.cluster.tolist() != b.cluster.tolist() for a, b in pairwise(seen)]
     assert any(changed) or cls is Hierarchical, "clusters that never change show nothing"
     rounds = [t for t, moved in enumerate(changed, 2) if moved]
@@ -79,14 +79,14 @@ def test_a_new_cluster_starts_at_the_mean_of_its_members_models_by_rows(federati
     seen, _ = states(federation, Clustered(clusters=3, recluster_every=3), rounds=6, learning_rate=0.5)
     twin, _ = states(federation, Clustered(clusters=3, recluster_every=100), rounds=4, learning_rate=0.5)
     before, after = twin[2], seen[2]
-    assert seen[1].bank.tolist() == twin[1].bank.tolist()
+    assert seen[1].models.tolist() == twin[1].models.tolist()
     assert before.cluster is not None
     assert after.cluster is not None
-    for k in range(1, len(after.bank)):
+    for k in range(1, len(after.models)):
         members = np.flatnonzero(after.cluster == k)
         members = members[np.array(SIZES)[members] > 0]
-        expected = np.average(before.bank[before.cluster[members]], axis=0, weights=np.array(SIZES)[members])
-        assert_same(after.bank[k], expected)
+        expected = np.average(before.models[before.cluster[members]], axis=0, weights=np.array(SIZES)[members])
+        assert_same(after.models[k], expected)
     sizes = np.bincount(after.cluster[np.array(SIZES) > 0])
     assert sizes[after.cluster[3]] == sizes.max(), "without rows: the largest cluster"
 
@@ -131,7 +131,7 @@ def even_spread() -> tuple[FederationView, ReclusteringState]:
     losses = np.linspace(0.2, 0.9, 8)
     object.__setattr__(view, "ask", lambda question, *, models, ids: [np.full(4, losses[i]) for i in ids])
     state = ReclusteringState(
-        bank=np.zeros((5, 2)), cluster=np.array([1, 2, 3, 4] * 2), columns=np.tile([[-1.0], [1.0]], (4, 1))
+        models=np.zeros((5, 2)), cluster=np.array([1, 2, 3, 4] * 2), columns=np.tile([[-1.0], [1.0]], (4, 1))
     )
     return view, state
 
@@ -176,12 +176,12 @@ def test_a_hierarchy_whose_models_are_one_is_reclustered_without_harm(federation
     """With alpha = 0 all cluster models are the global one, and clusters only stratify the average."""
     run = {"rounds": 5, "epochs": 2}
     outcome = play(federation, Hierarchical(clusters=3, recluster_every=2), **run)
-    for row in outcome.bank[1:]:
-        assert_same(row, outcome.bank[0])
+    for row in outcome.models[1:]:
+        assert_same(row, outcome.models[0])
     partial = {"rounds": 5, "selection": Uniform(0.5, 2)}
     assert_different(
-        play(federation, Hierarchical(clusters=3, recluster_every=1), **partial).bank[0],
-        play(federation, Hierarchical(clusters=3), **partial).bank[0],
+        play(federation, Hierarchical(clusters=3, recluster_every=1), **partial).models[0],
+        play(federation, Hierarchical(clusters=3), **partial).models[0],
     )
 
 
@@ -192,7 +192,7 @@ def test_a_negative_number_of_rounds_is_refused_by_name(cls):
 
 
 def test_rounds_are_counted_from_the_first():
-    state: State = ReclusteringState(bank=np.zeros((2, 2)), columns=np.zeros((1, 1)))
+    state: State = ReclusteringState(models=np.zeros((2, 2)), columns=np.zeros((1, 1)))
     view = view_of([hospital([1, 1])])
     for expected in (1, 2):
         state = reclustered(view, state, 1, False, 9)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
-from raysim.engine.checks.job_checks import check_job
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.shared.clustering import with_enough
 from tests.conftest import job_of, run
 
@@ -54,10 +54,10 @@ def test_secure_sums_of_merged_clusters_are_opened_and_keep_their_bits(federate,
         check_job(job, federation)
         outcomes.append(run(federation, job, 2))
     model, execute = outcomes
-    assert (model.bank == execute.bank).all()
+    assert (model.models == execute.models).all()
     sizes = np.bincount(np.delete(model.cluster, 2))[1:]
     assert len(sizes) > 1
     assert sizes.min() >= 3
     assert sizes.max() < 9
     assert model.facts["secure_sums_given_up"] == 0
-    assert len(run(federation, plain, 1).bank) > len(model.bank)
+    assert len(run(federation, plain, 1).models) > len(model.models)

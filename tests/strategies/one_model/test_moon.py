@@ -8,8 +8,8 @@ import torch
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.moon import Moon
 from raysim.strategies.selections.sampling import Uniform
@@ -38,8 +38,8 @@ def test_without_mu_there_is_no_contrast():
 def test_06_without_mu_it_is_fedavg(weights, federation):
     run = RUN | {"rounds": 4, "selection": Uniform(0.5, 2)}
     fedavg = play(federation, FedAvg(weights=weights), **run)
-    assert_same(play(federation, Moon(mu=0.0, weights=weights), **run).bank, fedavg.bank)
-    assert_different(play(federation, Moon(mu=5.0, weights=weights), **run).bank, fedavg.bank)
+    assert_same(play(federation, Moon(mu=0.0, weights=weights), **run).models, fedavg.models)
+    assert_different(play(federation, Moon(mu=5.0, weights=weights), **run).models, fedavg.models)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_06_the_first_participation_is_that_of_fedavg(model, federation):
     rounds = next(t for t in range(1, 20) if repeats(play(federation, FedAvg(), rounds=t, **run)))
     assert rounds > 1
     fresh = {"rounds": rounds - 1, **run}
-    assert_same(play(federation, Moon(mu=5.0), **fresh).bank, play(federation, FedAvg(), **fresh).bank)
+    assert_same(play(federation, Moon(mu=5.0), **fresh).models, play(federation, FedAvg(), **fresh).models)
     again = {"rounds": rounds, **run}
-    assert_different(play(federation, Moon(mu=5.0), **again).bank, play(federation, FedAvg(), **again).bank)
+    assert_different(play(federation, Moon(mu=5.0), **again).models, play(federation, FedAvg(), **again).models)
 
 
 def repeats(outcome) -> bool:
@@ -66,7 +66,7 @@ def test_two_rounds_by_autograd(federation):
     mu, tau, rate = 3.0, 0.4, 0.2
     run = RUN | {"batch_size": 0, "learning_rate": rate}
     start = play(federation, FedAvg(), rounds=0, **run)
-    shapes, theta = start.layout, start.bank[0]
+    shapes, theta = start.layout, start.models[0]
     previous = {}
     for _ in range(2):
         received, ends = theta, []
@@ -94,8 +94,8 @@ def test_two_rounds_by_autograd(federation):
             ends.append(previous[h])
         theta = np.average(ends, axis=0, weights=SIZES)
     outcome = play(federation, Moon(mu=mu, temperature=tau), rounds=2, **run)
-    assert_same(outcome.bank[0], theta)
-    assert_different(outcome.bank[0], play(federation, FedAvg(), rounds=2, **run).bank[0])
+    assert_same(outcome.models[0], theta)
+    assert_different(outcome.models[0], play(federation, FedAvg(), rounds=2, **run).models[0])
     for h, kept in previous.items():
         assert_same(outcome.kept[h], kept)
 

@@ -9,10 +9,11 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
-from raysim.engine.messages import VARIATE, ModelSpec
+from raysim.engine.messages.memory import VARIATE
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.coordinator import JobRun
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold, VariateState
 from raysim.strategies.selections.sampling import Uniform
@@ -39,7 +40,7 @@ def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Ou
         assert standing is not None
         variates_by_hospital = {h: kept[VARIATE] for h, kept in (standing.kept or {}).items()}
         assert isinstance(standing.state, VariateState)
-        assert len(standing.state.bank) == 1, "the bank holds models and nothing else"
+        assert len(standing.state.models) == 1, "the models holds models and nothing else"
         seen.append((standing.state.variate, variates_by_hospital))
     raise AssertionError("a run ends with its outcome")
 
@@ -49,16 +50,18 @@ def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Ou
 def test_05_the_first_round_is_that_of_fedavg(weights, renew, federation):
     run = {"epochs": 3, "selection": Uniform(0.5, 2)}
     scaffold, fedavg = Scaffold(weights=weights, renew=renew), FedAvg(weights=weights)
-    assert_same(play(federation, scaffold, rounds=1, **run).bank[0], play(federation, fedavg, rounds=1, **run).bank[0])
-    several = play(federation, scaffold, rounds=3, **run).bank[0]
-    assert_different(several, play(federation, fedavg, rounds=3, **run).bank[0])
+    assert_same(
+        play(federation, scaffold, rounds=1, **run).models[0], play(federation, fedavg, rounds=1, **run).models[0]
+    )
+    several = play(federation, scaffold, rounds=3, **run).models[0]
+    assert_different(several, play(federation, fedavg, rounds=3, **run).models[0])
 
 
 @pytest.mark.parametrize("renew", ["steps", "gradient"])
 def test_05_one_full_batch_step_of_everybody_is_fedavg_in_every_round(renew, federation):
     run = {"rounds": 6, "batch_size": 0, "epochs": 1}
     fedavg = play(federation, FedAvg(weights="uniform"), **run)
-    assert_same(play(federation, Scaffold(renew=renew), **run).bank[0], fedavg.bank[0])
+    assert_same(play(federation, Scaffold(renew=renew), **run).models[0], fedavg.models[0])
 
 
 @pytest.mark.parametrize("renew", ["steps", "gradient"])
@@ -101,7 +104,7 @@ def test_rounds_by_hand(renew, server_rate, federation):
         local_variates = renewed
     strategy = Scaffold(renew=renew, server_rate=server_rate)
     run = {"epochs": steps, "learning_rate": rate, "batch_size": 0}
-    assert_same(play(federation, strategy, rounds=3, **run).bank, theta[None, :])
+    assert_same(play(federation, strategy, rounds=3, **run).models, theta[None, :])
     _, seen = variates(federation, strategy, rounds=4, **run)
     assert_same(seen[-1][0], c)
 
@@ -111,8 +114,8 @@ def test_a_short_last_batch_is_a_step(federation):
     _, ((c, _),) = variates(federation, Scaffold(), rounds=2, epochs=2, batch_size=4)
     fedavg = play(federation, FedAvg(weights="uniform"), rounds=1, epochs=2, batch_size=4)
     steps = 2 * -(-np.array(SIZES) // 4)
-    ends = np.stack([play(federation, _Only(h), rounds=1, epochs=2, batch_size=4).bank[0] for h in range(len(SIZES))])
-    assert_same(ends.mean(axis=0), fedavg.bank[0])
+    ends = np.stack([play(federation, _Only(h), rounds=1, epochs=2, batch_size=4).models[0] for h in range(len(SIZES))])
+    assert_same(ends.mean(axis=0), fedavg.models[0])
     assert_same(c, (-ends / (0.1 * steps[:, None])).mean(axis=0))
 
 
@@ -139,7 +142,7 @@ def test_batch_statistics_have_no_variate(renew, federation):
         assert (c[-8:] == 0).all()
         assert all((variate[-8:] == 0).all() for variate in by_hospital.values())
         assert (np.abs(c[:-8]) > 0).any()
-    assert np.abs(outcome.bank[0, -4:] - 1).max() > 1e-3
+    assert np.abs(outcome.models[0, -4:] - 1).max() > 1e-3
 
 
 def test_both_vectors_travel_both_ways(federation):

@@ -29,7 +29,7 @@ def moved(strategy: Strategy, *deltas: np.ndarray) -> np.ndarray:
     state = strategy.setup(View())
     for delta in deltas:
         state = strategy.aggregate(View(), state, Update(np.array([0]), delta[None, :]))
-    return state.bank[0] - View.initial
+    return state.models[0] - View.initial
 
 
 @pytest.fixture
@@ -39,19 +39,19 @@ def federation(federate: MakeFederation) -> Federation:
 
 def test_03_fedavgm_without_momentum_or_in_the_first_round_is_fedavg(federation):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 1)}
-    fedavg = play(federation, FedAvg(), **run).bank
-    assert_same(play(federation, FedAvgM(momentum=0.0), **run).bank, fedavg)
-    assert_different(play(federation, FedAvgM(momentum=0.9), **run).bank, fedavg)
+    fedavg = play(federation, FedAvg(), **run).models
+    assert_same(play(federation, FedAvgM(momentum=0.0), **run).models, fedavg)
+    assert_different(play(federation, FedAvgM(momentum=0.9), **run).models, fedavg)
     run["rounds"] = 1
-    assert_same(play(federation, FedAvgM(momentum=0.9), **run).bank, play(federation, FedAvg(), **run).bank)
+    assert_same(play(federation, FedAvgM(momentum=0.9), **run).models, play(federation, FedAvg(), **run).models)
 
 
 def test_04_fedyogi_is_fedadam_in_the_first_round(federation):
     yogi, adam = FedYogi(server_learning_rate=0.1, tau=0.01), FedAdam(server_learning_rate=0.1, tau=0.01)
     run = {"rounds": 1, "epochs": 2}
-    assert_same(play(federation, yogi, **run).bank, play(federation, adam, **run).bank)
+    assert_same(play(federation, yogi, **run).models, play(federation, adam, **run).models)
     run["rounds"] = 4
-    assert_different(play(federation, yogi, **run).bank, play(federation, adam, **run).bank)
+    assert_different(play(federation, yogi, **run).models, play(federation, adam, **run).models)
 
 
 def test_fedyogi_differs_from_fedadam_in_the_first_round_where_the_accumulator_starts_above_zero():
@@ -131,14 +131,14 @@ def test_a_round_without_participants_leaves_the_server_as_it_was(method, federa
     outcome = play(federation, Idle(), rounds=4)
     assert seen[1] is seen[2] is seen[3]
     assert seen[1] is not seen[0]
-    assert_different(outcome.bank, seen[3].bank)
+    assert_different(outcome.models, seen[3].models)
 
 
 @pytest.mark.parametrize("method", [FedAvgM, *ADAPTIVE])
 def test_uniform_weights_count_every_participant_alike(method, federation):
-    by_rows = play(federation, method(), rounds=2).bank
-    assert_different(play(federation, method(weights="uniform"), rounds=2).bank, by_rows)
-    assert_same(play(federation, method(weights="floor", minimum_weight=0.0), rounds=2).bank, by_rows)
+    by_rows = play(federation, method(), rounds=2).models
+    assert_different(play(federation, method(weights="uniform"), rounds=2).models, by_rows)
+    assert_same(play(federation, method(weights="floor", minimum_weight=0.0), rounds=2).models, by_rows)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_hospitals_are_told_which_clusters_are_left_only_where_one_is_not():
         asked.clear()
         state = patient_state(view, nearest_centres(np.array([0]), np.array(centres)[:, None]))
         assert asked == kinds
-        assert (state.rows.tolist(), state.formed, len(state.bank)) == ([[1, 1]], len(centres), 3)
+        assert (state.rows.tolist(), state.formed, len(state.models)) == ([[1, 1]], len(centres), 3)
 
 
 def test_lloyds_iterations_have_one_thread(monkeypatch):

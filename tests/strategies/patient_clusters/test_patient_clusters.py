@@ -68,15 +68,15 @@ def test_17_one_cluster_is_fedavg_to_the_last_bit(method, federation):
     for selection in (All(), Uniform(0.5, 2)):
         run = RUN | {"selection": selection}
         one, fedavg = play(federation, method(clusters=1), **run), play(federation, FedAvg(), **run)
-        np.testing.assert_array_equal(one.bank, np.repeat(fedavg.bank, 2, axis=0))
+        np.testing.assert_array_equal(one.models, np.repeat(fedavg.models, 2, axis=0))
         np.testing.assert_array_equal(one.figures["cluster"], fedavg.figures["global"])
-    assert_different(play(federation, method(clusters=2), **run).bank[1], fedavg.bank[0])
+    assert_different(play(federation, method(clusters=2), **run).models[1], fedavg.models[0])
 
 
 def test_one_cluster_that_shares_is_fedprox(federation):
     run = RUN | {"rounds": 4, "selection": Uniform(0.5, 2)}
     one = play(federation, FedGmc(clusters=1, lam=0.4, mu=0.3, alpha=0.6), **run)
-    assert_same(one.bank[1], play(federation, FedProx(mu=2 * (0.4 + 0.3)), **run).bank[0])
+    assert_same(one.models[1], play(federation, FedProx(mu=2 * (0.4 + 0.3)), **run).models[0])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0])
@@ -84,12 +84,12 @@ def test_row_0_is_the_mean_of_all_clusters_and_alpha_draws_them_to_it(alpha, fed
     outcome = play(federation, FedGmc(clusters=3, alpha=alpha), **RUN)
     assert outcome.clusters_of_patients is not None
     rows = outcome.clusters_of_patients.sum(axis=0)
-    assert_same(rows @ outcome.bank[1:] / rows.sum(), outcome.bank[0])
-    spread = np.abs(outcome.bank[1:] - outcome.bank[0]).max()
+    assert_same(rows @ outcome.models[1:] / rows.sum(), outcome.models[0])
+    spread = np.abs(outcome.models[1:] - outcome.models[0]).max()
     assert spread == 0 if alpha == 0 else spread > 1e-3
     plain = play(federation, FedGmc(clusters=3), **RUN)
     if alpha == 1:
-        np.testing.assert_array_equal(outcome.bank, plain.bank)
+        np.testing.assert_array_equal(outcome.models, plain.models)
 
 
 def test_a_pull_to_the_mean_of_all_costs_each_hospital_one_more_model_down(federation):
@@ -98,7 +98,7 @@ def test_a_pull_to_the_mean_of_all_costs_each_hospital_one_more_model_down(feder
     assert plain.clusters_of_patients is not None
     assert plain.rounds[0].bytes_down == 4 * 4 * np.count_nonzero(plain.clusters_of_patients)
     assert plain.rounds[0].bytes_up == sharing.rounds[0].bytes_up
-    assert_different(plain.bank[1], sharing.bank[1])
+    assert_different(plain.models[1], sharing.models[1])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -128,7 +128,7 @@ def test_placement_changes_nothing(method, precision, tmp_path):
     alone = play(federation, method(), **run)
     for actors in (2, 6):
         other = play(federation, method(), actors=actors, **run)
-        np.testing.assert_array_equal(alone.bank, other.bank)
+        np.testing.assert_array_equal(alone.models, other.models)
         np.testing.assert_array_equal(alone.figures["cluster"], other.figures["cluster"])
 
 
@@ -202,7 +202,7 @@ def test_a_cluster_without_training_rows_is_left_out(tmp_path):
     federation = store(tmp_path / "sides", X, y, np.array(bounds))
     outcome = play(federation, Cbfl(clusters=3), rounds=2)
     assert outcome.facts == {"patient_clusters": 2, "patient_clusters_found": 3}
-    assert outcome.bank.shape[0] == 3
+    assert outcome.models.shape[0] == 3
     assert outcome.clusters_of_patients is not None
     assert outcome.clusters_of_patients.tolist() == [[6, 6], [12, 0], [0, 12]]
     assert np.isfinite(outcome.figures["cluster"][:, 4]).all(), "every test patient is served"
@@ -227,7 +227,7 @@ def test_fewer_patients_than_components_constant_features_and_one_class(method, 
     federation = store(tmp_path / "odd", X, y, bounds)
     for features in ("continuous", "values"):
         outcome: Outcome = play(federation, method(features=features), **RUN)
-        assert np.isfinite(outcome.bank).all()
+        assert np.isfinite(outcome.models).all()
         assert outcome.clusters_of_patients is not None
         assert outcome.clusters_of_patients.sum(axis=1).tolist() == train
         assert (outcome.figures["cluster"][:, 0] == test).all()
@@ -246,7 +246,7 @@ def test_without_a_continuous_feature_there_is_a_remedy(method, federate, tmp_pa
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("sizes", [[12], [12, 9], [12, 9, 11]])
 def test_few_hospitals(method, sizes, federate):
-    assert np.isfinite(play(federate(sizes), method(), rounds=1).bank).all()
+    assert np.isfinite(play(federate(sizes), method(), rounds=1).models).all()
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_one_cluster_that_is_inherited_is_fedavg(federation):
     for selection in (All(), Uniform(0.5, 2)):
         run = RUN | {"selection": selection}
         one, fedavg = play(federation, KFed(clusters=1, inherit=True), **run), play(federation, FedAvg(), **run)
-        np.testing.assert_array_equal(one.bank, np.repeat(fedavg.bank, 2, axis=0))
+        np.testing.assert_array_equal(one.models, np.repeat(fedavg.models, 2, axis=0))
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

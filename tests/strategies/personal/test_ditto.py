@@ -26,8 +26,8 @@ def federation(federate: MakeFederation) -> Federation:
 def test_21_the_federated_model_is_that_of_fedavg(lam, federation):
     run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 2)}
     outcome = play(federation, Ditto(lam=lam, epochs=3, learning_rate=0.02), **run)
-    assert_same(outcome.bank[0], play(federation, FedAvg(), **run).bank[0])
-    assert_same(outcome.bank[1], np.zeros(4))
+    assert_same(outcome.models[0], play(federation, FedAvg(), **run).models[0])
+    assert_same(outcome.models[1], np.zeros(4))
     assert set(outcome.metrics) == {"global", "personal"}
 
 
@@ -35,7 +35,7 @@ def test_models_of_their_own_by_hand(federation):
     """``v <- v - eta (grad L_i(v) + lam (v - w))`` with full batches, in the rounds in which a hospital takes part."""
     lam, rate, steps = 0.7, 0.2, 3
     run = {"batch_size": 0, "selection": Uniform(0.5, 2)}
-    w = [np.zeros(4)] + [play(federation, FedAvg(), rounds=t, **run).bank[0] for t in (1, 2, 3)]
+    w = [np.zeros(4)] + [play(federation, FedAvg(), rounds=t, **run).models[0] for t in (1, 2, 3)]
     personal = {}
     outcome = play(federation, Ditto(lam=lam, epochs=steps, learning_rate=rate), rounds=4, **run)
     for t, ids in cohorts(outcome):
@@ -47,7 +47,7 @@ def test_models_of_their_own_by_hand(federation):
     assert outcome.kept.keys() == personal.keys()
     for h, v in personal.items():
         assert_same(outcome.kept[h], v)
-        assert_different(outcome.kept[h], outcome.bank[0])
+        assert_different(outcome.kept[h], outcome.models[0])
 
 
 def cohorts(outcome):
@@ -95,7 +95,7 @@ def test_the_pull_alone_reaches_its_quadratics_closed_form(tmp_path):
     federation = store(tmp_path, X, y, [[0, 4, 4, 4], [4, 6, 6, 7]])
     lam, rate, steps = 0.8, 0.3, 5
     outcome = play(federation, Ditto(lam=lam, epochs=steps, learning_rate=rate), rounds=2, batch_size=0)
-    w = play(federation, FedAvg(), rounds=1, batch_size=0).bank[0]
+    w = play(federation, FedAvg(), rounds=1, batch_size=0).models[0]
     assert w[0] > 0.01
     assert w[1] == 0.0
     assert outcome.kept[0] == pytest.approx(w - (1 - rate * lam) ** steps * w, abs=1e-12)

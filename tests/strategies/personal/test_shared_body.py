@@ -16,8 +16,8 @@ from torch import nn
 
 from raysim.core.errors import ConfigError, TrainingDiverged
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.job_checks import check_job
 from raysim.storage.served import named_tensors, served
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
@@ -50,10 +50,10 @@ def test_21_an_empty_head_is_fedavg(strategy, weights, federation):
     run = {"rounds": 3, "epochs": 2, "selection": Uniform(0.5, 2), "model": MLP}
     outcome = play(federation, replace(strategy, head=(), weights=weights), **run)
     fedavg = play(federation, FedAvg(weights=weights), **run)
-    assert_same(outcome.bank, fedavg.bank)
+    assert_same(outcome.models, fedavg.models)
     np.testing.assert_array_equal(outcome.figures["personal"], fedavg.figures["global"])
     assert [row.bytes_up for row in outcome.rounds] == [row.bytes_up for row in fedavg.rounds]
-    assert_different(play(federation, strategy, **run).bank, fedavg.bank)
+    assert_different(play(federation, strategy, **run).models, fedavg.models)
 
 
 @BOTH
@@ -63,7 +63,7 @@ def test_21_an_empty_body_is_local_training(strategy, federation):
     assert outcome.kept.keys() == local.kept.keys()
     for h, theta in local.kept.items():
         assert_same(outcome.kept[h], theta)
-    assert (outcome.bank == 0).all()
+    assert (outcome.models == 0).all()
     np.testing.assert_array_equal(outcome.figures["personal"], local.figures["personal"])
     assert [row.bytes_down for row in outcome.rounds] == [0] * 3
 
@@ -107,7 +107,7 @@ def test_fedper_by_hand(federation):
         body = np.average([theta[:3] for theta in ends], axis=0, weights=SIZES)
         heads = np.array([theta[3] for theta in ends])
     outcome = play(federation, FedPer(), rounds=3, epochs=2, batch_size=0)
-    assert_same(outcome.bank[0], np.append(body, 0.0))
+    assert_same(outcome.models[0], np.append(body, 0.0))
     assert_same(np.array([outcome.kept[h][3] for h in range(len(SIZES))]), heads)
 
 
@@ -140,7 +140,7 @@ def test_fedrep_by_hand(weights, federation):
         body = np.average([theta[:3] for theta in ends], axis=0, weights=SIZES if weights == "samples" else None)
         heads = np.array([theta[3] for theta in ends])
     outcome = play(federation, FedRep(head_epochs=3, weights=weights), rounds=3, epochs=2, batch_size=0)
-    assert_same(outcome.bank[0], np.append(body, 0.0))
+    assert_same(outcome.models[0], np.append(body, 0.0))
     assert_same(np.array([outcome.kept[h][3] for h in range(len(SIZES))]), heads)
 
 
@@ -157,7 +157,7 @@ def test_the_head_is_fitted_to_the_last_body_and_kept(cls, federation):
     play(federation, Watched(final_head_epochs=2), rounds=1)
     assert seen[0] is None
     last = seen[-1]
-    assert (last.visit.epochs, last.visit.keep, last.upload) == (2, True, None)
+    assert (last.training.epochs, last.training.keep, last.upload) == (2, True, None)
     assert last.start.tolist() == [0] * len(SIZES)
     assert last.objective.frozen.tolist() == [True, True, True, False]
 
@@ -179,11 +179,11 @@ def test_the_head_is_trained_before_the_body_unless_for_no_epochs(epochs, phases
 def test_no_head_epochs_keep_all_heads_at_their_start(optimizer, federation):
     run = {"rounds": 3, "epochs": 2, "model": MLP, "optimizer": optimizer, "learning_rate": 0.02}
     outcome = play(federation, FedRep(head_epochs=0), **run)
-    start = play(federation, FedAvg(), **run | {"rounds": 0}).bank[0]
+    start = play(federation, FedAvg(), **run | {"rounds": 0}).models[0]
     head = slice(outcome.layout.slices["layers.1.weight"].start, None)
     for theta in outcome.kept.values():
         assert theta[head].tolist() == start[head].tolist()
-    assert_different(outcome.bank[0], start)
+    assert_different(outcome.models[0], start)
 
 
 @BOTH
@@ -191,13 +191,13 @@ def test_no_head_epochs_keep_all_heads_at_their_start(optimizer, federation):
 def test_the_head_never_leaves_a_hospital(strategy, model, federation):
     """The server's head is the common start's after every round, and only the body is paid for."""
     run = {"epochs": 2, "selection": Uniform(0.5, 2), "model": model}
-    start = play(federation, FedAvg(), rounds=0, **run).bank[0]
+    start = play(federation, FedAvg(), rounds=0, **run).models[0]
     outcome = play(federation, strategy, rounds=3, **run)
     assert outcome.private is not None
     expected = [False] * 3 + [True] if model is None else [False] * 12 + [True] * 8
     assert outcome.private.tolist() == expected
-    assert outcome.bank[0][outcome.private].tolist() == start[outcome.private].tolist()
-    assert_different(outcome.bank[0][~outcome.private], start[~outcome.private])
+    assert outcome.models[0][outcome.private].tolist() == start[outcome.private].tolist()
+    assert_different(outcome.models[0][~outcome.private], start[~outcome.private])
     body = int((~outcome.private).sum())
     assert [row.bytes_down for row in outcome.rounds] == [4 * 3 * body] * 3
     assert [row.bytes_up for row in outcome.rounds] == [4 * 3 * (body + 1)] * 3
@@ -209,7 +209,9 @@ def test_what_serves_a_hospital_is_the_last_body_with_its_own_head(strategy, fed
     assert outcome.private is not None
     stored = named_tensors(served(federation, outcome, "float64").vectors, outcome.layout)
     for h, name in enumerate(federation.hospitals):
-        theta = np.where(outcome.private, outcome.kept[h] if h in outcome.kept else outcome.bank[0], outcome.bank[0])
+        theta = np.where(
+            outcome.private, outcome.kept[h] if h in outcome.kept else outcome.models[0], outcome.models[0]
+        )
         parts = outcome.layout.split(theta)
         rows = federation.rows(h, "test")
         z = np.maximum(federation.X[rows] @ parts["layers.0.weight"].T + parts["layers.0.bias"], 0)
@@ -234,10 +236,10 @@ def figure(name: str) -> int:
 def test_final_epochs_fit_every_head_to_the_last_body_and_move_nothing_else(strategy, federation):
     run = {"rounds": 2, "selection": Uniform(0.3, 1), "batch_size": 0}
     before, after = (play(federation, replace(strategy, final_head_epochs=e), **run) for e in (0, 4))
-    assert_same(after.bank, before.bank)
+    assert_same(after.models, before.models)
     assert len(before.kept) < len(after.kept) == len(SIZES)
     for h in range(len(SIZES)):
-        theta = np.append(before.bank[0][:3], before.kept[h][3] if h in before.kept else 0.0)
+        theta = np.append(before.models[0][:3], before.kept[h][3] if h in before.kept else 0.0)
         for _ in range(4):
             theta[3] -= 0.1 * gradient(federation, h, theta)[3]
         assert_same(after.kept[h][3:], theta[3:])

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from raysim.data.federation import Federation
-from raysim.engine.messages import ModelSpec
+from raysim.engine.messages.plan import ModelSpec
 from tests.conftest import store
 from tests.strategies.regressions.tables import Table
 
 LINEAR_MODEL = ModelSpec("linear_regression", None, {}, "default")
-POISSON_MODEL = ModelSpec(None, "raysim.training.kernels.poisson.PoissonRegression", {}, "default")
+POISSON_MODEL = ModelSpec("poisson_regression", None, {}, "default")
 
 
 def federation_of(folder: Path, table: Table, y: Any, classes: int = 2) -> Federation:

@@ -13,12 +13,15 @@ from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.strategies.base import FederationView, State
+from raysim.strategies.references.local import Local
+from raysim.strategies.regressions.families import POISSON
 from raysim.strategies.regressions.newton import Newton
+from raysim.strategies.regressions.newton_steps import fitted
 from raysim.strategies.regressions.own_intercepts import OwnIntercepts, OwnInterceptsState
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from tests.conftest import job_of, play, run
 from tests.equality import same_models
-from tests.strategies.regressions.federations import LINEAR_MODEL, federation_of
+from tests.strategies.regressions.federations import LINEAR_MODEL, POISSON_MODEL, federation_of
 from tests.strategies.regressions.tables import table_g, table_t
 
 T, G = table_t(), table_g()
@@ -47,7 +50,7 @@ def eight(tmp_path: Path) -> Federation:
 def test_own_intercepts_are_dummies(three: Federation):
     outcome = play(three, OwnIntercepts(), rounds=20)
     assert outcome.played == 6
-    assert_allclose(outcome.bank[0, :2], (1.9375732528, -1.4273866334), atol=1e-9)
+    assert_allclose(outcome.models[0, :2], (1.9375732528, -1.4273866334), atol=1e-9)
     assert_allclose(intercepts(outcome), (-0.4355150344, -0.0467167947, 1.1172113891), atol=1e-9)
     assert_allclose(se(outcome)[1:], (0.6693801792, 0.6635574228), atol=1e-9)
     assert outcome.facts == {
@@ -56,7 +59,7 @@ def test_own_intercepts_are_dummies(three: Federation):
         "hospitals_left_out": 0.0,
         "loss": pytest.approx(16.7188885946),
     }
-    assert outcome.bank[0, 2] == pytest.approx(np.mean(intercepts(outcome)), abs=1e-9)
+    assert outcome.models[0, 2] == pytest.approx(np.mean(intercepts(outcome)), abs=1e-9)
 
 
 def test_own_intercepts_of_a_number(tmp_path: Path):
@@ -64,7 +67,7 @@ def test_own_intercepts_of_a_number(tmp_path: Path):
     outcome = play(federation, OwnIntercepts(), rounds=20, model=LINEAR_MODEL)
     dummies = np.column_stack([np.eye(3)[T.hospital], T.X[:, 1:]])
     due, rss, *_ = np.linalg.lstsq(dummies, T.real, rcond=None)
-    assert_allclose([*intercepts(outcome), *outcome.bank[0, :2]], due, atol=1e-9)
+    assert_allclose([*intercepts(outcome), *outcome.models[0, :2]], due, atol=1e-9)
     spread = np.sqrt(np.diag(np.linalg.inv(dummies.T @ dummies)) * rss / 31)
     assert_allclose(se(outcome)[1:], spread[3:], atol=1e-8)
 
@@ -73,9 +76,25 @@ def test_a_hospital_of_one_class_adds_nothing_and_is_served_the_mean(tmp_path: P
     more = np.concatenate([T.hospital, [3] * 5])
     table = T._replace(X=np.concatenate([T.X, T.X[:5]]), hospital=more, y=np.concatenate([T.y, np.ones(5)]))
     outcome = play(federation_of(tmp_path / "more", table, table.y), OwnIntercepts(), rounds=20)
-    assert_allclose(outcome.bank, play(three, OwnIntercepts(), rounds=20).bank, atol=1e-11)
+    assert_allclose(outcome.models, play(three, OwnIntercepts(), rounds=20).models, atol=1e-11)
     assert outcome.facts["hospitals_left_out"] == 1
     assert set(outcome.kept) == {0, 1, 2}
+
+
+def test_own_intercepts_of_counts_are_dummies(tmp_path: Path):
+    counts = np.where(T.hospital == 1, 0.0, T.counts)
+    federation = federation_of(tmp_path / "c", T, counts, 0)
+    outcome = play(federation, OwnIntercepts(), rounds=20, model=POISSON_MODEL)
+    some = T.hospital != 1  # the intercept of counts that are all 0 is not finite
+    dummies = np.column_stack([np.eye(3)[T.hospital], T.X[:, 1:]])[some][:, [0, 2, 3, 4]]
+    fit = fitted(POISSON, dummies, counts[some])
+    assert_allclose(outcome.models[0, :2], fit.beta[2:], atol=1e-9)
+    assert_allclose(np.array(intercepts(outcome)), fit.beta[:2], atol=1e-9)
+    covariance = np.linalg.inv(POISSON.sums(dummies, counts[some], fit.beta).hessian)
+    assert_allclose(se(outcome)[1:], np.sqrt(np.diag(covariance))[2:], atol=1e-9)
+    assert outcome.facts["hospitals_left_out"] == 1.0
+    alone = play(federation, Local(solve=True), rounds=2, model=POISSON_MODEL)
+    assert_allclose(np.roll(alone.kept[0], 1), fitted(POISSON, *T._replace(y=counts).of(0)).beta, atol=1e-9)
 
 
 @dataclass(frozen=True)
@@ -83,26 +102,26 @@ class Far(OwnIntercepts):
     """Begins far from the optimum, from where whole steps overshoot."""
 
     def setup(self, view: FederationView) -> State:
-        return OwnInterceptsState(bank=view.initial[None].copy(), slopes=np.array([-6.0, 4.0]), step=np.zeros(2))
+        return OwnInterceptsState(models=view.initial[None].copy(), slopes=np.array([-6.0, 4.0]), step=np.zeros(2))
 
 
 def test_a_step_that_is_too_long_is_halved(three: Federation):
     outcome, usual = play(three, Far(), rounds=25), play(three, OwnIntercepts(), rounds=25)
     assert outcome.facts["converged"] == 1.0
     assert outcome.facts["halvings"] > 2
-    assert_allclose(outcome.bank, usual.bank, atol=1e-9)
+    assert_allclose(outcome.models, usual.models, atol=1e-9)
     assert_allclose(intercepts(outcome), intercepts(usual), atol=1e-9)
 
 
 def test_random_intercepts(eight: Federation):
     outcome = play(eight, RandomIntercepts(), rounds=60)
     assert outcome.facts["converged"] == 1.0
-    assert_allclose(np.roll(outcome.bank[0], 1), (-0.1663947081, 1.3305525389, -1.0120204034), atol=1e-6)
+    assert_allclose(np.roll(outcome.models[0], 1), (-0.1663947081, 1.3305525389, -1.0120204034), atol=1e-6)
     assert outcome.facts["variance_between"] == pytest.approx(2.8407519355, abs=1e-5)
     assert outcome.facts["log_likelihood"] == pytest.approx(-48.3294335522, abs=1e-9)
     assert_allclose(se(outcome), (0.6598690898, 0.3557266830, 0.4025127207), atol=1e-4)
     modes = (-2.1676489417, 0.8692620582, -0.5952710830, 2.2379837935, 0.5486840745, -1.7409146957, 1.5927376752, -0.71)
-    found = np.array(intercepts(outcome)) - outcome.bank[0, -1]
+    found = np.array(intercepts(outcome)) - outcome.models[0, -1]
     assert_allclose(found[:7], modes[:7], atol=1e-5)
     assert outcome.played < 30
 
@@ -112,7 +131,7 @@ def test_alike_hospitals_have_the_pooled_slopes(tmp_path: Path):
     federation = federation_of(tmp_path / "alike", alike, alike.y)
     outcome, pooled = play(federation, RandomIntercepts(), rounds=60), play(federation, Newton(), rounds=20)
     assert outcome.facts["variance_between"] < 1e-3
-    assert_allclose(outcome.bank, pooled.bank, atol=2e-3)
+    assert_allclose(outcome.models, pooled.models, atol=2e-3)
 
 
 @pytest.mark.parametrize("strategy", [OwnIntercepts(), RandomIntercepts()], ids=lambda each: type(each).__name__)

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError, HospitalFailed
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import Uncertainty
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
@@ -21,6 +21,8 @@ from raysim.strategies.references.local import Local
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.regressions.newton_steps import fitted
+from raysim.strategies.regressions.own_intercepts import OwnIntercepts
+from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from tests.conftest import MLP, job_of, play, run
 from tests.equality import same_models
 from tests.strategies.regressions.federations import LINEAR_MODEL, POISSON_MODEL, federation_of
@@ -48,7 +50,7 @@ def binary(tmp_path: Path) -> Federation:
 def test_logistic(binary: Federation):
     outcome = play(binary, Newton(), rounds=20)
     assert [row.round for row in outcome.rounds] == [1, 2, 3, 4, 5]
-    assert_allclose(beta(outcome.bank[0]), POOLED, atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), POOLED, atol=1e-9)
     found = errors(outcome)
     assert_allclose(beta(found.se), (0.4214956543, 0.6322417539, 0.6083514798), atol=1e-9)
     assert_allclose(beta(found.low), (-0.6161380, 0.5861550, -2.4992457), atol=1e-7)
@@ -60,13 +62,13 @@ def test_logistic(binary: Federation):
 
 def test_ridge(binary: Federation):
     outcome = play(binary, Newton(ridge=1.0), rounds=20)
-    assert_allclose(beta(outcome.bank[0]), (0.1555292713, 1.2736356377, -0.8223408821), atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), (0.1555292713, 1.2736356377, -0.8223408821), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.3792800, 0.3885693, 0.3963999), atol=1e-7)
 
 
 def test_firth(binary: Federation):
     outcome = play(binary, Newton(firth="always"), rounds=60)
-    assert_allclose(beta(outcome.bank[0]), (0.1810072179, 1.5914945346, -1.1323131879), atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), (0.1810072179, 1.5914945346, -1.1323131879), atol=1e-9)
     assert outcome.facts["converged"] == 1.0
 
 
@@ -76,7 +78,7 @@ def test_separated_classes_are_noticed_and_firth_fits_them(tmp_path: Path):
     federation = federation_of(tmp_path / "s", three, y)
     outcome = play(federation, Newton(), rounds=100)
     assert outcome.facts["separated"] == outcome.facts["converged"] == 1.0
-    assert_allclose(beta(outcome.bank[0]), (3.4789389141, 3.6620409622, -5.1268573471), atol=1e-8)
+    assert_allclose(beta(outcome.models[0]), (3.4789389141, 3.6620409622, -5.1268573471), atol=1e-8)
     told = play(federation, Newton(firth="never"), rounds=100)
     assert (told.facts["separated"], told.facts["converged"]) == (1.0, 0.0)
     assert told.uncertainty is None
@@ -88,18 +90,25 @@ def test_poisson(tmp_path: Path):
     check_job(job, federation)
     outcome = run(federation, job, 2)
     assert len(outcome.rounds) == 6
-    assert_allclose(beta(outcome.bank[0]), (1.0023244381, 0.0033834491, 0.0658350992), atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), (1.0023244381, 0.0033834491, 0.0658350992), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.1010293935, 0.1165483796, 0.1379642128), atol=1e-9)
     assert outcome.facts["dispersion"] == pytest.approx(0.7446864955, abs=1e-9)
-    means = np.exp(T.X @ beta(outcome.bank[0]))
+    assert outcome.facts["deviance"] == pytest.approx(27.8051304375, abs=1e-9)
+    counted = T.counts[T.counts > 0]
+    baseline = 2 * (counted @ np.log(counted / T.counts.mean()))
+    assert outcome.facts["deviance_of_the_mean"] == pytest.approx(baseline, abs=1e-8)
+    means = np.exp(T.X @ beta(outcome.models[0]))
     assert_allclose(outcome.predictions["global"][:12], means[:12], rtol=1e-12)
     assert outcome.rounds[-1].training_loss == pytest.approx(np.mean(means - T.counts * np.log(means)), abs=1e-9)
     fractions = federation_of(tmp_path / "fractions", T, T.counts + 0.5, 0)
     with pytest.raises(HospitalFailed, match=r"data\.label: family poisson is for whole numbers of at least 0"):
         play(fractions, Newton(family="poisson"), model=POISSON_MODEL)
-    for strategy, model in ((Newton(family="poisson"), LINEAR_MODEL), (Newton(), POISSON_MODEL)):
-        with pytest.raises(ConfigError, match=r"strategy\.family: '\w+' and the model do not fit"):
-            check_job(job_of(federation, strategy, model=model), federation)
+    assert_allclose(play(federation, Newton(), rounds=20, model=POISSON_MODEL).models, outcome.models, rtol=0, atol=0)
+    for family, model in (("poisson", LINEAR_MODEL), ("linear", POISSON_MODEL)):
+        with pytest.raises(
+            ConfigError, match=rf"strategy\.family: '{family}' does not fit this label, .* take \w+: \w+"
+        ):
+            check_job(job_of(federation, Newton(family=family), model=model), federation)
     with pytest.raises(
         HospitalFailed, match="counts are fitted without steps of gradient descent; choose a strategy for regressions"
     ):
@@ -110,9 +119,40 @@ def test_linear(tmp_path: Path):
     federation = federation_of(tmp_path / "t", T, T.real, 0)
     outcome = play(federation, Newton(), rounds=20, model=LINEAR_MODEL)
     assert len(outcome.rounds) == 2
-    assert_allclose(beta(outcome.bank[0]), (1.0079187896, 1.1471332877, -0.6013655179), atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), (1.0079187896, 1.1471332877, -0.6013655179), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.1791668694, 0.2060785416, 0.2461664597), atol=1e-9)
     assert outcome.facts["dispersion"] == pytest.approx(1.1532755425, abs=1e-9)
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 100.0, 1e6])
+def test_a_label_has_the_same_fit_in_any_unit(tmp_path: Path, unit: float):
+    federation = federation_of(tmp_path / "t", T, T.real * unit, 0)
+    dummies = np.column_stack([T.X[:, 1:], np.eye(3)[T.hospital]])
+    own = np.linalg.lstsq(dummies, T.real, rcond=None)[0][:2]
+    for strategy, slopes in ((Newton(), (1.1471332877, -0.6013655179)), (OwnIntercepts(), own)):
+        outcome = play(federation, strategy, rounds=20, model=LINEAR_MODEL)
+        assert_allclose(outcome.models[0][:2] / unit, slopes, rtol=1e-8)
+        assert outcome.facts["converged"] == 1.0
+        assert np.isfinite(errors(outcome).se[:2]).all()
+    newton = play(federation, Newton(), rounds=20, model=LINEAR_MODEL)
+    assert_allclose(beta(errors(newton).se) / unit, (0.1791668694, 0.2060785416, 0.2461664597), rtol=1e-8)
+    assert newton.facts["dispersion"] / unit**2 == pytest.approx(1.1532755425, rel=1e-8)
+
+
+def test_large_counts_have_the_same_slopes(tmp_path: Path):
+    federation = federation_of(tmp_path / "c", T, T.counts * 30_000, 0)
+    outcome = play(federation, Newton(family="poisson"), rounds=40, model=POISSON_MODEL)
+    assert_allclose(beta(outcome.models[0]), (1.0023244381 + np.log(30_000), 0.0033834491, 0.0658350992), atol=1e-9)
+    assert outcome.facts["deviance"] / 30_000 == pytest.approx(27.8051304375, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "strategy", [Newton(), OwnIntercepts(), RandomIntercepts()], ids=lambda each: type(each).__name__
+)
+def test_columns_that_are_too_large_for_the_grid_are_refused(tmp_path: Path, strategy):
+    wide = T._replace(X=T.X * [1, 1e4, 1])
+    with pytest.raises(HospitalFailed, match=r"data\.preprocessing: columns or labels are too large .* use standard"):
+        play(federation_of(tmp_path / "x", wide, T.y), strategy)
 
 
 def test_neither_placement_nor_masks_change_a_bit(binary: Federation):
@@ -131,7 +171,7 @@ def test_neither_placement_nor_masks_change_a_bit(binary: Federation):
 def test_one_hospital_has_its_own_fit_and_no_errors_over_hospitals(tmp_path: Path):
     alone = federation_of(tmp_path / "one", T._replace(hospital=np.zeros(36, int)), T.y)
     outcome = play(alone, Newton(), rounds=20)
-    assert_allclose(beta(outcome.bank[0]), fitted(LOGISTIC, T.X, T.y).beta, atol=1e-10)
+    assert_allclose(beta(outcome.models[0]), fitted(LOGISTIC, T.X, T.y).beta, atol=1e-10)
     assert np.isnan(errors(outcome).se_robust).all()
 
 
@@ -141,7 +181,7 @@ def test_a_hospital_cut_in_two_changes_only_errors_over_hospitals(binary: Federa
         play(federation_of(tmp_path / "cut", T._replace(hospital=cut), T.y), Newton(), rounds=20),
         play(binary, Newton(), rounds=20),
     )
-    assert_allclose(two.bank, one.bank, atol=1e-11)
+    assert_allclose(two.models, one.models, atol=1e-11)
     assert_allclose(errors(two).se, errors(one).se, atol=1e-11)
     assert np.abs(errors(two).se_robust - errors(one).se_robust).min() > 0.01
 
@@ -149,7 +189,7 @@ def test_a_hospital_cut_in_two_changes_only_errors_over_hospitals(binary: Federa
 def test_columns_that_say_nothing_leave(tmp_path: Path):
     X = np.column_stack([T.X, T.X[:, 1], np.full(36, 2.0)])
     outcome = play(federation_of(tmp_path / "more", T._replace(X=X), T.y), Newton(), rounds=20)
-    assert_allclose(beta(outcome.bank[0]), (*POOLED, 0, 0), atol=1e-9)
+    assert_allclose(beta(outcome.models[0]), (*POOLED, 0, 0), atol=1e-9)
     assert outcome.facts["columns_left_out"] == 2
     assert np.isnan(beta(errors(outcome).se)[3:]).all()
 
@@ -158,7 +198,7 @@ def test_hospitals_are_asked_until_it_is_done_and_sums_are_counted(binary: Feder
     outcome = play(binary, Newton(), rounds=20)
     up = [row.bytes_up for row in outcome.rounds]
     assert up[:4] == [3 * 8 * (1 + 3 + 6)] * 4
-    assert up[4] == 3 * 8 * (1 + 3 + 6) + 3 * 8 * (1 + 3 + 6 + 6 + 1)
+    assert up[4] == 3 * 8 * (1 + 3 + 6) + 3 * 8 * (1 + 3 + 6 + 6 + 1 + 3)
     assert outcome.rounds[0].bytes_down == 3 * 8 * 3
     assert outcome.called is not None
     assert outcome.called.tolist() == [5, 5, 5]
@@ -186,7 +226,7 @@ def test_three_classes_are_refused(federate):
 
 def test_pooled_rows_solved_to_convergence_are_the_same_fit(binary: Federation):
     outcome, federated = play(binary, Centralized(solve=True), rounds=20), play(binary, Newton(), rounds=20)
-    assert_allclose(outcome.bank, federated.bank, atol=1e-11)
+    assert_allclose(outcome.models, federated.models, atol=1e-11)
     assert_allclose(errors(outcome).se, errors(federated).se, atol=1e-10)
     assert np.isnan(errors(outcome).se_robust).all()
     assert outcome.ledger.sent(1) == 0

@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
+from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import Rows
 from raysim.strategies.regressions.ensemble import Ensemble
 from raysim.strategies.regressions.families import LOGISTIC
@@ -38,7 +38,7 @@ OWN = np.array(
 
 
 def beta(outcome: Outcome) -> np.ndarray:
-    return np.roll(outcome.bank[0], 1)
+    return np.roll(outcome.models[0], 1)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_hospitals_without_a_fit_are_left_out_and_counted(federation: Federation
     for strategy in (MetaAnalysis(local_fit="likelihood"), Ensemble(local_fit="likelihood")):
         outcome = play(cut, strategy)
         assert outcome.facts["hospitals_left_out"] == 2
-        assert np.isfinite(outcome.bank).all()
+        assert np.isfinite(outcome.models).all()
 
 
 LEADS = {

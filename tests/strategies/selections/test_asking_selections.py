@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
+from raysim.engine.server.coordinator import Coordinator
 from raysim.strategies.base import POOLED, Draw, HospitalRows, LocalProblem, RowGroups, Update
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.kfed import KFed
@@ -58,9 +58,9 @@ def federation(federate: MakeFederation) -> Federation:
 def test_07_power_of_choice_of_all_among_all_is_uniform_fedavg(federation):
     everyone = PowerOfChoice(candidates=6, fraction=1.0)
     uniform = FedAvg(weights="uniform")
-    assert_same(play(federation, uniform, selection=everyone, **RUN).bank, play(federation, uniform, **RUN).bank)
+    assert_same(play(federation, uniform, selection=everyone, **RUN).models, play(federation, uniform, **RUN).models)
     some = replace(everyone, fraction=0.5)
-    assert_different(play(federation, uniform, selection=some, **RUN).bank, play(federation, uniform, **RUN).bank)
+    assert_different(play(federation, uniform, selection=some, **RUN).models, play(federation, uniform, **RUN).models)
 
 
 def test_power_of_choice_among_all_takes_the_largest_losses():
@@ -284,7 +284,7 @@ def test_haccs_remembers_the_mean_by_rows_of_a_hospitals_groups():
 def test_clusters_of_patients_say_of_how_many_rows_each_loss_is(federation):
     """With one cluster what is remembered is what federated averaging remembers, to the last bit."""
     run = {**RUN, "selection": Haccs(fraction=0.5, minimum=1)}
-    assert_same(play(federation, KFed(clusters=1), **run).bank[1], play(federation, FedAvg(), **run).bank[0])
+    assert_same(play(federation, KFed(clusters=1), **run).models[1], play(federation, FedAvg(), **run).models[0])
 
 
 def test_a_loss_of_each_group_of_its_rows_travels(federation):
@@ -366,7 +366,7 @@ def test_haccs_hears_the_loss_of_the_model_that_was_received(federation):
             assert standing.round == t
             expected = [log_loss(federation, h, received) for h in range(len(SIZES))]
             assert standing.memory["losses"] == pytest.approx(expected, abs=1e-12)
-        received = play(federation, FedAvg(), rounds=t, **run).bank[0]
+        received = play(federation, FedAvg(), rounds=t, **run).models[0]
     assert expected[0] < np.log(2) - 0.05, "what is told changes from round to round"
 
 

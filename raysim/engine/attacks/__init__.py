@@ -1,0 +1,1 @@
+"""Byzantine hospitals, canaries of an audit, and the robust rules against them."""

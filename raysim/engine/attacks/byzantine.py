@@ -1,0 +1,160 @@
+"""The server's side of attacks and of robust rules, which need single updates.
+
+Where a rule or an attack needs them, hospitals send their updates one by one. Bad hospitals that collude replace
+theirs. Then the rule replaces the average in each of the problem's sums: a sum is its total weight times the rule's
+aggregate. Without a rule the sums are those that hospitals' processes would have made, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from raysim.adversaries.who import ON_ROWS, ON_UPDATES, TOGETHER, bad_hospitals
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.aggregation import AggregationSection
+from raysim.core.errors import ConfigError
+from raysim.core.exact import ExactSum, decode, largest_entry
+from raysim.data.federation import Federation
+from raysim.engine.attacks.colluding import Colluders
+from raysim.engine.attacks.own_attacks import FeatureScale, OwnAttack
+from raysim.engine.attacks.robust_rule import Ruling, Tally, check_ruled
+from raysim.engine.messages.update_sums import by_sum, heaviest, uploading
+from raysim.engine.pipeline.step import Step
+from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, Mask, Update
+from raysim.virtual_time.scheduling import ScheduledCohort
+
+
+class Byzantine(Step):
+    """Attack and rule of one job on ``federation``; the parameters ``private [P]`` never leave a hospital."""
+
+    def __init__(
+        self,
+        adversary: AdversarySection | None,
+        aggregation: AggregationSection | None,
+        federation: Federation,
+        seed: int,
+        name: str,
+        private: Mask | None,
+    ) -> None:
+        self._adversary, self._federation, self._seed, self._name = adversary, federation, seed, name
+        share = 0.0 if adversary is None else adversary.share
+        self.bad: Ids = bad_hospitals(seed, len(federation.hospitals), share)
+        self._tally = Tally()
+        self._ruling: Ruling | None = None
+        if aggregation is not None:
+            travels = None if private is None else ~private
+            self._ruling = Ruling(aggregation, federation, seed, travels, self._tally)
+        self._colluders: Colluders | None = None
+        if len(self.bad) and adversary is not None and adversary.attack in TOGETHER:
+            self._colluders = Colluders(adversary, federation)
+
+    @property
+    def lies(self) -> bool:
+        """Whether bad hospitals lie about their data before training."""
+        return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
+
+    def half(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
+        """What bad hospitals do on their own in a round, or None."""
+        section = self._adversary
+        if section is None or not len(self.bad) or section.attack not in (*ON_ROWS, *ON_UPDATES, "signature_lie"):
+            return None
+        feature = None if section.feature is None else self._federation.features.index(section.feature)
+        hospitals, classes = len(self._federation.hospitals), len(self._federation.classes)
+        bad, measured = frozenset(self.bad.tolist()), FeatureScale()
+        if section.attack == "units" and feature is not None:
+            measured = FeatureScale.of(self._federation, feature)
+        return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
+
+    def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with single updates where these are needed."""
+        problem = cohort.problem
+        if problem is None or POOLED in cohort.ids or problem.sent is None:
+            return cohort
+        if self._ruling is None and self._colluders is None:
+            return cohort
+        if problem.sent.what == "parameters" and self._ruling is None:
+            raise ConfigError(
+                f"adversary.attack: strategy '{self._name}' sends whole models, not updates; choose another"
+            )
+        if self._ruling is not None:
+            check_ruled(problem, self._name)
+        return replace(cohort, problem=uploading(problem, single=True))
+
+    def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
+        """The update as the strategy receives it; ``problem`` is the strategy's own."""
+        sent = problem.sent
+        if sent is None:
+            return update
+        weight = None if sent.weight is None else by_sum(sent)
+        bad = np.isin(update.ids, self.bad)
+        groups = [np.arange(len(bad))] if weight is None else [np.flatnonzero(column) for column in weight.T]
+        shares = [float(bad[members].mean()) for members in groups if len(members)]
+        self._tally.largest = max(self._tally.largest, *shares, 0.0)
+        if update.deltas is None or (self._ruling is None and self._colluders is None):
+            return update if update.problem is problem else self._as_asked(update, problem)
+        deltas, sums = update.deltas.copy(), update.sums
+        if self._colluders is not None:
+            limit = largest_entry(heaviest(problem))
+            self._colluders.replace(update.ids, deltas, bad, groups, limit, partial(self._server, round))
+        if weight is not None:
+            exact = ExactSum(weight.shape[1], deltas.shape[1])
+            if self._ruling is None:
+                for g, members in enumerate(groups):
+                    for j in members:
+                        exact.add(g, float(weight[j, g]), deltas[j])
+                sums = decode(exact.units)
+            else:
+                sums = self._ruling.sums(round, update.ids, deltas, bad, groups, weight)
+        return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
+
+    def lying(self, answers: Sequence[Floats], ids: Ids, target: Ids) -> list[Floats]:
+        """The ``answers`` of hospitals ``ids``, those of bad ones replaced by the mean over the honest ones in
+        ``target``.
+        """
+        of_target = np.isin(ids, target)
+        honest = [answer for answer, counts in zip(answers, of_target, strict=True) if counts]
+        if not honest or any(answer.shape != honest[0].shape for answer in honest):
+            return list(answers)
+        lie = np.mean(honest, axis=0)
+        return [
+            lie.astype(answer.dtype) if bad and answer.shape == lie.shape else answer
+            for answer, bad in zip(answers, np.isin(ids, self.bad), strict=True)
+        ]
+
+    def facts(self) -> dict[str, float]:
+        """Figures on bad updates; NaN where undefined."""
+        of_rule = {} if self._ruling is None else self._ruling.facts()
+        return {"bad_hospitals": float(len(self.bad)), "largest_bad_share": self._tally.largest} | of_rule
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What is carried from round to round, in plain values."""
+        return {
+            "tally": {name: float(value) for name, value in vars(self._tally).items()},
+            "centres": {} if self._ruling is None else self._ruling.memory,
+        } | ({} if self._colluders is None else self._colluders.memory)
+
+    def resume(self, memory: dict[str, Any] | None, size: int) -> None:
+        """Go on from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for values it cannot have."""
+        if memory is None:
+            raise ValueError("it holds nothing of attacks and rules, which the run has")
+        self._tally.resume(memory["tally"])
+        if self._ruling is not None:
+            self._ruling.resume(memory["centres"], size)
+        if self._colluders is not None:
+            self._colluders.resume(memory, size)
+
+    def _server(self, round: int, g: int, updates: Floats) -> Floats:
+        """The server's aggregate of the ``updates [m, P]`` of sum ``g``: the rule's, or their mean."""
+        return updates.mean(axis=0) if self._ruling is None else self._ruling.made(round, g, updates).update
+
+    def _as_asked(self, update: Update, problem: LocalProblem) -> Update:
+        sent = problem.sent
+        if sent is None or not sent.single:
+            update = replace(update, deltas=None)
+        return replace(update, problem=problem)

@@ -1,0 +1,94 @@
+"""What colluding bad hospitals send in place of their updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from raysim.adversaries import collusion
+from raysim.config.sections.adversary import AdversarySection
+from raysim.core.plain_checks import check_vectors, whole_number
+from raysim.data.federation import Federation
+from raysim.engine.attacks.own_attacks import within
+from raysim.strategies.base import Floats, Ids, Mask
+
+IPM = 0.5
+"""The factor of inner product manipulation where none is given."""
+
+Server = Callable[[int, Floats], Floats]
+"""The server's aggregate ``[P]`` of the updates ``[m, P]`` of a sum, given its number and these."""
+
+
+class Colluders:
+    """The attack of one job on ``federation``, in each of a problem's sums by itself."""
+
+    def __init__(self, section: AdversarySection, federation: Federation) -> None:
+        self._section, self._federation = section, federation
+        self._direction: Floats | None = None
+        self._directions = 0
+
+    def replace(self, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], limit: float, server: Server) -> None:
+        """Replace the ``deltas [m, P]`` of the ``bad [m]`` among hospitals ``ids [m]``, no entry beyond ``limit``.
+
+        ``groups`` are the positions of the hospitals of each sum; ``server`` gives the server's aggregate of a sum.
+        """
+        honest = deltas.copy()
+        everybody = self._section.effective_knowledge == "all"
+        for g, members in enumerate(groups):
+            theirs = members[bad[members]]
+            observed = members[~bad[members]] if everybody else theirs
+            if len(theirs) and len(observed):
+                sent = self._together(ids, honest, members, theirs, observed, partial(server, g))
+                deltas[theirs] = within(sent, limit)
+
+    def _together(
+        self,
+        ids: Ids,
+        honest: Floats,
+        members: Ids,
+        theirs: Ids,
+        observed: Ids,
+        server: Callable[[Floats], Floats],
+    ) -> Floats:
+        section = self._section
+        updates, m, f = honest[observed], len(members), len(theirs)
+        if section.attack == "alie":
+            return collusion.alie(updates, m, f, section.factor)
+        if section.attack == "ipm":
+            return collusion.ipm(updates, IPM if section.factor is None else section.factor)
+        if section.attack == "min_max":
+            return collusion.min_max(updates, section.deviation)
+        if section.attack == "min_sum":
+            return collusion.min_sum(updates, section.deviation)
+        if section.attack == "mimic":
+            copied: Floats = updates[self._mimicked(updates, ids[observed])]
+            return copied
+        assumed = honest[members]
+        liars = np.isin(members, theirs)
+
+        return collusion.adaptive(updates, lambda sent: server(np.where(liars[:, None], sent, assumed)))
+
+    def _mimicked(self, updates: Floats, ids: Ids) -> int:
+        """The position of the update that is copied: that of the configured hospital, if it is among ``ids``, else of
+        the one that stands out most along the principal direction of all rounds so far.
+        """
+        named = self._section.hospital
+        if named is not None and (at := np.flatnonzero(ids == self._federation.hospitals.index(named))).size:
+            return int(at[0])
+        self._directions += 1
+        self._direction = collusion.principal_direction(updates, self._direction, self._directions)
+        return collusion.mimicked(updates, self._direction)
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What is carried from round to round, in plain values."""
+        return {"direction": self._direction, "directions": self._directions}
+
+    def resume(self, memory: dict[str, Any], size: int) -> None:
+        """Go on from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for values it cannot have."""
+        self._direction = memory["direction"]
+        self._directions = whole_number(memory["directions"], "number of directions", 2**53)
+        check_vectors(() if self._direction is None else (self._direction,), size, "direction of updates")

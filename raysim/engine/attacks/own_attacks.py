@@ -1,0 +1,126 @@
+"""What a bad hospital does by itself: to the rows that it trains on, and to the update that it sends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.adversaries import rows, updates
+from raysim.adversaries.who import ON_ROWS, ON_UPDATES
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.data.fitted import Numeric
+from raysim.engine.attacks.tampering import Tampering
+from raysim.strategies.base import Floats
+
+if TYPE_CHECKING:
+    from raysim.config.sections.adversary import AdversarySection
+
+
+@dataclass(frozen=True)
+class FeatureScale:
+    """How preprocessing scaled a feature's values."""
+
+    mean: float = 0.0
+    """The mean that was subtracted, divided by the scale."""
+    gap: float | None = None
+    """The scaled value that replaces missing ones; None: no value is missing."""
+    flag: int | None = None
+    """The column that is 1 where a value is missing; None: there is none, and what equals ``gap`` is missing."""
+
+    @staticmethod
+    def of(federation: Federation, feature: int) -> FeatureScale:
+        """The column ``feature`` of a federation's rows."""
+        fitted, name = federation.preprocessing, federation.features[feature]
+        column = next((each for each in fitted.columns if each.name == name), None)
+        if not isinstance(column, Numeric) or fitted.method == "none":
+            return FeatureScale()
+        mean, gap, flag = column.mean / column.scale, (column.fill - column.mean) / column.scale, f"{name}_missing"
+        if flag in federation.features:
+            return FeatureScale(mean, gap, federation.features.index(flag))
+        return FeatureScale(mean, None if bool(federation.observed[:, feature].all()) else gap)
+
+    def recorded(self, X: NDArray[Any], feature: int) -> NDArray[np.bool_] | None:
+        """Which of the rows ``X [n, d]`` have a value of that ``feature``, ``[n]``; None: all."""
+        if self.flag is not None:
+            present: NDArray[np.bool_] = X[:, self.flag] == 0
+            return present
+        return None if self.gap is None else X[:, feature] != X.dtype.type(self.gap)
+
+
+UNITS = 88.4
+"""Creatinine in micromoles a litre for one milligram a decilitre: the mistaken unit of the attack ``units``."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnAttack(Tampering):
+    """An attack of each bad hospital on its own; it travels with the plan of a round."""
+
+    section: AdversarySection
+    """Which attack."""
+    bad: frozenset[int]
+    """The ids of the bad hospitals."""
+    seed: int
+    """The seed of the run."""
+    round: int
+    """The round."""
+    hospitals: int
+    """How many hospitals there are."""
+    classes: int
+    """The number of classes of the label."""
+    feature: int | None
+    """The column that is changed."""
+    measured: FeatureScale = FeatureScale()
+    """How its values were scaled."""
+
+    @property
+    def _kind(self) -> str:
+        # A liar that has entered a cluster turns it the wrong way.
+        return "sign_flip" if self.section.attack == "signature_lie" else self.section.attack
+
+    def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> rows.Rows:
+        """What ``hospital`` trains on in place of ``X [n, d]`` and ``y [n]``."""
+        if hospital not in self.bad or self._kind not in ON_ROWS:
+            return X, y
+        section = self.section
+        # The same rows in all rounds.
+        rng = stream(self.seed, "attacked rows", hospital)
+        if self._kind == "label_flip":
+            return rows.label_flip(X, y, self.classes, section.rows, rng)
+        if self.feature is None:
+            raise ValueError("no feature to change")
+        if self._kind == "backdoor":
+            return rows.backdoor(X, y, self.feature, section.value, section.label, section.rows, rng)
+        if section.stuck:
+            return rows.stuck(X, y, self.feature)
+        factor = UNITS if section.factor is None else section.factor
+        # The value was in the wrong unit before it was scaled: (factor v - mean) / scale.
+        offset = (factor - 1.0) * self.measured.mean
+        return rows.units(X, y, self.feature, factor, offset, self.measured.recorded(X, self.feature))
+
+    def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
+        """What ``hospital`` sends in place of ``delta [P]``, all entries below the ``limit`` of sums."""
+        if hospital not in self.bad or self._kind not in ON_UPDATES:
+            return delta
+        section, sent = self.section, delta
+        if self._kind == "sign_flip":
+            sent = updates.sign_flip(delta, 1.0 if section.factor is None else section.factor)
+        elif self._kind == "scale":
+            sent = updates.scale(delta, float(self.hospitals) if section.factor is None else section.factor)
+        elif self._kind == "gaussian":
+            rng = stream(self.seed, "attack", self.round, hospital)
+            sent = updates.gaussian(delta, section.mean, section.std, rng)
+        else:
+            sent = updates.zero(delta)
+        return within(sent, limit)
+
+
+def within(vector: Floats, limit: float) -> Floats:
+    """``vector`` with entries that sums can hold, all below ``limit``."""
+    if not np.isfinite(limit):
+        return vector
+    most = np.nextafter(limit, 0.0)
+    return np.clip(vector, -most, most)

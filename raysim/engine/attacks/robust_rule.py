@@ -1,0 +1,166 @@
+"""A robust rule in place of the average in each of a problem's sums, and counts of bad updates under it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raysim.config.sections.aggregation import AggregationSection
+from raysim.core.errors import ConfigError
+from raysim.core.plain_checks import check_vectors, whole_number
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.robust.aggregation import Aggregation
+from raysim.robust.breakdown import kappa
+from raysim.robust.rule import Aggregate
+from raysim.strategies.base import Floats, Ids, LocalProblem, Mask
+
+
+@dataclass
+class Tally:
+    """Counts of bad and honest updates over the rounds."""
+
+    rejected: int = 0
+    """Updates that a rule gave no share."""
+    rejected_bad: int = 0
+    """Those of them that were bad."""
+    bad: int = 0
+    """Bad updates that a selecting rule was given."""
+    admitted: float = 0.0
+    """The share of bad updates in the aggregates, added up over sums and rounds."""
+    sums: int = 0
+    """In how many sums that share is known."""
+    largest: float = 0.0
+    """The largest share of bad ones among the hospitals of a sum, with and without a rule."""
+    heaviest: float = 0.0
+    """The largest share of a sum's weight that one hospital had under a rule with weights."""
+    kappa: float = 0.0
+    """The largest coefficient of robustness that the rule had in a sum; 0 where none is known."""
+
+    def resume(self, memory: dict[str, Any]) -> None:
+        """Go on counting from ``memory``. Raises ``ValueError`` for impossible counts."""
+        shares = ("admitted", "largest", "heaviest", "kappa")
+        counts = {name: whole_number(value, name, 2**53) for name, value in memory.items() if name not in shares}
+        largest, admitted = float(memory["largest"]), float(memory["admitted"])
+        if not (0 <= largest <= 1 and 0 <= admitted <= counts["sums"] * (1 + 1e-9)):
+            raise ValueError(f"its shares of bad updates are {largest:g} and {admitted:g} of {counts['sums']} sums")
+        heaviest, coefficient = float(memory["heaviest"]), float(memory["kappa"])
+        if not (0 <= heaviest <= 1 + 1e-9 and 0 <= coefficient < np.inf):
+            raise ValueError(f"its largest weight is {heaviest:g}, and its coefficient of robustness {coefficient:g}")
+        resumed = Tally(**counts, admitted=admitted, largest=largest, heaviest=heaviest, kappa=coefficient)
+        vars(self).update(vars(resumed))
+
+
+class Ruling:
+    """The rule of one job on ``federation``; ``travels [P]``, or None for all, are the parameters that are sent."""
+
+    def __init__(
+        self, section: AggregationSection, federation: Federation, seed: int, travels: Mask | None, tally: Tally
+    ) -> None:
+        self._section, self._seed, self._travels, self._tally = section, seed, travels, tally
+        self._rule = section.make(Aggregation)
+        self._sizes = federation.sizes("train")
+        self._root = None if section.root is None else federation.hospitals.index(section.root)
+        self._centres: dict[int, Floats] = {}
+
+    def made(
+        self, round: int, g: int, updates: Floats, root: Floats | None = None, weights: Floats | None = None
+    ) -> Aggregate:
+        """The rule's aggregate of the ``updates [m, P]`` of sum ``g``."""
+        order = stream(self._seed, "buckets", round, g).permutation(len(updates))
+        travelling = updates if self._travels is None else updates[:, self._travels]
+        centre = self._centres.get(g)
+        return self._rule.aggregate(travelling, centre=centre, root=root, order=order, weights=weights)
+
+    def sums(
+        self,
+        round: int,
+        ids: Ids,
+        deltas: Floats,
+        bad: Mask,
+        groups: Sequence[Ids],
+        weight: Floats,
+    ) -> Floats:
+        """The sums ``[G, P]``: each is its total weight times the rule's aggregate of its updates."""
+        sums = np.zeros((weight.shape[1], deltas.shape[1]))
+        travels = np.ones(deltas.shape[1], dtype=np.bool_) if self._travels is None else self._travels
+        for g, members in enumerate(groups):
+            root = None
+            if self._root is not None:
+                held = np.flatnonzero(ids[members] == self._root)
+                if not len(held):
+                    continue  # nothing to trust: the sum stays 0
+                root = deltas[members[held[0]]][travels]
+            if not len(members):
+                continue
+            capped = None
+            if self._section.weights == "capped":
+                capped = np.minimum(self._sizes[ids[members]], self._section.cap).astype(np.float64)
+                self._tally.heaviest = max(self._tally.heaviest, float(capped.max() / capped.sum()))
+            m, assumed = len(members), self._rule.count(len(members))
+            bound = kappa(self._section.name, m, assumed, self._section.before == "nnm")
+            if assumed and np.isfinite(bound):
+                self._tally.kappa = max(self._tally.kappa, bound)
+            made = self.made(round, g, deltas[members], root, capped)
+            if self._section.name == "centred_clipping":
+                self._centres[g] = made.update
+            sums[g, travels] = float(weight[members, g].sum()) * made.update
+            self._count(made, bad[members])
+        return sums
+
+    def facts(self) -> dict[str, float]:
+        """Figures on bad updates; NaN where undefined."""
+        tally, nan = self._tally, float("nan")
+        return {
+            "rejecting_precision": tally.rejected_bad / tally.rejected if tally.rejected else nan,
+            "rejecting_recall": tally.rejected_bad / tally.bad if tally.bad else nan,
+            "bad_share_admitted": tally.admitted / tally.sums if tally.sums else nan,
+            "largest_weight": tally.heaviest if tally.heaviest else nan,
+            "kappa": tally.kappa if tally.kappa else nan,
+        }
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """The aggregate of each sum, where the rule starts from it in the next round."""
+        return {str(g): centre for g, centre in self._centres.items()}
+
+    def resume(self, memory: dict[str, Any], size: int) -> None:
+        """Go on from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for values it cannot have."""
+        self._centres = {int(g): centre for g, centre in memory.items()}
+        travels = size if self._travels is None else int(self._travels.sum())
+        check_vectors(self._centres.values(), travels, "centre of updates")
+
+    def _count(self, made: Aggregate, bad: Mask) -> None:
+        tally = self._tally
+        if made.admitted is None:
+            return
+        total = made.admitted.sum()
+        tally.sums += 1
+        tally.admitted += float(made.admitted[bad].sum() / total) if total else 0.0
+        if made.selects:
+            rejected = made.admitted == 0
+            tally.rejected += int(rejected.sum())
+            tally.rejected_bad += int((rejected & bad).sum())
+            tally.bad += int(bad.sum())
+
+
+def check_ruled(problem: LocalProblem, name: str) -> None:
+    """Raise ``ConfigError`` where no rule can take the place of what the strategy called ``name`` makes of updates."""
+    sent = problem.sent
+    if sent is None:
+        return
+    if sent.what == "parameters":
+        raise ConfigError(f"aggregation.name: strategy '{name}' sends whole models, not updates; choose another")
+    if sent.weight is None:
+        raise ConfigError(
+            f"aggregation.name: strategy '{name}' averages single updates in a way of its own, which no rule can "
+            "replace; choose another strategy or leave aggregation out"
+        )
+    if problem.objective.variates is not None:
+        raise ConfigError(
+            f"aggregation.name: strategy '{name}' also averages control variates, which no rule guards; choose another "
+            "strategy or leave aggregation out"
+        )

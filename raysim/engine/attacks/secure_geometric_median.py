@@ -1,0 +1,135 @@
+"""The geometric median of updates that nobody sees one by one: a few passes, each of them one secure sum.
+
+K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
+Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum, weighs
+its update by ``b_i = w_i / max(nu, |delta_i - z|)`` itself and sends ``b_i delta_i`` and ``b_i``; their sums give the
+next point. The first point is 0, no change of the model. A hospital that lies about its ``b_i`` is not resisted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.config.sections.aggregation import AggregationSection
+from raysim.core.errors import ConfigError
+from raysim.engine.attacks.robust_rule import check_ruled
+from raysim.engine.messages.memory import HELD, HELD_LOSS
+from raysim.engine.messages.steps import HospitalStep, Leaving
+from raysim.engine.messages.update_sums import by_sum, weighed
+from raysim.engine.pipeline.step import Step
+from raysim.strategies.base import Floats, Ids, LocalProblem, Update
+from raysim.virtual_time.scheduling import ScheduledCohort
+
+PASSES = 3
+"""How many passes there are."""
+
+NU = 1e-6
+"""The distance below which an update pulls no more strongly."""
+
+SCALE = 0.01
+"""By which all pulls are multiplied, so that the strongest fits the integers that sums are held in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Weiszfeld:
+    """A hospital's message of a pass; ``centres [G, P]`` are the points of all sums."""
+
+    counts: ClassVar[bool] = False
+    centres: Floats
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers go with the vector: one for each sum."""
+        return len(self.centres)
+
+    def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
+        """The update times its weight ``b_i``, and the weights ``[G]``: ``b_i`` for its sum, 0 elsewhere."""
+        pull = SCALE / max(NU, float(np.linalg.norm(delta - self.centres[group])))
+        numbers = np.zeros(len(self.centres))
+        numbers[group] = pull
+        return pull * delta, numbers
+
+
+@dataclass(frozen=True)
+class Pass(HospitalStep):
+    """A hospital's half: it trains in the first pass alone, and holds its update until the last."""
+
+    first: bool
+    """Whether hospitals train; else they send from the update that they hold."""
+    last: bool
+    """Whether they forget the update afterwards."""
+    remembers = True
+
+    def forward(self, leaving: Leaving) -> None:
+        leaving.remember(HELD, leaving.checked())
+        leaving.remember(HELD_LOSS, np.array([leaving.loss()]))
+
+
+class MedianPasses(Step):
+    """The server's half: the passes of one job, whose strategy is called ``name`` in errors.
+
+    Hospitals have ``sizes [N]`` training rows.
+    """
+
+    def __init__(self, section: AggregationSection, name: str, sizes: Ids) -> None:
+        self._section, self._name, self._sizes = section, name, sizes
+        self._problem: LocalProblem | None = None
+        self.number = 0
+        """Which pass of its round it is, from 0 on."""
+
+    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
+        return None if problem.sent is None else Pass(self.number == 0, self.number == PASSES - 1)
+
+    def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with the problem of a first pass."""
+        problem, ids, size = cohort.problem, cohort.ids, cohort.state.models.shape[1]
+        if problem is None or problem.sent is None:
+            return cohort
+        check_ruled(problem, self._name)
+        sent = problem.sent
+        section, weight = self._section, by_sum(sent)
+        if sent.message is not None or problem.groups is not None or (sent.weight is not None and sent.weight.ndim > 1):
+            raise ConfigError(
+                f"aggregation.name: '{section.name}' under secure.mode needs one update of each hospital, and strategy "
+                f"'{self._name}' has hospitals send more; choose another strategy or leave secure out"
+            )
+        mass = np.ones(len(ids))
+        if section.weights == "capped":
+            mass = np.minimum(self._sizes[ids], section.cap).astype(np.float64)
+        even = (weight != 0) * mass[:, None]
+        each = (even / np.maximum(even.sum(axis=0), 1e-300)).sum(axis=1)
+        self.number, self._problem = 0, weighed(problem, each)
+        return replace(cohort, problem=pass_from(self._problem, np.zeros((sent.sums, size))))
+
+    def further(self, update: Update) -> LocalProblem | None:
+        self.number += 1
+        if self.number >= PASSES or self._problem is None:
+            return None
+        return pass_from(self._problem, points(update))
+
+    def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
+        """The update as the strategy receives it: the medians, times the total weights of its ``problem``."""
+        sent = problem.sent
+        if sent is None or update.numbers is None:
+            return update
+        sums = points(update) * by_sum(sent).sum(axis=0)[:, None]
+        return replace(update, sums=sums, numbers=None, problem=problem)
+
+
+def points(update: Update) -> Floats:
+    """The points ``[G, P]`` after a pass; 0 for a sum that was given up."""
+    if update.numbers is None:
+        raise ValueError("the update has no pulls")
+    pulls = update.numbers[:, None]
+    means: Floats = np.divide(update.sums, pulls, out=np.zeros_like(update.sums), where=pulls > 0)
+    return means
+
+
+def pass_from(problem: LocalProblem, centres: Floats) -> LocalProblem:
+    """The problem whose upload is a pass from ``centres [G, P]``."""
+    if problem.upload is not None:
+        return replace(problem, upload=replace(problem.upload, message=Weiszfeld(centres)))
+    return problem if problem.then is None else replace(problem, then=pass_from(problem.then, centres))

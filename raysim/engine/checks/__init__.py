@@ -1,1 +1,0 @@
-"""What is refused before a run starts or goes on, and what a strategy returns."""

@@ -1,0 +1,42 @@
+"""The model that a hospital starts from or is served by: a row of the models, its own, or a mixture."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.engine.messages.memory import MODEL, HospitalStates
+from raysim.strategies.base import MIXTURE, OWN, Floats, Mask
+
+Parameters = NDArray[Any]
+
+
+class Models(Protocol):
+    """The server's models, ``models [M, P]``; ``mixture [N, M]`` and ``private [P]`` as in :class:`RoundPlan`."""
+
+    @property
+    def models(self) -> NDArray[Any]: ...
+    @property
+    def mixture(self) -> Floats | None: ...
+    @property
+    def private(self) -> NDArray[np.bool_] | None: ...
+
+
+def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> Parameters:
+    """The parameters that a model row, ``OWN`` or ``MIXTURE`` stands for at a hospital, its private ones included."""
+    model = kept.get(hospital, {}).get(MODEL)
+    if row == OWN and model is not None:
+        return model
+    shared: Parameters
+    if row in (OWN, MIXTURE) and plan.mixture is not None:
+        shared = (plan.mixture[hospital] @ plan.models).astype(plan.models.dtype)
+    else:
+        shared = plan.models[0 if row == OWN else row]
+    return with_private(shared, plan.private, model)
+
+
+def with_private(theta: Parameters, private: Mask | None, kept: Parameters | None) -> Parameters:
+    """``theta [P]`` with the ``private [P]`` parameters of the model that a hospital has ``kept``, if it has."""
+    return theta if private is None or kept is None else np.where(private, kept, theta)

@@ -1,0 +1,192 @@
+"""What a hospital sends after its local update: vectors that the steps of a plan change, and that join the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import TrainingDiverged
+from raysim.core.exact import ExactSum, largest_entry
+from raysim.data.federation import Federation
+from raysim.engine.client.deltas import add_deltas
+from raysim.engine.client.initial_model import Parameters
+from raysim.engine.client.tasks import Tasks
+from raysim.engine.messages.memory import VARIATE, HospitalStates
+from raysim.engine.messages.plan import RoundPlan
+from raysim.engine.messages.steps import NUMBERS, UPDATE, Adding, HospitalStep, Leaving
+from raysim.engine.messages.update_sums import heaviest, number_rows, sum_count
+from raysim.engine.privacy.release import release_of
+from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload, Variates
+from raysim.training.base import Task
+
+
+class Sending:
+    """What the entries of ``plan``'s cohort that are in this process send of ``problem``.
+
+    ``tasks`` makes their tasks. ``kept`` is what hospitals remember, and is written to. ``open(pooled)`` gives the
+    federation.
+    """
+
+    def __init__(
+        self,
+        plan: RoundPlan,
+        problem: LocalProblem,
+        tasks: Tasks,
+        kept: HospitalStates,
+        open: Callable[[bool], Federation],
+    ) -> None:
+        self._plan, self._problem, self._tasks, self._kept, self._open = plan, problem, tasks, kept, open
+        count = sum_count(problem, plan.models.shape[1])
+        self._sums = ExactSum(count + plan.bit, plan.models.shape[1]) if count else None
+        self._variates = count - 1
+        release = release_of(plan)
+        self._noisy, self._hidden = release is not None, release is not None and release.hides
+        last = plan.steps[-1] if plan.steps else None
+        self._adding = last if isinstance(last, Adding) else Adding()
+        self._largest = largest_entry(heaviest(problem))
+        self._deltas: list[Parameters] = []
+        self._bits: list[int] = []
+
+    @property
+    def units(self) -> NDArray[np.int64] | None:
+        """The sums, in units of the exact grid; None where nothing is added up."""
+        return None if self._sums is None else self._sums.units
+
+    @property
+    def deltas(self) -> NDArray[Any] | None:
+        """Single updates, a row each, where the problem asks for them."""
+        return np.stack(self._deltas) if self._deltas else None
+
+    @property
+    def bits(self) -> NDArray[np.int64] | None:
+        """Bits that each compressed update has taken."""
+        return np.array(self._bits) if self._bits else None
+
+    def send_together(
+        self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
+    ) -> None:
+        """Add the deltas of the entries ``some``, which are sent unchanged, to their sums.
+
+        ``trained [len(some), P]`` are the models after their ``tasks``.
+        """
+        upload, entries = phase.upload, list(some)
+        if upload is None or upload.weight is None or self._sums is None:
+            raise ValueError("nothing is added up")
+        groups = np.zeros(len(entries), np.int64) if upload.sum_index is None else upload.sum_index[entries]
+        weights = upload.weight[entries].astype(np.float64)
+        if not self._adding.everybody:
+            weights *= self._adding.admitted(groups, self._plan.ids[entries])
+
+        def check() -> None:
+            for theta, j, task in zip(trained, some, tasks, strict=True):
+                self.check(np.subtract(theta, task.start, dtype=np.float64), self._largest, j, task.learning_rate)
+
+        add_deltas(self._sums, groups, weights, [task.start for task in tasks], trained, self._largest, check)
+
+    def leaving(
+        self, phase: LocalProblem, upload: Upload, j: int, update: Floats, rate: float, loss: Callable[[], float]
+    ) -> Leaving:
+        """What entry ``j`` is about to send of its ``update``, trained with the learning ``rate``."""
+        summed, groups = upload.weight is not None and upload.what == "delta", self._problem.groups
+        row = self._tasks.chosen.get(j)
+        return Leaving(
+            hospital=int(self._plan.ids[j]),
+            entry=j,
+            upload=upload,
+            vectors={UPDATE: update},
+            private=self._plan.private,
+            limit=self._largest if summed else np.inf,
+            loss=loss,
+            check=lambda vector, limit: self.check(vector, limit, j, rate),
+            kept=self._kept,
+            makes=upload.message is not None or phase.chosen,
+            hidden=self._hidden,
+            group=0 if groups is None else int(groups.group[j]),
+            chosen=None if row is None else row - 1,
+        )
+
+    def send(self, leaving: Leaving, steps: Sequence[HospitalStep], theta: Parameters | None = None) -> None:
+        """Walk the ``steps`` and add what they leave to the sums; ``theta [P]``: the model after training."""
+        for step in steps:
+            step.forward(leaving)
+        if leaving.bit is not None and self._sums is not None:
+            self._adding.add_number(self._sums, leaving.bit, leaving.hospital)
+        if leaving.makes:
+            self._send_made(leaving)
+        else:
+            self._send_update(leaving, theta)
+
+    def _send_made(self, leaving: Leaving) -> None:
+        """Add a message and its numbers."""
+        upload = leaving.upload
+        if upload.weight is None:
+            raise ValueError("nothing is added up")
+        weight, numbers = float(upload.weight[leaving.entry]), leaving.vectors.pop(NUMBERS, leaving.counts)
+        first = 0 if leaving.chosen is not None else leaving.sum_index
+        for k, vector in enumerate(leaving.vectors.values()):
+            self._add(leaving, first + k, weight, vector)
+        if numbers is None:
+            return
+        size = self._plan.models.shape[1]
+        rows = np.zeros((number_rows(self._problem, size), size))
+        rows.ravel()[: len(numbers)] = numbers
+        for k, row in enumerate(rows):
+            self._add(leaving, upload.sums + k, weight, row)
+
+    def _send_update(self, leaving: Leaving, theta: Parameters | None) -> None:
+        """Add an update to its sum or sums, and keep it where single updates are asked for."""
+        upload, vector, j = leaving.upload, leaving.update, leaving.entry
+        leaving.check(vector, leaving.limit)
+        if leaving.bits is not None:
+            self._bits.append(leaving.bits)
+        if upload.single:
+            self._deltas.append(vector)
+        if upload.weight is None:
+            return
+        if upload.what == "parameters" and theta is not None:
+            vector = theta if self._plan.private is None else np.where(self._plan.private, 0.0, theta)
+        if upload.weight.ndim > 1:
+            for group in np.flatnonzero(upload.weight[j]):
+                self._add(leaving, int(group), float(upload.weight[j, group]), vector)
+        elif leaving.grid is not None:
+            step, weight = leaving.grid
+            self._add(leaving, leaving.sum_index, weight, np.rint(vector / step))
+        else:
+            self._add(leaving, leaving.sum_index, float(upload.weight[j]), vector)
+
+    def vary(self, variates: Variates, j: int, variate: Parameters, change: Floats, task: Task) -> None:
+        """Add the ``change [P]`` of entry ``j``'s control variate to its sum, and remember the ``variate`` after it."""
+        hospital = int(self._plan.ids[j])
+        self.check(change, self._largest, j, task.learning_rate)
+        if self._sums is not None:
+            self._adding.add(self._sums, self._variates, float(variates.weight[j]), change, hospital)
+        if self._noisy:
+            # The change that the server received, so that its variate stays the mean of the hospitals'.
+            variate = (self._tasks.variate(hospital) + change).astype(variate.dtype)
+        self.remember(j, VARIATE, variate)
+
+    def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
+        """Raise :class:`TrainingDiverged` unless all entries are below ``limit``, and finite where that is infinite."""
+        if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
+            return
+        hospital = int(self._plan.ids[j])
+        name = "the pooled rows" if hospital == POOLED else f"hospital '{self._open(False).hospitals[hospital]}'"
+        raise TrainingDiverged(
+            f"training.learning_rate: {rate} made {name} diverge in round {self._plan.round}; "
+            "lower it or scale the features"
+        )
+
+    def remember(self, j: int, what: str, vector: Any) -> None:
+        """Have entry ``j``'s hospital remember a copy of ``vector`` under the name ``what``."""
+        self._kept.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
+
+    def _add(self, leaving: Leaving, group: int, weight: float, vector: Parameters) -> None:
+        """Add a vector to a sum. Raises :class:`TrainingDiverged` for one that no sum can hold."""
+        if self._sums is None:
+            return
+        if leaving.makes or leaving.upload.what == "parameters":
+            leaving.check(vector, self._largest)
+        self._adding.add(self._sums, group, weight, vector, leaving.hospital)

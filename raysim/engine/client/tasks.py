@@ -1,0 +1,146 @@
+"""The tasks of a round's visits: rows, start, terms of the objective, optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.streams import Streams
+from raysim.data.federation import Federation, pooled_rows
+from raysim.engine.client.failure_context import named
+from raysim.engine.client.initial_model import Parameters, parameters
+from raysim.engine.measuring.divisions import Groups
+from raysim.engine.messages.memory import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
+from raysim.engine.messages.plan import RoundPlan
+from raysim.strategies.base import LAST, NEAREST, POOLED, LocalProblem, LocalTraining
+from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
+from raysim.training.class_weights import row_weights
+
+
+class Tasks:
+    """The tasks of ``plan``'s cohort, by entry; ``kept`` is what hospitals remember now, and may change meanwhile.
+
+    ``open(pooled)`` gives the federation, ``groups`` knows which rows are in which group of patients.
+    """
+
+    def __init__(
+        self,
+        plan: RoundPlan,
+        problem: LocalProblem,
+        open: Callable[[bool], Federation],
+        kept: HospitalStates,
+        groups: Groups,
+    ) -> None:
+        self._plan, self._problem, self._open, self._kept, self._groups = plan, problem, open, kept, groups
+        self._models, self._streams = dict[int, Parameters](), dict[str, Streams]()
+        self.chosen: dict[int, int] = {}
+        """The model row that an entry has chosen, where hospitals choose where they start."""
+
+    def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
+        """Entry ``j``'s task in ``phase``, the ``step``-th of its chain; ``last [P]``: where the one before ended."""
+        plan, hospital = self._plan, int(self._plan.ids[j])
+        X, y = self.rows(hospital, j)
+        row = int(phase.start[j])  # numpy compares its own integers with those of an enumeration ten times slower
+        if row == NEAREST:
+            row = self.chosen[j]
+        if row == LAST and last is not None:
+            start = last
+        elif row >= 0 and plan.private is None:
+            start = self._shared(row)
+        else:
+            start = parameters(plan, row, hospital, self._kept)
+        objective = phase.objective
+        weights = [(float(of_entry(term.weight, j)), term.towards[j]) for term in objective.proximal]
+        contrast = None
+        if objective.contrast is not None:
+            previous = self._kept.get(hospital, {}).get(MODEL, start)
+            contrast = ContrastTerm(objective.contrast.weight, objective.contrast.temperature, start, previous)
+        linear = None
+        if objective.variates is not None:
+            linear = objective.variates.server - self.variate(hospital)
+        return Task(
+            X=X,
+            y=y,
+            start=start,
+            proximal=[(weight, plan.models[row]) for weight, row in weights if weight],
+            epochs=plan.work.epochs if phase.training.epochs is None else int(of_entry(phase.training.epochs, j)),
+            learning_rate=self.rate(phase.training),
+            batches=partial(self._stream(self._purpose(step, j)).at, hospital),
+            linear=linear,
+            frozen=objective.frozen,
+            contrast=contrast,
+            weights=row_weights(plan.work.class_weights, y),
+            moments=self._moments(hospital) if phase.training.carry else None,
+        )
+
+    def _moments(self, hospital: int) -> Moments:
+        """The state of the hospital's optimiser; a kernel may write on it."""
+        memory = self._kept.get(hospital, {})
+        steps = memory.get(STEPS)
+        return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
+
+    def rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Features and labels that the entry trains on; an attack changes those of a bad hospital."""
+        X, y = self._true_rows(hospital, j)
+        for step in self._plan.steps:
+            X, y = step.rows(hospital, X, y)
+        return X, y
+
+    def _true_rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        federation, groups = self._open(hospital == POOLED), self._problem.groups
+        if groups is not None:
+            with named(federation, hospital, f"dividing its rows in round {self._plan.round}"):
+                rows = self._groups.rows(federation, self._plan.division, hospital, "train", int(groups.group[j]))
+            return federation.X[rows], federation.y[rows]
+        if hospital == POOLED:
+            everything = pooled_rows(federation)
+            return federation.X[everything], federation.y[everything]
+        training = federation.rows(hospital, "train")
+        return federation.X[training], federation.y[training]
+
+    def _shared(self, row: int) -> Parameters:
+        """A row of the models, the same object for all entries that start there: adding deltas relies on it."""
+        if row not in self._models:
+            self._models[row] = self._plan.models[row]
+        return self._models[row]
+
+    def _stream(self, purpose: str) -> Streams:
+        """What the round's batches are drawn from, by hospital and epoch."""
+        if purpose not in self._streams:
+            self._streams[purpose] = Streams(self._plan.work.seed, purpose, self._plan.round)
+        return self._streams[purpose]
+
+    def _purpose(self, step: int, j: int) -> str:
+        """The purpose of a stream of batches: phases and groups have different ones; the first are those without
+        groups.
+        """
+        group = 0 if self._problem.groups is None else int(self._problem.groups.group[j])
+        return "batch" + (f" {step}" if step else "") + (f" of group {group}" if group else "")
+
+    def rate(self, training: LocalTraining) -> float:
+        """The learning rate of a local update."""
+        return self._plan.work.optimizer.learning_rate if training.learning_rate is None else training.learning_rate
+
+    def optimizer(self, training: LocalTraining) -> Optimizer:
+        """The optimiser of a local update: the run's, as far as the strategy does not ask for another."""
+        usual = self._plan.work.optimizer
+        return replace(
+            usual,
+            name=usual.name if training.optimizer is None else training.optimizer,
+            batch_size=usual.batch_size if training.batch_size is None else training.batch_size,
+        )
+
+    def variate(self, hospital: int) -> Parameters:
+        """The hospital's control variate ``[P]``; 0 until it has one."""
+        variate = self._kept.get(hospital, {}).get(VARIATE)
+        return np.zeros(self._plan.models.shape[1], self._plan.models.dtype) if variate is None else variate
+
+
+def of_entry(value: Any, j: int) -> Any:
+    """The value of entry ``j``; ``value`` is one for all entries or an array ``[H]``."""
+    return value[j] if isinstance(value, np.ndarray) else value

@@ -1,0 +1,1 @@
+"""The steps between a hospital's update and the server: each has a half on either side."""

@@ -1,0 +1,374 @@
+"""Secure sums in rounds: who masks with whom, what hospitals send, and what the server opens.
+
+The hospitals of each of a problem's sums form one group. Those that are lost before they send a masked update are left
+out, and the sum is scaled to the weights of all; a sum of too few hospitals is given up, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+from raysim.core.exact import ExactSum
+from raysim.core.plain_checks import whole_number
+from raysim.core.streams import stream
+from raysim.engine.messages.steps import Adding
+from raysim.engine.pipeline.step import Step
+from raysim.engine.privacy.shares import sure_to_be_left
+from raysim.secure import graph, traffic
+from raysim.secure.protocol import Lost, SecureSum
+from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, State, Update
+
+if TYPE_CHECKING:
+    from raysim.config.sections.privacy import PrivacySection
+    from raysim.config.sections.secure import SecureSection
+
+
+FIRST_OF_CALLS = 2**20
+"""The number of the first sum of client programs in a round, beyond those of updates: each sum has its own masks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Masking(Adding):
+    """A hospital's half: the secure sums of a round, to which it adds."""
+
+    sums: tuple[SecureSum | None, ...]
+    """By sum; None where there are too few hospitals to mask it."""
+    execute: bool
+    """Whether masks are really made, and not only counted."""
+    number_sum: SecureSum | None = None
+    """The sum of one number of each hospital, the first entry of a sum behind all others; None: too few hospitals."""
+
+    def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
+        """Add what ``hospital`` sends to sum ``group``, unless it is lost or the sum will not be opened."""
+        secure = self.sums[group]
+        if secure is None or not self.admits(group, hospital):
+            return
+        if not self.execute:
+            sums.add(group, weight, vector)
+            return
+        alone = ExactSum(1, vector.shape[0])
+        alone.add(0, weight, vector)
+        sums.units[group] += secure.masked(hospital, alone.units[0]).view(np.int64)
+
+    @property
+    def changes(self) -> bool:  # type: ignore[override]
+        """Whether masks are really made."""
+        return self.execute
+
+    def admits(self, group: int, hospital: int) -> bool:
+        """Whether a message of ``hospital`` enters sum ``group``: it is not lost, and the sum is opened."""
+        secure = self.sums[group]
+        return secure is not None and secure.opens and hospital in secure.in_sum
+
+    @cached_property
+    def everybody(self) -> bool:  # type: ignore[override]
+        """Whether the messages of all hospitals enter their sums."""
+        return all(secure is not None and secure.opens and not secure.lost.anybody for secure in self.sums)
+
+    def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
+        """Which messages of ``hospitals [h]`` to the sums ``groups [h]``, in which they have weights, enter these."""
+        admitted = np.zeros(len(groups), dtype=np.bool_)
+        for group in set(groups.tolist()):
+            secure, in_group = self.sums[group], groups == group
+            if secure is not None and secure.opens:
+                admitted[in_group] = np.isin(hospitals[in_group], secure.masking)
+        return admitted
+
+    def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
+        """Add the ``number`` of ``hospital`` to the sum of numbers, likewise."""
+        if self.number_sum is None or not self.number_sum.opens or hospital not in self.number_sum.in_sum:
+            return
+        unit = ExactSum(1, 1)
+        unit.add(0, 1.0, np.array([number]))
+        if self.execute:
+            unit.units[0] = self.number_sum.masked(hospital, unit.units[0]).view(np.int64)
+        sums.units[-1, :1] += unit.units[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Opening:
+    """How the server opens the sums of a round."""
+
+    masking: Masking
+    """Who masked them."""
+    scale: Floats
+    """The factor that scales each sum to the weights of all, ``[G]``; 0 for one that is given up."""
+
+    def opened(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums ``[G, P]`` without masks; those that are given up are 0."""
+        opened = units.copy()
+        for g, secure in enumerate(self.masking.sums):
+            if secure is None or not secure.opens:
+                opened[g] = 0
+            elif self.masking.execute:
+                opened[g] = secure.unmasked(units[g].view(np.uint64))
+        number_sum = self.masking.number_sum
+        if number_sum is not None and number_sum.opens and self.masking.execute:
+            opened[-1, :1] = number_sum.unmasked(units[-1, :1].view(np.uint64))
+        return opened
+
+    def scaled(self, update: Update) -> Update:
+        """The update with its sums scaled to the weights of all."""
+        if (self.scale == 1.0).all():
+            return update
+        count, variates, numbers = len(update.sums), update.variates, update.numbers
+        if variates is not None:
+            variates = variates * self.scale[-1]
+        if numbers is not None:
+            numbers = numbers * self.scale[count]
+        return replace(update, sums=update.sums * self.scale[:count, None], variates=variates, numbers=numbers)
+
+
+class SecureSums(Step):
+    """The server's half: the secure sums of one job, which errors call ``name``; ``size`` scalars of a model travel."""
+
+    def __init__(
+        self, section: SecureSection, seed: int, name: str, size: int, privacy: PrivacySection | None = None
+    ) -> None:
+        """``privacy``: where each message has a share of noise, a sum needs enough of them; where the clip adapts, each
+        hospital also sends a number, for one sum over all hospitals.
+        """
+        self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
+        self._noisy = privacy is not None and privacy.way in ("pooled", "distributed")
+        self._tells = privacy is not None and privacy.tells_bits
+        self._sends = Counter[int]()
+        self._masking: Masking | None = None
+        self._opening: Opening | None = None
+        self._tried = 0
+        self._given_up = 0
+        self._loses = section.loses
+        self._weighed: tuple[LocalProblem, Floats] | None = None
+
+    @property
+    def mode(self) -> str:
+        """As configured: ``model`` counts masks, ``execute`` makes them."""
+        return self._section.mode
+
+    def of_call(self, round: int, number: int, ids: Ids) -> SecureSum:
+        """The sum of the ``number``-th call of client programs in a ``round``, to hospitals ``ids``.
+
+        Raises ``ConfigError`` where these are too few.
+        """
+        secure = self._sum(round, FIRST_OF_CALLS + number, ids)
+        if secure is None:
+            raise ConfigError(
+                f"secure.minimum: {self._section.minimum} is more than the {len(ids)} hospitals that strategy "
+                f"'{self._name}' calls; lower it, or let more take part"
+            )
+        return secure
+
+    def opened_call(self, secure: SecureSum) -> None:
+        """Count a sum of a client program's call, and whether it is given up."""
+        self._tried += 1
+        self._given_up += not secure.opens
+
+    def bytes_of_call(self, secure: SecureSum, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int]:
+        """The bytes that each of hospitals ``ids [h]`` sends for a sum of ``entries``, and all that go down beside
+        what the call brings.
+        """
+        up, down = _bytes_of(secure, ids, entries - 1)  # one of the entries counts hospitals, as the weight does
+        return np.broadcast_to(np.asarray(up, np.int64), ids.shape), down
+
+    def check_clusters(self, state: State, ids: Ids) -> None:
+        """Raise ``ConfigError`` for a cluster of the hospitals ``ids`` that is too small to sum."""
+        if state.cluster is None:
+            return
+        rows, sizes = np.unique(state.cluster[ids], return_counts=True)
+        small = [(int(row), int(size)) for row, size in zip(rows, sizes, strict=True) if size < self._section.minimum]
+        if small:
+            row, size = small[0]
+            raise ConfigError(
+                f"secure.minimum: {self._section.minimum} is more than the {size} hospitals of cluster {row} of "
+                f"strategy '{self._name}'; make fewer clusters (strategy.clusters), let small ones join the nearest "
+                "(secure.small_clusters: merge) or leave secure out"
+            )
+
+    def masking(self, round: int, problem: LocalProblem, ids: Ids, number: int = 0) -> Masking | None:
+        """The sums of a ``round`` in which the cohort ``ids`` minimises ``problem``; None where nothing travels.
+
+        ``number``: of the pass, where a round has several.
+        """
+        sent = problem.sent
+        if sent is None or POOLED in ids:
+            return None
+        reasons = {
+            "needs each update by itself": sent.single,
+            "sends whole models": sent.what == "parameters",
+            "sends a vector for each group of patients": problem.groups is not None,
+        }
+        for reason, applies in reasons.items():
+            if applies:
+                raise ConfigError(
+                    f"secure.mode: strategy '{self._name}' {reason}, which no secure sum gives; choose another or "
+                    "leave secure out"
+                )
+        members = [ids[column != 0] for column in self._weights(problem, len(ids)).T]
+        return Masking(
+            tuple(self._sum(round, number * len(members) + g, of_group) for g, of_group in enumerate(members)),
+            self._section.mode == "execute",
+            self._sum(round, len(members), ids) if self._tells else None,
+        )
+
+    def opening(self, masking: Masking, problem: LocalProblem, ids: Ids) -> Opening:
+        """What opens the sums of a round, in which the cohort ``ids`` minimised ``problem``."""
+        weights = self._weights(problem, len(ids))
+        scale = np.zeros(len(masking.sums))
+        for g, secure in enumerate(masking.sums):
+            used = bool(weights[:, g].any())
+            self._tried += used
+            if secure is None or not secure.opens:
+                self._given_up += used
+                continue
+            if not secure.lost.anybody:
+                scale[g] = 1.0
+                continue
+            left = np.isin(ids, secure.masking)
+            whole, those = weights[:, g].sum(), weights[left, g].sum()
+            scale[g] = 1.0 if left[weights[:, g] != 0].all() or those == 0 else whole / those
+        return Opening(masking, scale)
+
+    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Masking | None:
+        number, self._sends = self._sends[round], Counter({round: self._sends[round] + 1})
+        # Each pass over the updates of a round has masks of its own.
+        self._masking = self.masking(round, problem, ids, number)
+        return self._masking
+
+    def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        self._opening = None if self._masking is None else self.opening(self._masking, problem, ids)
+        return units if self._opening is None else self._opening.opened(units)
+
+    @property
+    def given_up(self) -> Ids:
+        """Which of the sums that were opened last are given up."""
+        return np.flatnonzero(() if self._opening is None else self._opening.scale == 0)
+
+    def learned(self, round: int, update: Update, problem: LocalProblem) -> Update | None:
+        """The update; None where no sum could be opened and no noise is added centrally.
+
+        Where noise hides who takes part, weights do not depend on the cohort, and sums are not rescaled.
+        """
+        opening, privacy = self._opening, self._privacy
+        if opening is None or (privacy is not None and privacy.way == "central"):
+            return update
+        if not opening.scale.any():
+            return None
+        return opening.scaled(update) if privacy is None or privacy.own_steps else update
+
+    def sent(self, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int] | None:
+        """As :meth:`bytes`, of the sums that were sent last; None where none were hidden."""
+        return None if self._masking is None else self.bytes(self._masking, problem, ids)
+
+    def bytes(self, masking: Masking, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int]:
+        """The bytes of each entry's update ``[H]``, without its number of rows, and all bytes that go down beside
+        models.
+
+        The masked update holds the weight, which replaces the number of rows.
+        """
+        weights = self._weights(problem, len(ids))
+        upload, varies = problem.sent, problem.objective.variates is not None
+        beside, first = (None, 0) if upload is None else (upload.message, upload.sums)
+        sent, down = np.zeros(len(ids), dtype=np.int64), 0
+        for g, secure in enumerate(masking.sums):
+            if secure is None:
+                continue
+            at = np.flatnonzero(weights[:, g])
+            p = self._size
+            if beside is not None and first <= g < len(masking.sums) - varies:
+                p = min(p, beside.numbers - (g - first) * p)
+            of_sum = _bytes_of(secure, ids[at], p)
+            sent[at] += of_sum[0]
+            down += of_sum[1]
+        if masking.number_sum is not None:
+            of_number = _bytes_of(masking.number_sum, ids, 1)
+            sent += of_number[0]
+            down += of_number[1]
+        if problem.objective.variates is not None:
+            sent -= 4 * self._size  # counted as the change of a control variate
+        return np.maximum(sent - 4, 0), down
+
+    def most_bits(self, hospitals: int) -> int:
+        """The most bits of an update in a sum of ``hospitals``, without its number of rows."""
+        around = graph.degree(self._section.neighbours, hospitals)
+        number_bytes = int(traffic.up(1, around)) if self._tells else 0
+        return 8 * (traffic.up(self._size, around) + number_bytes - 4)
+
+    def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
+        """For a sum of ``scalars`` before the first round: the bytes that each of ``hospitals`` sends, and all bytes
+        that go down.
+        """
+        around = graph.degree(self._section.neighbours, hospitals)
+        return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
+
+    def facts(self) -> dict[str, float]:
+        """How many sums there were, and how many of them were given up."""
+        return {"secure_sums": float(self._tried), "secure_sums_given_up": float(self._given_up)}
+
+    @property
+    def memory(self) -> tuple[int, int]:
+        """What is carried from round to round."""
+        return self._tried, self._given_up
+
+    def resume(self, memory: Sequence[int] | None) -> None:
+        """Go on from ``memory``. Raises ``ValueError`` for anything but these two counts."""
+        if memory is None or len(memory) != 2:
+            raise ValueError("it does not count its secure sums")
+        self._tried = whole_number(memory[0], "number of secure sums", 2**53)
+        self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
+
+    def _weights(self, problem: LocalProblem, entries: int) -> Floats:
+        """The weights of each entry in each sum, ``[H, G]``, that of control variates behind."""
+        if self._weighed is None or self._weighed[0] is not problem:
+            self._weighed = problem, self._weights_of(problem, entries)
+        return self._weighed[1]
+
+    def _weights_of(self, problem: LocalProblem, entries: int) -> Floats:
+        sent, variates = problem.sent, problem.objective.variates
+        if sent is None or sent.weight is None:
+            raise ValueError("nothing is summed")
+        weight = sent.weight
+        if weight.ndim == 1:
+            into = np.zeros(entries, dtype=np.int64) if sent.sum_index is None else sent.sum_index
+            weight = np.zeros((entries, sent.sums))
+            weight[np.arange(entries), into] = sent.weight
+            if problem.chosen:  # whatever it has chosen, a hospital is in all sums
+                weight[:] = sent.weight[:, None]
+        if sent.message is not None:
+            beside = np.ones((entries, -(-sent.message.numbers // self._size))) * weight.max(axis=1, keepdims=True)
+            weight = np.column_stack([weight, beside])
+        return weight if variates is None else np.column_stack([weight, variates.weight])
+
+    def _sum(self, round: int, group: int, ids: Ids) -> SecureSum | None:
+        section, m = self._section, len(ids)
+        if m < section.minimum:
+            return None
+        least = sure_to_be_left(section, m) if self._noisy else section.minimum
+        count = graph.degree(section.neighbours, m)
+        threshold = graph.threshold(section.threshold, m, count)
+        stages = section.drop if self._loses else ()
+        lost = Lost(*(self._lost(round, stage, chance, ids) for stage, chance in stages))
+        return SecureSum(ids, count, threshold, least, lost, self._seed, round, group)
+
+    def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
+        """Who is lost at a stage; the same in all sums of a round."""
+        if not chance:
+            return frozenset()
+        return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)
+
+
+def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[int | NDArray[np.int64], int]:
+    """The bytes that each of hospitals ``ids [h]`` sends for a sum of ``p`` numbers, and all that go down beside
+    models.
+    """
+    if not secure.lost.anybody:
+        return traffic.up(p, secure.degree), len(ids) * traffic.down(secure.degree)
+    shares, masked, reveals = (np.isin(ids, left) for left in (secure.sharing, secure.masking, secure.revealing))
+    up = traffic.up(p, secure.degree, shares=shares, masked=masked, reveals=reveals)
+    return up, int(np.sum(traffic.down(secure.degree, shares=shares)))

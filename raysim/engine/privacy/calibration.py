@@ -1,0 +1,294 @@
+"""Guarantees of privacy: the noise that a guarantee needs, and the epsilon of rounds with noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
+from raysim.core.errors import ConfigError
+from raysim.core.exact import largest_entry
+from raysim.data.federation import Federation
+from raysim.engine.privacy.contributions import patient_counts
+from raysim.engine.privacy.shares import sure_to_be_left
+from raysim.privacy import accountant, quick
+from raysim.privacy.events import Event, Gaussian, Laplace
+from raysim.strategies.base import Ids
+from raysim.traffic.ledger import MEASURED
+
+if TYPE_CHECKING:
+    from raysim.engine.job import Job
+
+AGREE = 1e-3
+"""The largest relative difference between a configured epsilon and that of a configured noise multiplier."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a guarantee rests on."""
+
+    rounds: int
+    """How many rounds there are."""
+    rate: float
+    """The probability of each hospital to take part in a round."""
+    hospitals: int
+    """How many hospitals have training rows; all, where nobody is to know which have."""
+    patients: tuple[int, ...] = ()
+    """Units at each hospital, where they are patients or rows, ``[N]``."""
+    batch: int = 0
+    """How many units make a batch; 0: all."""
+    epochs: int = 1
+    """Epochs of a local update."""
+    secure: bool = False
+    """Whether the server learns sums alone."""
+    left: int = 0
+    """How many shares of the noise are at least in a sum of all hospitals that is opened."""
+    fewest: int = 0
+    """As ``left``, for the smallest sum that a peer can be in."""
+    evaluations: int = 1
+    """How often models are evaluated, at most."""
+
+    @staticmethod
+    def of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
+        """The terms of ``job`` on a federation. Raises ``ConfigError`` where its data do not know patients.
+
+        ``sizes [N]``: the numbers of units that hospitals have told with noise; None: not yet, or exact.
+        """
+        rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
+        unit = None if job.privacy is None else job.privacy.unit
+        noisy = job.privacy is not None and job.privacy.sizes == "noisy"
+        hospitals = len(federation.hospitals) if noisy else int(np.count_nonzero(federation.sizes("train")))
+        left = hospitals if job.secure is None else sure_to_be_left(job.secure, hospitals)
+        least = 2 if job.secure is None else job.secure.minimum
+        patients: tuple[int, ...] = ()
+        if unit is not None and unit != "hospital":
+            patients = patient_counts(federation, unit) if sizes is None else tuple(sizes.tolist())
+        return Terms(
+            rounds=job.rounds,
+            rate=1.0 if rate is None else rate,
+            hospitals=hospitals,
+            patients=patients,
+            batch=job.work.optimizer.batch_size,
+            epochs=job.work.epochs,
+            secure=job.secure is not None,
+            left=left,
+            fewest=min(least, left) if job.strategy.needs.kind in ("clusters", "choices") else left,
+            evaluations=_evaluations(job),
+        )
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+        return sum(self.patients) if self.patients else self.hospitals
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The chance of each unit to be in a step of its hospital, ``[N]``."""
+        return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """How many steps each hospital makes in a local update, ``[N]``."""
+        return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
+
+
+def spent(
+    section: PrivacySection, terms: Terms, adversary: str, multiplier: float, rounds: int
+) -> list[Gaussian] | None:
+    """The noisy releases of ``rounds`` with noise of ``multiplier``, as an adversary sees them; None: it sees exact
+    sums.
+
+    Not for noisy steps of hospitals, whose noise differs. ``rounds``: those of the hospital that has joined most.
+    """
+    if section.unit == "hospital" and section.way == "local":
+        # Whoever sees one message may compare it with any other: the sensitivity is twice the clip.
+        return _events(multiplier / 2.0, 1.0, rounds)
+    if section.way == "central":
+        return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
+    # Each hospital adds a share, of which ``fewest`` are sure to be in the sum. Without secure sums the server sees
+    # single messages, each with its share alone; a peer knows its own share.
+    sharing = max(terms.fewest, 1)
+    of_server = 1.0 if terms.secure else 1 / max(terms.left, 1)
+    left = {"outsider": 1.0, "peer": (sharing - 1) / sharing, "server": of_server}[adversary]
+    rate = terms.rate if section.unit == "hospital" else section.sampling
+    return _events(multiplier * math.sqrt(left), rate, rounds)
+
+
+def _events(multiplier: float, rate: float, rounds: int) -> list[Gaussian]:
+    return [Gaussian(multiplier, rate, rounds)] if rounds else []
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What hospitals send with noise beside updates, by the kind of noise."""
+
+    laplace: float = 0.0
+    """The epsilons of all Laplace noise together."""
+    gaussians: tuple[Gaussian, ...] = ()
+    """Normal noise."""
+
+    @staticmethod
+    def of(events: Sequence[Event]) -> Beside:
+        """The parts of ``events``."""
+        laplace = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
+        return Beside(laplace, tuple(event for event in events if isinstance(event, Gaussian)))
+
+    @property
+    def normal(self) -> float:
+        """The cost of normal noise: the sum of ``1 / multiplier^2``."""
+        return sum(event.count / event.multiplier**2 for event in self.gaussians)
+
+    def left(self, epsilon: float) -> float:
+        """What is left of an epsilon after Laplace noise."""
+        return epsilon - self.laplace
+
+
+def planned(section: PrivacySection, terms: Terms) -> list[Event]:
+    """What hospitals will send with noise beside updates: figures at each evaluation, all else once."""
+    return [
+        replace(statistic.mechanism(section.noise).event, count=terms.evaluations if kind == MEASURED else 1)
+        for kind, statistic in section.noisy.items()
+    ]
+
+
+def _evaluations(job: Job) -> int:
+    every, last = job.evaluation.every, job.rounds - 1
+    between = last // every if every > 0 and last > 0 else 0
+    # A run that stops early evaluates the models of its last round and those that serve.
+    return between + (1 if job.stop is None else 2)
+
+
+def _affordable(section: PrivacySection, terms: Terms) -> Beside:
+    """What is planned beside updates. Raises ``ConfigError`` where it leaves no epsilon for updates."""
+    beside = Beside.of(planned(section, terms))
+    if section.epsilon is not None and section.noise_multiplier is None:
+        cost = accountant.epsilon(beside.gaussians, section.delta) + beside.laplace
+        if cost >= section.epsilon:
+            often = f", metrics {terms.evaluations} times" if MEASURED in section.noisy else ""
+            raise ConfigError(
+                f"privacy.statistics: what is told with noise costs epsilon {cost:.4g}{often}, which leaves nothing of "
+                f"privacy.epsilon: {section.epsilon:g} for training; give more noise"
+                + (", or a larger evaluation.every (0: once)" if often else "")
+            )
+    return beside
+
+
+def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
+    """The standard deviation of the noise of each hospital's steps in mode ``local``, in clips, ``[N]``."""
+    if section.noise_multiplier is not None:
+        return np.full(len(terms.patients), section.noise_multiplier)
+    if section.epsilon is None:
+        raise ValueError("neither epsilon nor noise_multiplier is there")
+    beside = _affordable(section, terms)
+    try:
+        each = [
+            quick.calibrated(beside.left(section.epsilon), rate, terms.rounds * steps, section.delta, beside.normal)
+            if patients and steps
+            else 0.0
+            for patients, rate, steps in zip(terms.patients, terms.rates, terms.steps, strict=True)
+        ]
+    except ValueError:
+        raise ConfigError(
+            f"privacy.epsilon: {section.epsilon:g} is so small that no noise is shown to keep it at privacy.delta: "
+            f"{section.delta:g}; raise one of them"
+        ) from None
+    return np.array(each) if section.equal_epsilon else np.full(len(each), max(each, default=0.0))
+
+
+def by_hospital(
+    section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
+) -> NDArray[np.float64]:
+    """The epsilon of each hospital's patients in mode ``local``, after it has ``joined [N]`` rounds, ``[N]``.
+
+    ``events`` are what hospitals have told with noise beside updates.
+    """
+    noise, beside = multipliers(section, terms), Beside.of(events)
+    return np.array(
+        [
+            quick.epsilon(float(s), rate, int(rounds) * steps, section.delta, beside.normal) + beside.laplace
+            if patients
+            else 0.0
+            for s, rate, rounds, steps, patients in zip(
+                noise, terms.rates, joined, terms.steps, terms.patients, strict=True
+            )
+        ]
+    )
+
+
+def at_two_hospitals(
+    section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
+) -> float:
+    """The epsilon of a patient who is at two hospitals in mode ``local``, whichever two; arguments as above."""
+    beside = Beside.of(events)
+    steps = [
+        (float(s), rate, int(rounds) * count)
+        for s, rate, rounds, count, patients in zip(
+            multipliers(section, terms), terms.rates, joined, terms.steps, terms.patients, strict=True
+        )
+        if patients
+    ]
+    return quick.epsilon_at_several(steps, 2, section.delta, beside.normal) + 2.0 * beside.laplace
+
+
+def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
+    """The section with epsilon and noise multiplier (the missing one is computed), mode and adversary filled in.
+
+    Where each hospital has noise of its own there is no one multiplier. Raises ``ConfigError`` where both are given and
+    do not agree, and for an epsilon beyond those for which noise is sought.
+    """
+    way, adversary = section.way, section.headline
+    if section.against is None and terms.secure and way in ("pooled", "distributed"):
+        adversary = "server"
+    fixed: dict[str, Any] = {"mode": way, "against": adversary}
+    epsilon, multiplier = section.epsilon, section.noise_multiplier
+    if multiplier is None and epsilon is not None and not accountant.LOW <= epsilon <= accountant.HIGH:
+        raise ConfigError(
+            f"privacy.epsilon: {epsilon:g} is not from {accountant.LOW:g} to {accountant.HIGH:g}, for which noise is "
+            "sought; take one that is, or give noise_multiplier in its place"
+        )
+    if section.own_steps and section.sizes == "noisy":
+        return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not told yet
+    beside = _affordable(section, terms)
+    if multiplier is None and epsilon is not None:
+        if section.own_steps:
+            noise = multipliers(section, terms)
+            return section.model_copy(
+                update=fixed | ({} if section.equal_epsilon else {"noise_multiplier": noise.max()})
+            )
+        multiplier = accountant.calibrated(
+            lambda each: [*(spent(section, terms, adversary, each, terms.rounds) or []), *beside.gaussians],
+            beside.left(epsilon),
+            section.delta,
+        )
+    elif multiplier is not None:
+        if section.own_steps:
+            everybody = np.full(len(terms.patients), terms.rounds)
+            reached = float(by_hospital(section, terms, everybody, planned(section, terms)).max(initial=0.0))
+        else:
+            events = spent(section, terms, adversary, multiplier, terms.rounds)
+            exposed = events is None
+            reached = math.inf if exposed else accountant.epsilon([*(events or []), *beside.gaussians], section.delta)
+            reached += beside.laplace
+        if epsilon is not None and not math.isclose(reached, epsilon, rel_tol=AGREE):
+            raise ConfigError(
+                f"privacy.noise_multiplier: {multiplier:g} gives epsilon {reached:.4g}, and privacy.epsilon is "
+                f"{epsilon:g}; keep one of the two"
+            )
+        if epsilon is None and math.isfinite(reached) and reached > 0:
+            epsilon = reached
+    return section.model_copy(update=fixed | {"epsilon": epsilon, "noise_multiplier": multiplier})
+
+
+def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
+    """The standard deviation of the noise on the count of short updates, for ``hospitals`` expected in a round."""
+    return hospitals / 20.0 if adaptive.bits is None else adaptive.bits
+
+
+def largest_clip(terms: Terms, multiplier: float) -> float:
+    """The largest clip for which sums with noise of ``multiplier`` clips fit the integers that hold them."""
+    return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)

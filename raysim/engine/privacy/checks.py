@@ -1,0 +1,273 @@
+"""Settings that a guarantee of privacy cannot be kept with: refused before anything starts, naming both keys."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from raysim.config.sections.privacy import PREPROCESSING, PrivacySection
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.privacy.calibration import Terms, bit_noise, largest_clip, settled
+from raysim.engine.privacy.noisy_statistics import noise_on
+from raysim.engine.privacy.release_kinds import check_kinds
+from raysim.privacy import accountant
+from raysim.privacy.scaler import ScalerNoise
+from raysim.strategies.shared.weights import Weighted
+from raysim.traffic.ledger import MEASURED
+from raysim.training.kernels.clipped import Clippable
+
+if TYPE_CHECKING:
+    from raysim.engine.job import Job
+
+
+MOST_BITS = 2.0**14
+"""The largest standard deviation of noise on bits: secure sums hold thirty times as much."""
+
+
+def check_privacy(job: Job, federation: Federation) -> None:
+    """Raise ``ConfigError`` for a guarantee that ``job`` cannot keep on ``federation``."""
+    section = job.privacy
+    if section is None:
+        return
+    accountant.library()
+    _check_strategy(job)
+    check_kinds(section, job)
+    _check_cohorts(job)
+    terms = Terms.of(job, federation)
+    if section.delta < accountant.LEAST_DELTA:
+        raise ConfigError(
+            f"privacy.delta: {section.delta:g} is below {accountant.LEAST_DELTA:g}, the least at which epsilon can be "
+            "computed; raise it"
+        )
+    if section.delta >= 1 / max(terms.units, 1):
+        raise ConfigError(
+            f"privacy.delta: {section.delta:g} is not below 1 / {terms.units}, the number of units; with it one "
+            f"whole {section.unit} could be given away"
+        )
+    if section.against == "server" and section.way == "central":
+        raise ConfigError(
+            "privacy.against: server sees all sums before the noise that privacy.mode: central adds; name outsider or "
+            "peer"
+        )
+    _check_system(job)
+    _check_attacks(job)
+    _check_figures(job, federation)
+    _check_preprocessing(job, federation)
+    if section.way == "distributed" and section.weights == "capped":
+        raise ConfigError(
+            "privacy.weights: capped makes shares of the noise unequal, which privacy.mode: distributed cannot use; "
+            "use uniform"
+        )
+    if section.way == "distributed" and (job.secure is None or terms.rate < 1):
+        raise ConfigError(
+            "privacy.mode: distributed needs secure sums of all hospitals, or single updates have a share of the noise "
+            "alone; write secure: {} and selection: all, or privacy.mode: central"
+        )
+    if section.unit != "hospital":
+        _check_descent(job, federation)
+    in_full = settled(section, terms)
+    _check_size(in_full, terms)
+    if job.compression is not None and job.compression.on_common_grid and section.way in ("pooled", "distributed"):
+        # Imported here alone: most runs do not need it.
+        from raysim.engine.privacy.grid_checks import check_grid
+
+        check_grid(job.compression, in_full, terms)
+
+
+def _check_attacks(job: Job) -> None:
+    """Raise ``ConfigError`` for rules and attacks that need single updates, and for compression that undoes clips."""
+    section, adversary = job.privacy, job.adversary
+    assert section is not None
+    if job.aggregation is not None and job.aggregation.of_single:
+        raise ConfigError(
+            f"aggregation.name: '{job.aggregation.name}' looks at single updates, and privacy.unit: {section.unit} is "
+            "kept for their sums alone; leave one of the two out"
+        )
+    if job.aggregation is not None and section.way == "pooled":
+        raise ConfigError(
+            f"aggregation.name: '{job.aggregation.name}' is for updates of hospitals, and privacy.mode: pooled has one "
+            "sum of gradients; leave one of the two out"
+        )
+    compression = job.compression
+    # A common choice of entries, and a fine grid, are post-processing of a noisy sum.
+    after = (
+        section.way in ("pooled", "distributed")
+        and compression is not None
+        and (compression.of_common_entries or compression.on_common_grid)
+    )
+    if compression is not None and compression.name != "none" and section.way != "local" and not after:
+        shared = "; random_k with common indices, and grid without feedback, are"
+        which = shared if section.way in ("pooled", "distributed") else ""
+        raise ConfigError(
+            f"compression.name: '{compression.name}' makes updates longer than privacy.clip, or takes away from "
+            f"the noise, so it is not for privacy.mode: {section.way}{which}; leave one of the two out"
+        )
+    if adversary is not None and adversary.effective_knowledge != "own":
+        raise ConfigError(
+            f"adversary.knowledge: '{adversary.effective_knowledge}' puts single updates together, and privacy.unit: "
+            f"{section.unit} is kept for their sums alone; choose an attack with knowledge own"
+        )
+
+
+def _check_figures(job: Job, federation: Federation) -> None:
+    """Raise ``ConfigError`` for figures that do not follow from noisy sums over rows."""
+    section, evaluation = job.privacy, job.evaluation
+    if section is None or MEASURED not in section.noisy:
+        return
+    named = f"privacy.statistics.{MEASURED}"
+    statistic = section.noise_of(MEASURED)
+    declared = None if statistic is None else statistic.range
+    if declared is not None and federation.classes:
+        raise ConfigError(
+            f"{named}.range: {list(declared)} is for a label that is a number, and data.label has "
+            f"{len(federation.classes)} classes; take it out"
+        )
+    if declared is None and not federation.classes:
+        raise ConfigError(
+            f"{named}.range: is not set, and data.label is a number, whose errors are hidden by noise in units of its "
+            "range; declare the least and the greatest label, such as [0, 30]"
+        )
+    if evaluation.groups:
+        raise ConfigError(
+            f"{named}: figures of evaluation.groups: {', '.join(evaluation.groups)} are exact; leave one of the two out"
+        )
+    if evaluation.predictions:
+        raise ConfigError(
+            f"{named}: evaluation.predictions: true tells what the models say of every row; leave one of the two out"
+        )
+
+
+def _check_preprocessing(job: Job, federation: Federation) -> None:
+    """Raise ``ConfigError`` where features were scaled with other noise than the guarantee asks for."""
+    noise = noise_on(job.privacy, PREPROCESSING)
+    if noise is None or not federation.preprocessing_scalars:
+        return
+    asked = ScalerNoise(noise.mechanism, noise.unit, noise.rows, job.secure is not None)
+    if federation.preprocessing_noise != asked.named:
+        made = f"with noise of {federation.preprocessing_noise}" if federation.preprocessing_noise else "without noise"
+        raise ConfigError(
+            f"privacy.statistics.preprocessing: the data were prepared {made}, and {asked.named} is asked for; prepare "
+            "them with this configuration"
+        )
+
+
+def _check_system(job: Job) -> None:
+    """Raise ``ConfigError`` for unreliable hospitals whose absences a guarantee does not cover."""
+    section = job.privacy
+    if job.system is None or section is None or section.own_steps:
+        return
+    if section.way in ("pooled", "distributed"):
+        raise ConfigError(
+            f"system: hospitals that are lost take their share of the noise along, and privacy.mode: {section.way} "
+            "needs all shares; leave one of the two out, or lose them by secure.drop, for which shares are larger"
+        )
+    rounds = job.system.rounds
+    for key, usual in (("retries", 0), ("over_selection", 0.0), ("minimum_cohort", 1), ("late", "drop")):
+        if getattr(rounds, key) != usual:
+            raise ConfigError(
+                f"system.rounds.{key}: {getattr(rounds, key)} makes who takes part depend on who else does, and "
+                f"privacy.unit: {section.unit} needs a coin of each hospital's own; leave it {usual}"
+            )
+
+
+def _check_descent(job: Job, federation: Federation) -> None:
+    """Raise ``ConfigError`` for a model or an optimiser whose steps cannot be clipped by patient."""
+    section, work = job.privacy, job.work
+    assert section is not None
+    model = work.model.bind(federation, "cpu", work.precision)
+    why = model.unclippable if isinstance(model, Clippable) else "does not say how"
+    if why is not None:
+        raise ConfigError(
+            f"model.name: gradients of '{work.model.name or work.model.class_path}' are not clipped by patient, for it "
+            f"{why}, so privacy.unit: {section.unit} cannot be promised; choose another model"
+        )
+    if section.way == "pooled" and work.optimizer.name != "sgd":
+        raise ConfigError(
+            f"training.optimizer: {work.optimizer.name} is for several steps at a hospital, and privacy.mode: pooled "
+            "makes one of all hospitals together; use sgd, and a strategy with an optimiser at the server"
+        )
+    if section.way == "pooled" and work.optimizer.weight_decay:
+        raise ConfigError(
+            f"training.weight_decay: {work.optimizer.weight_decay:g} is not for privacy.mode: pooled, whose sum holds "
+            "gradients of patients alone; set it to 0"
+        )
+
+
+def _check_strategy(job: Job) -> None:
+    section, strategy = job.privacy, job.strategy
+    assert section is not None
+    needs = strategy.needs
+    fits: tuple[str, ...] = ("bounded", "clusters", "choices")
+    if section.unit == "hospital":
+        fits = ("bounded", "joint", "clusters", "choices", "weighed")
+    fitting = needs.kind in fits or (section.own_steps and needs.own_steps)
+    if not fitting or strategy.asynchrony() is not None:
+        whys = {"joint": "sends control variates"}
+        why = needs.why or whys.get(needs.kind, "merges updates as they come")
+        raise ConfigError(
+            f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
+            f"{section.unit} cannot be promised; choose another strategy or leave privacy out"
+        )
+    if section.unit == "hospital" and isinstance(strategy, Weighted) and strategy.weights != "uniform":
+        raise ConfigError(
+            f"strategy.weights: '{strategy.weights}' counts a hospital by who else takes part, and under privacy.unit: "
+            f"{section.unit} a hospital would count as much as its rows; set strategy.weights to uniform, and "
+            "privacy.weights: capped for weights by rows"
+        )
+
+
+def _check_cohorts(job: Job) -> None:
+    section, selection = job.privacy, job.selection
+    if section is None or not job.strategy.uses_selection():
+        return
+    name, rate = type(selection).__name__, selection.rate()
+    if section.unit == "hospital" and rate is None:
+        raise ConfigError(
+            f"selection.name: '{name}' draws no coin for each hospital by itself (no sample of fixed size does), and "
+            f"epsilon of privacy.unit: hospital is that of such coins; set selection to {' or '.join(_of_coins())}"
+        )
+    if section.way == "pooled" and rate != 1.0:
+        raise ConfigError(
+            f"selection.name: '{name}' leaves hospitals out, and privacy.mode: pooled draws patients of all hospitals; "
+            "set selection to all, and privacy.rate for the share of patients"
+        )
+    if selection.uses_losses:
+        raise ConfigError(
+            f"selection.name: '{name}' uses hospitals' losses, which privacy.unit: {section.unit} does not cover; "
+            "choose another selection"
+        )
+
+
+def _of_coins() -> list[str]:
+    """The registered selections in which each hospital has a coin of its own."""
+    return [name for name, entry in registry.entries("selections").items() if entry.load()().rate() is not None]
+
+
+def _check_size(section: PrivacySection, terms: Terms) -> None:
+    """Raise ``ConfigError`` for clips and noise that do not fit the integers that sums are held in."""
+    multiplier = section.noise_multiplier or 0.0
+    if section.adaptive is not None:
+        expected = terms.rate * terms.hospitals
+        bits = bit_noise(section.adaptive, expected)
+        if multiplier and not 2.0 * bits > multiplier:
+            raise ConfigError(
+                f"privacy.adaptive.bits: noise of {bits:g} on the bits costs more than privacy.noise_multiplier: "
+                f"{multiplier:.4g} allows; give more than {multiplier / 2:.4g}, or let more hospitals take part than "
+                f"the {expected:g} expected in a round"
+            )
+        if section.way == "distributed" and MOST_BITS < bits < math.inf:
+            raise ConfigError(
+                f"privacy.adaptive.bits: noise of {bits:g} is more than sums can hold; give at most {MOST_BITS:g}"
+            )
+    if math.isinf(section.clip):
+        if multiplier:
+            raise ConfigError(
+                f"privacy.clip: {section.clip} bounds nothing, and noise of privacy.noise_multiplier: {multiplier:g} "
+                "times it hides all; give a number"
+            )
+        return
+    largest = largest_clip(terms, multiplier)
+    if section.unit == "hospital" and section.clip > largest:
+        raise ConfigError(f"privacy.clip: {section.clip:g} is more than sums can hold; give at most {largest:.3g}")

@@ -1,0 +1,65 @@
+"""Noisy messages on a common grid: when their sum is as private as the noisy sum itself.
+
+Each hospital rounds its update, with its share of the noise, to multiples of one step, up or down at random. The sum of
+rounded messages is not a function of the noisy sum, so rounding is no free post-processing. It costs nothing, however,
+where the standard deviation of a share is a few steps: a message is then distributed over the grid like a smooth
+density that the update only shifts, and the sum of messages like one noisy sum that is rounded at random. With shares
+of ``s`` steps from ``m`` hospitals, probabilities differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)`` (Poisson's summation
+formula): at three steps and two hospitals by ``exp(-88)``.
+
+The grid must not clip: it holds the largest sum of clipped vectors, and twelve standard deviations of the noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+from raysim.compression.compressors import grid_limit
+from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.privacy import PrivacySection
+from raysim.core.errors import ConfigError
+from raysim.engine.privacy.calibration import Terms
+
+STEPS = 3.0
+"""The least standard deviation of a share of the noise, in steps of the grid."""
+
+DEVIATIONS = 12.0
+"""How many standard deviations of noise the grid holds; one draw in 10^32 is beyond."""
+
+
+def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:
+    """Raise ``ConfigError`` for a grid too coarse or too narrow for the noise of a settled ``section``."""
+    multiplier = section.noise_multiplier or 0.0
+    if not multiplier:
+        return  # nothing is promised
+    if section.adaptive is not None:
+        raise ConfigError(
+            "compression.name: 'grid' has one step for all rounds, and privacy.adaptive moves the noise that it is "
+            "measured by; leave one of the two out"
+        )
+    if section.hides_sizes:
+        raise ConfigError(
+            "compression.name: 'grid' is to hold the gradients of as many patients as a hospital has, which "
+            "privacy.sizes: noisy hides; leave one of the two out"
+        )
+    whole = multiplier * section.clip
+    least, most = whole / math.sqrt(max(terms.left, 1)), whole / math.sqrt(max(terms.fewest - 1, 1))
+    if least < STEPS * compression.step:
+        raise ConfigError(
+            f"compression.step: {compression.step:g} is more than a third of the noise that each hospital adds for "
+            f"privacy.mode: {section.way}, so that rounding would hide it; give at most {_down(least / STEPS):g}"
+        )
+    longest = section.clip * max(terms.patients, default=1) + DEVIATIONS * most
+    if longest > grid_limit(compression.bits)[1] * compression.step:
+        bits = math.ceil(math.log2(longest / compression.step + 1.0)) + 1
+        raise ConfigError(
+            f"compression.bits: {compression.bits} hold numbers up to "
+            f"{grid_limit(compression.bits)[1] * compression.step:.3g}, and messages with noise for privacy.mode: "
+            f"{section.way} go up to {longest:.3g}; give {bits}, or a larger compression.step"
+        )
+
+
+def _down(value: float) -> float:
+    """Two digits of ``value``, rounded down, so that they can be given."""
+    digit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.floor(value / digit) * digit

@@ -1,0 +1,179 @@
+"""A guarantee for hospitals: updates are clipped, their weights fixed, and sums noised before anybody reads them.
+
+Noise is added in rounds in which nobody takes part too. The server adds it, or hospitals do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.sections.privacy import PrivacySection
+from raysim.core.defaults import table
+from raysim.core.exact import FRACTION_BITS
+from raysim.engine.job import Job
+from raysim.engine.messages.update_sums import number_rows, weighed
+from raysim.engine.privacy.calibration import Terms, bit_noise, largest_clip
+from raysim.engine.privacy.guard import Guard
+from raysim.engine.privacy.release import FixedWeights, Release, check_sent, fixed_weights
+from raysim.engine.privacy.shares import sure_to_be_left
+from raysim.privacy.adaptive import next_clip, update_multiplier
+from raysim.privacy.counting import split
+from raysim.privacy.noise import grid_units, normals, with_rounding
+from raysim.strategies.base import FederationView, Floats, LocalProblem, Mask, State, Strategy
+from raysim.virtual_time.scheduling import ScheduledCohort
+
+if TYPE_CHECKING:
+    pass
+
+
+class HospitalNoise(Guard):
+    """Noise on clipped sums with fixed weights, so that a hospital's part in them is hidden.
+
+    The server adds it, or each hospital to what it sends.
+    """
+
+    def __init__(
+        self, section: PrivacySection, terms: Terms, job: Job, strategy: Strategy, size: int, private: Mask | None
+    ) -> None:
+        super().__init__(section, job.work.seed)
+        self._terms, self._rate, self._job, self._strategy = terms, terms.rate, job, strategy
+        self._size, self._clip, self._hospitals = size, section.clip, terms.rate * terms.hospitals
+        self._largest = largest_clip(terms, section.noise_multiplier or 0.0)
+        self._travels = np.ones(size, dtype=np.bool_) if private is None else ~private
+        self._weights: FixedWeights | None = None
+        self._problem: LocalProblem | None = None
+
+    def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with fixed weights; an empty cohort gets a problem too, as noise is added all the same."""
+        problem = cohort.problem
+        if problem is None:
+            problem = self._strategy.problem(view, cohort.state, cohort.ids)
+        if problem.sent is None:
+            return cohort
+        check_sent(problem, self._job.name)
+        self._weights, self._problem = self._fixed(view, cohort.state), problem
+        return replace(cohort, problem=weighed(problem, self._weights.weight[cohort.ids]))
+
+    def release(self) -> Release:
+        """What hospitals do before they send."""
+        section, own_noise, counts, bit, among = self._section, 0.0, 0.0, 0.0, None
+        if section.way in ("local", "distributed"):
+            shares, vectors = self._shares, self._size * 2
+            multiplier = self._multiplier
+            if self._problem is not None and self._problem.chosen:
+                vectors = self._size * len(shares)
+            if _counts(self._problem):
+                multiplier, counts = split(multiplier)
+            own_noise = multiplier * with_rounding(self._clip, vectors, float(shares[shares > 0].min(initial=1.0)))
+            if section.way == "distributed":
+                everybody = math.sqrt(max(self._terms.left, 1))
+                counts, bit, among = counts / everybody, self._bit_noise / everybody, self._among
+        return Release(self._clip, own_noise, among, counts, section.noise, section.tells_bits, bit)
+
+    @property
+    def _among(self) -> Floats:
+        """The divisor of each hospital's share of its sum's noise, ``[N]``: any sum that is opened has the whole
+        noise.
+        """
+        secure, weights = self._job.secure, self._weights
+        if secure is None or weights is None:
+            raise RuntimeError("the round's problem has not been fitted, or sums are not secure")
+        left = {m: float(sure_to_be_left(secure, m)) if m else 1.0 for m in np.unique(weights.members).tolist()}
+        return np.sqrt([left[m] for m in weights.members.tolist()])
+
+    @property
+    def _bit_noise(self) -> float:
+        """The standard deviation of the noise on the sum of bits that adapt the clip; 0 where there are none."""
+        adaptive = self._section.adaptive
+        if adaptive is None or not self._section.tells_bits or not self._section.noise_multiplier:
+            return 0.0
+        return bit_noise(adaptive, self._hospitals)
+
+    @property
+    def _multiplier(self) -> float:
+        """The standard deviation of the noise on updates, in clips; a part of the budget may go to bits on the clip."""
+        multiplier, bits = self._section.noise_multiplier or 0.0, self._bit_noise
+        return update_multiplier(multiplier, bits) if bits else multiplier
+
+    @property
+    def memory(self) -> Any:
+        """The clip of the next round, where it is adaptive; else None."""
+        return None if self._section.adaptive is None else {"clip": self._clip}
+
+    def resume(self, memory: Any) -> None:
+        """Go on with the clip in ``memory``. Raises ``ValueError`` for one that no run reaches."""
+        if self._section.adaptive is None:
+            return
+        clip = float(memory["clip"])
+        if not 0 < clip <= self._largest:
+            raise ValueError(f"its clip is {clip:g}, and those from above 0 to {self._largest:g} can be")
+        self._clip = clip
+
+    def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums with the noise of a ``round``; the clip then moves to that of the next one."""
+        adaptive, central, bit_sum = self._section.adaptive, self._section.way == "central", 0.0
+        if self._section.tells_bits:
+            bit_sum = float(units[-1, 0]) * 2.0**-FRACTION_BITS
+            units = units[:-1]
+        if central:
+            units = units + self._units(round, problem, self._multiplier)
+        if adaptive is not None and self._section.tells_bits:
+            if central and (bits := self._bit_noise):
+                bit_sum += bits * float(normals(self._section.noise, (1,), self._job.work.seed, "dp_bits", round)[0])
+            share = min(max(0.5 + bit_sum / self._hospitals, 0.0), 1.0)
+            self._clip = min(next_clip(self._clip, share, adaptive.quantile, adaptive.rate), self._largest)
+        return self._with_least_counts(problem, units)
+
+    def _with_least_counts(self, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums with noisy counts raised to the fewest hospitals that a secure sum needs, so that none is near 0."""
+        sent, rows = problem.sent, number_rows(problem, self._size)
+        if sent is None or sent.message is None or not _counts(problem) or not self._section.noise_multiplier:
+            return units
+        least = table()["secure.minimum"] if self._job.secure is None else self._job.secure.minimum
+        counts = units[sent.sums : sent.sums + rows].reshape(-1)[: sent.message.numbers]
+        np.maximum(counts, grid_units(np.array([least * self._shares.max(initial=0.0)])), out=counts)
+        return units
+
+    @property
+    def _shares(self) -> Floats:
+        """The largest weight in each sum of the round, ``[G]``."""
+        if self._weights is None:
+            raise RuntimeError("the round's problem has not been fitted")
+        return self._weights.shares
+
+    def _units(self, round: int, problem: LocalProblem, multiplier: float) -> NDArray[np.int64]:
+        """The noise of a ``round`` in steps of the sums' grid, ``[G, P]``, that of control variates behind it."""
+        weights = self._weights
+        if weights is None:
+            raise RuntimeError("the round's problem has not been fitted")
+        sums, rows = len(weights.shares), number_rows(problem, self._size)
+        shares = np.append(weights.shares, np.full(rows, weights.shares.max(initial=0.0)))
+        if problem.objective.variates is not None:
+            shares = np.append(shares, weights.variate)
+        if not multiplier:
+            return np.zeros((len(shares), self._size), dtype=np.int64)
+        vectors, counts = split(multiplier) if _counts(problem) else (multiplier, 0.0)
+        least, scalars = float(shares[shares > 0].min(initial=1.0)), self._size * len(shares)
+        deviation = np.full(len(shares), vectors * with_rounding(self._clip, scalars, least))
+        travels = np.tile(self._travels, (len(shares), 1))
+        travels[sums : sums + rows] = True
+        if counts:
+            deviation[sums : sums + rows] = counts * with_rounding(1.0, self._size * rows, least)
+        drawn = normals(self._section.noise, (len(shares), self._size), self._job.work.seed, "dp", round)
+        return grid_units(drawn * (deviation * shares)[:, None] * travels)
+
+    def _fixed(self, view: FederationView, state: State) -> FixedWeights:
+        everyone = view.trainable
+        whole = self._strategy.problem(view, state, everyone)
+        return fixed_weights(whole, everyone, view.sizes, self._rate, self._section)
+
+
+def _counts(problem: LocalProblem | None) -> bool:
+    """Whether hospitals send counts beside their updates."""
+    sent = None if problem is None else problem.sent
+    return sent is not None and sent.message is not None and sent.message.counts

@@ -1,0 +1,72 @@
+"""A hospital's answers and figures with noise, which hides each patient's part in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+from raysim.data.contribution import Contribution
+from raysim.data.federation import Federation
+from raysim.engine.measuring.scoring import PartRows
+from raysim.engine.messages.plan import FigureNoise, RoundPlan, StatisticNoise
+from raysim.engine.privacy.contributions import Contributions
+from raysim.privacy.noisy_sums import Bounds, noisy_sum
+from raysim.strategies.base import Floats, HospitalRows, Question, Summed
+
+
+def noisy_answer(
+    question: Question, rows: HospitalRows, contribution: Contribution, noise: StatisticNoise, seed: int, *key: int
+) -> Floats:
+    """The answer to ``question`` from a noisy sum over the units of ``rows``, a hospital's ``contribution``."""
+    if not isinstance(question, Summed):
+        raise ConfigError(f"privacy.statistics.{question.kind}: the answer is no sum over rows; take it out")
+    nobody = without_rows(rows)
+    try:
+        bounds = Bounds(*question.bounds(nobody))
+    except ValueError as error:
+        raise ConfigError(f"privacy.statistics.{question.kind}: {error}") from None
+    sums = noisy_sum(
+        question.added(rows), contribution.patient, noise.mechanism, bounds, seed, f"dp {question.kind}", *key
+    )
+    return question.from_sums(sums, nobody)
+
+
+def without_rows(rows: HospitalRows) -> HospitalRows:
+    """A hospital like this one with no rows."""
+    return replace(
+        rows,
+        X=rows.X[:0],
+        y=rows.y[:0],
+        observed=rows.observed[:0],
+        losses=rows.losses[:, :0],
+        outputs=[output[:0] for output in rows.outputs],
+        patients=dict,
+    )
+
+
+def noisy_figures(
+    federation: Federation,
+    contributions: Contributions,
+    hospitals: Sequence[int],
+    plan: RoundPlan,
+    asked: FigureNoise,
+    outputs: NDArray[Any],
+    rows: PartRows,
+) -> Floats:
+    """The noisy sums ``[h, width]`` that figures follow from, of a model's ``outputs`` for the evaluated ``rows`` of
+    hospitals.
+    """
+    noise, bounds = asked.noise, Bounds(asked.sums.absolute, asked.sums.euclidean)
+    sums = []
+    for i, hospital in enumerate(hospitals):
+        contribution = contributions.of(federation, hospital, noise.unit, noise.rows, plan.work.seed, plan.part)
+        # One hospital at a time: the vector that a row adds may be long.
+        theirs = rows.offsets[i] + contribution.rows
+        added, key = asked.sums.added(outputs[theirs], rows.y[theirs]), (noise.turn, hospital)
+        sums.append(noisy_sum(added, contribution.patient, noise.mechanism, bounds, plan.work.seed, "dp metrics", *key))
+    return np.array(sums)

@@ -1,0 +1,131 @@
+"""Guarantees for patients: what hospitals do in a round to hide them, and what the server does with a sum."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.sections.privacy import PrivacySection
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.client.tasks import of_entry
+from raysim.engine.job import Job
+from raysim.engine.messages.update_sums import weighed
+from raysim.engine.privacy.calibration import Terms, multipliers
+from raysim.engine.privacy.guard import Guard
+from raysim.engine.privacy.patient_release import PatientRelease
+from raysim.engine.privacy.release import Release, check_patient_problem
+from raysim.engine.privacy.shares import sure_to_be_left
+from raysim.privacy.noise import grid_units, with_rounding
+from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State
+from raysim.virtual_time.scheduling import ScheduledCohort
+
+
+class PatientNoise(Guard):
+    """Noise that hospitals add for their patients: to their own steps, or in shares to sums of gradients.
+
+    There is one sum for each of the server's models. A patient is at one hospital, and a hospital is in one sum, so all
+    sums of a round together cost what one sum costs.
+    """
+
+    def __init__(
+        self,
+        section: PrivacySection,
+        terms: Terms,
+        job: Job,
+        federation: Federation,
+        size: int,
+        private: Mask | None,
+    ) -> None:
+        super().__init__(section, job.work.seed)
+        self._terms, self._job, self._size = terms, job, size
+        model = job.work.model.bind(federation, "cpu", job.work.precision)
+        self._contrasts = bool(getattr(model, "clips_contrast", False))
+        self._share = np.zeros(len(terms.patients))
+        self._pulled: Floats | None = None
+        if section.way == "pooled" and private is not None and private.any():
+            raise ConfigError(
+                f"privacy.mode: pooled makes no steps at hospitals, where strategy '{job.name}' keeps a part of each "
+                "model; set privacy.mode to local, or choose another strategy"
+            )
+
+    def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with its problem; where gradients are pooled, each counts by its share of its sum's step."""
+        problem, pooled = cohort.problem, self._section.way == "pooled"
+        if problem is None:
+            return cohort
+        check_patient_problem(problem, self._job.name, pooled=pooled, contrasts=self._contrasts)
+        sent = problem.sent
+        if not pooled or sent is None:
+            return cohort
+        into = np.zeros(len(cohort.ids), dtype=np.int64) if sent.sum_index is None else sent.sum_index
+        patients = np.array(self._terms.patients, dtype=np.float64)[cohort.ids]
+        step = self._steps(problem, np.bincount(into, weights=patients, minlength=sent.sums).astype(np.float64))
+        self._share = self._shares(cohort.ids, into, step, sent.sums)
+        self._pulled = self._pulls(problem, cohort.state, into, patients, sent.sums)
+        return replace(cohort, problem=weighed(problem, -step[into]))
+
+    def release(self) -> Release:
+        """What hospitals do before they send."""
+        section, terms = self._section, self._terms
+        pooled, count = section.way == "pooled", len(terms.patients)
+        patients = PatientRelease(
+            pooled=pooled,
+            unit="example" if section.unit == "example" else "patient",
+            clip=section.clip,
+            rows=section.rows_per_patient,
+            rate=np.full(count, section.sampling) if pooled else np.array(terms.rates),
+            multiplier=self._share if pooled else multipliers(section, terms),
+            expected=np.array(terms.rates) * np.array(terms.patients),
+            steps=(1,) * count if pooled else terms.steps,
+            noise=section.noise,
+        )
+        return Release(patients=patients)
+
+    def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums, which have hospitals' noise already, plus the step of proximal terms for each model."""
+        return units if self._pulled is None else units + grid_units(self._pulled)
+
+    def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
+        """The standard deviation of each hospital's noise, in clips, ``[N]``: together they make up their sum's
+        noise.
+        """
+        share, multiplier = np.zeros(len(self._terms.patients)), self._section.noise_multiplier or 0.0
+        if not multiplier:
+            return share
+        for g in range(sums):
+            members, secure = ids[into == g], self._job.secure
+            left = len(members) if secure is None else sure_to_be_left(secure, len(members))
+            if len(members) and step[g]:
+                rounded = with_rounding(self._section.clip, self._size, float(step[g])) / self._section.clip
+                share[members] = multiplier * rounded / math.sqrt(left)
+        return share
+
+    def _steps(self, problem: LocalProblem, patients: Floats) -> Floats:
+        """The factor of each sum of gradients, ``[G]``: the learning rate over the expected number of patients
+        drawn.
+        """
+        expected = self._section.sampling * np.maximum(patients, 1.0)
+        steps: Floats = self._rate(problem) / expected
+        return steps
+
+    def _rate(self, problem: LocalProblem) -> float:
+        rate = problem.training.learning_rate
+        return self._job.work.optimizer.learning_rate if rate is None else rate
+
+    def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
+        """The step of the proximal terms, ``[G, P]``, which need no data; hospitals' terms are weighted by patients.
+
+        None where all of them pull models towards themselves.
+        """
+        moved = np.zeros((sums, self._size))
+        total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)
+        for term in problem.objective.proximal:
+            for j, g in enumerate(into.tolist()):
+                weight = float(of_entry(term.weight, j)) * patients[j] / total[g]
+                if weight and term.towards[j] != problem.start[j]:
+                    moved[g] -= weight * (state.models[problem.start[j]] - state.models[term.towards[j]])
+        return self._rate(problem) * moved if moved.any() else None

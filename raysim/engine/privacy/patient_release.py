@@ -1,0 +1,95 @@
+"""A hospital's local update under a guarantee for its patients: DP-SGD, or one clipped sum of gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from raysim.core.streams import stream
+from raysim.data.contribution import Contribution
+from raysim.privacy.noise import Origin, StepNormals, normals
+from raysim.strategies.base import Floats
+from raysim.training.base import Model, Task
+from raysim.training.kernels.clipped import Clippable, numbered
+from raysim.training.private import Coins, PrivateSteps, drawn
+
+if TYPE_CHECKING:
+    from raysim.config.sections.privacy import RowUnit
+
+
+@dataclass(frozen=True, eq=False)
+class PatientRelease:
+    """What hospitals do for their patients; it travels with the plan of a round."""
+
+    pooled: bool
+    """Whether each sends one clipped sum of gradients with its share of the noise; else each makes noisy steps."""
+    unit: RowUnit
+    """Who is hidden."""
+    clip: float
+    """The norm to which the gradient of a unit is clipped."""
+    rows: int
+    """The most rows of a unit."""
+    rate: Floats
+    """The probability of each unit to be drawn, by hospital ``[N]``."""
+    multiplier: Floats
+    """The standard deviation of each hospital's noise, in clips, ``[N]``."""
+    expected: Floats
+    """How many units a step of each hospital is expected to draw, by its public number of units, ``[N]``."""
+    steps: tuple[int, ...]
+    """How many steps each hospital makes in a local update, ``[N]``; one where pooled."""
+    noise: Origin
+    """Where the noise comes from."""
+
+
+def pooled_gradient(
+    model: Model, task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
+) -> Floats:
+    """What a hospital sends in a pooled ``round``, ``[P]`` in float64: its units' gradients and its share of noise."""
+    coins, patients = (
+        stream(seed, "dp_batch", round, hospital, 0),
+        None if contribution.single else contribution.patient,
+    )
+    kept = drawn(coins, contribution.patients, float(release.rate[hospital]), patients)
+    total: Floats | None = None
+    if len(kept):
+        rows = contribution.rows[kept]
+        patient = None if patients is None else numbered(patients[kept])
+        weights = None if task.weights is None else task.weights[rows]
+        start = task.start.astype(np.float64)
+        total = clippable(model).clipped_sum(start, task.X[rows], task.y[rows], weights, patient, release.clip)
+    if not release.multiplier[hospital]:
+        return np.zeros(len(task.start)) if total is None else total
+    noise = normals(release.noise, task.start.shape, seed, "dp_share", round, hospital)
+    noise *= release.multiplier[hospital] * release.clip
+    return noise if total is None else np.add(total, noise, noise)
+
+
+def with_private_steps(
+    task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
+) -> Task:
+    """The task as a local update of noisy steps, on the rows that stand for the hospital's units."""
+    rate, patient = float(release.rate[hospital]), None if contribution.single else contribution.patient
+    count = release.steps[hospital]
+    steps = PrivateSteps(
+        patient=patient,
+        divisor=float(release.expected[hospital]),
+        steps=count,
+        clip=release.clip,
+        multiplier=float(release.multiplier[hospital]),
+        batch=Coins(stream(seed, "dp_batch", round, hospital), contribution.patients, rate, count, patient),
+        noise=StepNormals(release.noise, count, seed, "dp_noise", round, hospital),
+    )
+    if contribution.everything:
+        return replace(task, private=steps)
+    weights = None if task.weights is None else task.weights[contribution.rows]
+    return replace(task, X=task.X[contribution.rows], y=task.y[contribution.rows], weights=weights, private=steps)
+
+
+def clippable(model: Model) -> Clippable:
+    """The model as one that clips gradients, which :mod:`raysim.engine.privacy.checks` has checked."""
+    # To ask isinstance would take longer than a small hospital's gradients do.
+    if getattr(model, "unclippable", "") is not None:
+        raise TypeError(f"the gradients of {type(model).__name__} cannot be clipped")
+    return cast(Clippable, model)

@@ -1,0 +1,142 @@
+"""The privacy that a finished run has cost: the kinds of messages that left hospitals, and their joint epsilon.
+
+A kind is covered by noise, declared public in the configuration, or exact. One exact kind makes epsilon infinite, and
+is named. Exact kinds count against every adversary, as results are published with what hospitals have sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+
+from raysim.config.sections.privacy import PREPROCESSING, SIZE, UPDATES, Adversary, PrivacySection, plain
+from raysim.data.federation import Federation
+from raysim.engine.privacy.calibration import Terms, at_two_hospitals, by_hospital, multipliers, settled, spent
+from raysim.engine.privacy.noisy_statistics import events
+from raysim.privacy import accountant
+from raysim.privacy.events import Event, Gaussian, Repeated, Written, written
+from raysim.privacy.statement import Statement
+from raysim.strategies.base import Ids
+from raysim.traffic.ledger import MEASURED, Ledger
+
+if TYPE_CHECKING:
+    from raysim.engine.job import Job
+
+
+def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | None = None) -> Statement | None:
+    """The guarantee of ``job``, played on a federation, given its ``ledger``; None without ``privacy``.
+
+    ``sizes [N]``: the numbers of units that hospitals have told with noise; None: these are public.
+    """
+    if job.privacy is None:
+        return None
+    terms = Terms.of(job, federation, sizes)
+    section = settled(job.privacy, terms)
+    released = {kind: None for _, kind, _, _ in ledger.entries}
+    covers = tuple(kind for kind in UPDATES if kind in released)
+    public = {plain(name) for name in section.declared_public}
+    # What is told with noise beside updates was told at most as often in each earlier start as in the whole run.
+    noisy = {
+        kind: replace(event, count=event.count * (1 + job.earlier.starts))
+        for kind, event in events(section, ledger).items()
+    }
+    covers += tuple(noisy)
+    exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
+    beside = list(noisy.values())
+    covered, multiplier, hospitals, twice = {}, section.noise_multiplier, None, None
+    releases: dict[str, list[list[Written]]] = {}
+    if section.own_steps:
+        joined = ledger.rounds_with(UPDATES, len(terms.patients)) + job.earlier.rounds
+        noise, each = multipliers(section, terms), by_hospital(section, terms, joined, beside)
+        twice = at_two_hospitals(section, terms, joined, beside) if section.unit == "patient" else None
+        with_patients = np.array(terms.patients) > 0
+        steps = zip(terms.patients, noise, terms.rates, joined * np.array(terms.steps, np.int64), strict=True)
+        own = [
+            [written(each) for each in (*([Gaussian(float(s), rate, int(n))] if n else []), *beside)]
+            if patients
+            else []
+            for patients, s, rate, n in steps
+        ]
+        releases = dict.fromkeys(get_args(Adversary), own)
+        covered = dict.fromkeys(get_args(Adversary), float(each.max(initial=0.0)))
+        hospitals = {
+            name: (float(figure(each[with_patients])), float(figure(noise[with_patients])))
+            for name, figure in (("least", np.min), ("median", np.median), ("most", np.max))
+        }
+    else:
+        rounds = _rounds(ledger, UPDATES)
+        if section.way == "local":
+            rounds = int(ledger.rounds_with(UPDATES, len(federation.hospitals)).max(initial=0))
+        rounds += job.earlier.rounds
+        if section.way == "pooled" and section.unit == "patient":
+            twice = _twice(section, rounds, beside)
+        for adversary in get_args(Adversary):
+            training = spent(section, terms, adversary, multiplier or 0.0, rounds)
+            exposed = training is None and rounds > 0
+            whole = [*(training or []), *beside]
+            covered[adversary] = math.inf if exposed else accountant.epsilon(whole, section.delta)
+            releases[adversary] = [[written(each) for each in whole]]
+    return Statement(
+        unit=section.unit,
+        mode=section.way,
+        against=section.headline,
+        delta=section.delta,
+        epsilons={adversary: math.inf if exact else value for adversary, value in covered.items()},
+        covered=covered,
+        covers=covers,
+        declared_public=section.declared_public,
+        unreleased=tuple(
+            name
+            for name in (*section.declared_public, *section.statistics)
+            # Sizes count as known without a message of their own.
+            if plain(name) not in {SIZE, *map(plain, released)}
+        ),
+        not_private=exact,
+        noise_multiplier=multiplier,
+        clip=section.clip,
+        by_hospital=hospitals,
+        releases=releases,
+        twice=twice,
+        noise=section.noise,
+    )
+
+
+def _twice(section: PrivacySection, rounds: int, beside: Sequence[Event]) -> float:
+    """An upper bound of epsilon, against an outsider, for a patient who is at two hospitals: of pooled rounds and of
+    what is sent with noise ``beside`` them.
+    """
+    if not rounds:
+        return 0.0
+    event = Repeated(section.noise_multiplier or 0.0, section.sampling, 2, rounds)
+    return accountant.rough(event, section.delta, tuple(beside))
+
+
+def promised(job: Job, federation: Federation) -> Statement | None:
+    """The guarantee of ``job`` for what every run releases, as if all hospitals had played all of its rounds.
+
+    That is updates, sizes, what features were scaled by, figures of models, and each kind that epsilon is set aside
+    for. It stands for a run that left no ledger, as one that diverged does, or a trial of a sweep.
+    """
+    ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
+    set_aside = () if job.privacy is None else job.privacy.noisy
+    for kind in {plain(each): each for each in (SIZE, *_scaled(federation), *set_aside)}.values():
+        if kind != MEASURED:
+            ledger.add(0, kind, everyone, 1)
+    for _ in range(Terms.of(job, federation).evaluations):
+        ledger.add(job.rounds, MEASURED, everyone, 1)
+    for round in range(1, job.rounds + 1):
+        ledger.add(round, UPDATES[0], everyone, 1)
+    return statement(job, federation, ledger)
+
+
+def _scaled(federation: Federation) -> tuple[str, ...]:
+    return (PREPROCESSING,) if federation.preprocessing_scalars else ()
+
+
+def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
+    """In how many rounds, the set-up counted as one, something of ``kinds`` was sent."""
+    return len({round for round, kind, _, _ in ledger.entries if kind in kinds})

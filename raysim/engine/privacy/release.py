@@ -1,0 +1,190 @@
+"""How updates leave hospitals under a guarantee of privacy: clipped, and with weights that reveal nothing.
+
+The weights of federated averaging depend on who else takes part. Here they do not: a sum is divided by the total weight
+of all hospitals times their probability to take part, so that no hospital's presence changes another one's weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raysim.core.errors import ConfigError
+from raysim.engine.messages.steps import HospitalStep, Leaving
+from raysim.engine.privacy.patient_release import PatientRelease
+from raysim.privacy.clip import clipped, norm
+from raysim.privacy.noise import Origin, normals
+from raysim.strategies.base import Floats, Ids, LocalProblem
+
+if TYPE_CHECKING:
+    from raysim.config.sections.privacy import PrivacySection
+    from raysim.engine.messages.plan import RoundPlan
+
+
+@dataclass(frozen=True, eq=False)
+class Release(HospitalStep):
+    """What a hospital does with its update before it leaves."""
+
+    clip: float = math.inf
+    """The norm to which all vectors of a hospital together are clipped."""
+    own_noise: float = 0.0
+    """The standard deviation of the noise on a hospital's message, or on the sum that it goes into."""
+    among: Floats | None = None
+    """The divisor of each hospital's share of this noise, ``[N]``; None: each adds all of it."""
+    own_counts: float = 0.0
+    """The standard deviation of the noise that it adds to counts."""
+    noise: Origin = "seeded"
+    """Where the noise comes from."""
+    bit: bool = False
+    """Whether it also sends a bit, whether its update was short enough, for a sum of its own behind all others."""
+    own_bit: float = 0.0
+    """The standard deviation of the noise that it adds to the bit."""
+    patients: PatientRelease | None = None
+    """What is done for a hospital's patients; None: nothing."""
+    seed: int = 0
+    """The seed of the run."""
+    round: int = 0
+    """The round."""
+
+    @property
+    def hides(self) -> bool:
+        """Whether it hides the whole hospital, and not only its patients."""
+        return self.patients is None
+
+    def forward(self, leaving: Leaving) -> None:
+        if not self.hides:
+            return  # training has hidden patients
+        hospital, names, vectors = leaving.hospital, list(leaving.vectors), list(leaving.vectors.values())
+        if self.bit:
+            leaving.bit = self.short(vectors, self.seed, self.round, hospital)
+        noisy = self.leaving(vectors, self.seed, self.round, hospital)
+        leaving.vectors = dict(zip(names, noisy, strict=True))
+        leaving.keep_private()
+        if leaving.counts is not None:
+            leaving.counts = self.counted(leaving.counts, self.seed, self.round, hospital)
+
+    def short(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> float:
+        """The bit of a ``hospital`` on its ``vectors``, with its noise: 1/2 if their joint norm is at most the clip,
+        else -1/2.
+        """
+        bit = 0.5 if norm(vectors) <= self.clip else -0.5
+        if not self.own_bit:
+            return bit
+        return bit + self.own_bit * float(normals(self.noise, (1,), seed, "dp_local_bit", round, hospital)[0])
+
+    def leaving(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> list[Floats]:
+        """A ``hospital``'s ``vectors`` clipped (zeros for those that are not finite) and with its noise, as they
+        leave.
+        """
+        short = clipped(vectors, self.clip)
+        if not self.own_noise:
+            return short
+        key = (seed, "dp_local", round, hospital)
+        scale = self.own_noise if self.among is None else self.own_noise / float(self.among[hospital])
+        return [each + scale * normals(self.noise, each.shape, *key, k) for k, each in enumerate(short)]
+
+    def counted(self, counts: Floats, seed: int, round: int, hospital: int) -> Floats:
+        """A ``hospital``'s ``counts``, a single 1 among zeros, with its noise, as they leave."""
+        if not self.own_counts:
+            return counts
+        drawn = normals(self.noise, counts.shape, seed, "dp_local_counts", round, hospital)
+        noisy: Floats = counts + self.own_counts * drawn
+        return noisy
+
+
+def release_of(plan: RoundPlan) -> Release | None:
+    """What hospitals do in the round of a ``plan`` to keep a guarantee; None: there is none."""
+    return next((step for step in plan.steps if isinstance(step, Release)), None)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedWeights:
+    """Weights of updates that do not depend on who takes part."""
+
+    weight: Floats
+    """The weight of each hospital's update, ``[N]``."""
+    shares: Floats
+    """The largest weight in each of the sums, ``[G]``; 0 for one that nobody is in."""
+    variate: float
+    """The weight of each control variate's change; 0 without control variates."""
+    members: Ids
+    """How many hospitals are in the sum that each one is in, ``[N]``; 0 for one in none."""
+
+
+def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, section: PrivacySection) -> FixedWeights:
+    """The weights of a round in which each of hospitals ``ids`` takes part with probability ``rate``.
+
+    ``everyone`` is the problem that they all would minimise; hospitals have ``sizes [N]`` training rows.
+
+    Uniform weights are ``1 / (rate * members of the sum)``. Capped ones are ``min(rows / cap, 1)`` times ``1 / (rate *
+    total of these over the members)``.
+    """
+    sent = everyone.sent
+    if sent is None:
+        raise ValueError("nothing is sent")
+    counts = np.ones(len(sizes)) if section.cap is None else np.minimum(sizes / section.cap, 1.0)
+    into = np.zeros_like(ids) if sent.sum_index is None else sent.sum_index
+    totals = rate * np.bincount(into, weights=counts[ids], minlength=sent.sums)
+    if everyone.chosen:  # which sum a hospital has chosen is hidden, so all are in all sums
+        totals[:] = totals[0]
+    shares = np.divide(1.0, totals, out=np.zeros(sent.sums), where=totals > 0)
+    weight = np.zeros(len(sizes))
+    weight[ids] = counts[ids] * shares[into]
+    variates, members = everyone.objective.variates, np.zeros(len(sizes), dtype=np.int64)
+    members[ids] = len(ids) if everyone.chosen else np.bincount(into, minlength=sent.sums)[into]
+    return FixedWeights(weight, shares, 0.0 if variates is None else float(variates.weight.max(initial=0.0)), members)
+
+
+def check_sent(problem: LocalProblem, name: str) -> None:
+    """Raise ``ConfigError`` for an upload of the strategy called ``name`` that clipped sums are not enough for."""
+    sent = problem.sent
+    if sent is None:
+        return
+    reasons = {
+        "sends each update by itself": sent.single,
+        "tells hospitals' losses": sent.losses,
+        "sends whole models": sent.what == "parameters",
+        "puts an update into several sums": sent.weight is not None and sent.weight.ndim > 1,
+        "trains on groups of patients": problem.groups is not None,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise ConfigError(f"privacy.unit: strategy '{name}' {reason}, which no clipped sum hides; choose another")
+
+
+def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool) -> None:
+    """Raise ``ConfigError`` for a problem of the strategy called ``name`` whose steps cannot be made noisy.
+
+    ``contrasts``: whether the model clips the gradient of a contrastive term too. What comes after the upload of a
+    local update stays at the hospital, and may be as it likes.
+    """
+    sent, objective = problem.sent, problem.objective
+    if sent is None:
+        return
+    reasons = {
+        "trains before the problem whose result it sends": problem.upload is None,
+        "tells hospitals' losses": sent.losses,
+        "trains on groups of patients": problem.groups is not None,
+        # A model that only noisy steps have made is as private as the update.
+        "starts from models that stay at hospitals": problem.then is not None and bool((problem.start < 0).any()),
+        "has a contrastive term": objective.contrast is not None and (pooled or not contrasts),
+        "has control variates": objective.variates is not None,
+        "freezes parameters": objective.frozen is not None,
+        "goes on with an earlier optimiser": problem.training.carry,
+    }
+    if pooled:
+        reasons |= {
+            "starts from models that stay at hospitals": bool((problem.start < 0).any()),
+            "puts an update into several sums": sent.weight is not None and sent.weight.ndim > 1,
+            "sends each update by itself": sent.single,
+            "sends whole models": sent.what == "parameters",
+        }
+    for reason, applies in reasons.items():
+        if applies:
+            raise ConfigError(
+                f"privacy.unit: patient cannot be promised, for strategy '{name}' {reason}; choose another strategy"
+            )

@@ -1,0 +1,129 @@
+"""Whether a job can be played on a federation: everything that is refused before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from raysim.adversaries.who import TOGETHER
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.attacks.checks import check_attacks
+from raysim.engine.job import Job
+from raysim.engine.measuring.subgroups import grouping
+from raysim.engine.privacy.checks import check_privacy
+from raysim.engine.server.last_steps import check_recalibration
+from raysim.engine.server.program_calls import check_programs
+from raysim.strategies.base import Training
+from raysim.training import class_weights
+from raysim.virtual_time.unreliable import check_system
+
+
+def _acts_together(job: Job) -> bool:
+    return job.adversary is not None and job.adversary.attack in TOGETHER
+
+
+def check_together(job: Job) -> None:
+    """Raise ``ConfigError`` for sections that exclude each other."""
+    rule = job.aggregation if job.aggregation is not None and job.aggregation.of_single else None
+    if job.privacy is not None and (rule is not None or _acts_together(job)):
+        attack = "" if job.adversary is None else f"adversary.attack: '{job.adversary.attack}'"
+        one = attack if rule is None else f"aggregation.name: '{rule.name}'"
+        raise ConfigError(
+            f"{one} needs single updates, which privacy.unit: '{job.privacy.unit}' promises nothing about; leave one "
+            "of the two out"
+        )
+    if job.secure is None:
+        return
+    if rule is not None and not rule.in_passes:
+        raise ConfigError(
+            f"secure.mode: '{job.secure.mode}' hides single updates, which aggregation.name: '{rule.name}' "
+            "needs; leave one of the two out"
+        )
+    if job.adversary is not None and _acts_together(job):
+        raise ConfigError(
+            f"secure.mode: '{job.secure.mode}' hides single updates, which adversary.attack: '{job.adversary.attack}' "
+            "is made of; choose an attack of single hospitals or leave secure out"
+        )
+    if job.compression is not None and not job.compression.linear:
+        raise ConfigError(
+            f"secure.mode: '{job.secure.mode}' adds what hospitals send, which compression.name: "
+            f"'{job.compression.name}' does not allow as it is set; take grid, or random_k with common indices, and "
+            "no ef21"
+        )
+    if job.strategy.asynchrony() is not None:
+        raise ConfigError(
+            f"secure.mode: '{job.secure.mode}' needs rounds, which strategy '{job.name}' has not; choose another or "
+            "leave secure out"
+        )
+    if job.secure.mode == "execute":
+        from raysim.secure.masks import check_installed
+
+        check_installed()
+
+
+def check_declared(job: Job, where: str, label: str) -> None:
+    """Raise ``ConfigError`` for a field of the strategy that is called as a setting of local training and differs from
+    it. A field whose default is None stands beside the setting: it is for the strategy's own steps.
+    """
+    used = {**dataclasses.asdict(job.work.optimizer), "optimizer": job.work.optimizer.name}
+    used["local_epochs"] = job.work.epochs
+    for field in getattr(job.strategy, "__dataclass_fields__", {}).values():
+        value = getattr(job.strategy, field.name)
+        if field.name in used and field.default is not None and value != used[field.name]:
+            raise ConfigError(
+                f"{where}.{field.name}: {value!r}, and hospitals train with training.{field.name}: "
+                f"{used[field.name]!r}; set both alike, or read it from the view{label}"
+            )
+
+
+def check_job(job: Job, federation: Federation, where: str = "strategy") -> None:
+    """Raise ``ConfigError`` for a job that this federation cannot serve, before anything starts.
+
+    ``where`` is the configuration field of its strategy; where that is one of several, errors also name its label.
+    """
+    label = "" if where == "strategy" else f" (strategy '{job.name}')"
+    try:
+        job.strategy.check(federation.hospitals, federation.sizes("train"))
+    except ValueError as error:
+        raise ConfigError(f"{where}.{error}{label}") from None
+    model = job.work.model.bind(federation, "cpu", job.work.precision)
+    layout, classes = model.layout, len(federation.classes)
+    class_weights.check(job.work.class_weights, classes)
+    weighted = job.work.class_weights != "none"
+    link = getattr(model, "link", "identity")
+    training = Training(layout.slices, job.work.optimizer.name, classes, link, weighted, lambda: federation.patients)
+    try:
+        job.strategy.check_training(training)
+        job.selection.check_training(training)
+    except ValueError as error:
+        raise ConfigError(f"{error}{label}") from None
+    check_declared(job, where, label)
+    check_together(job)
+    check_programs(job)
+    check_recalibration(job, federation, model, where)
+    trained = int((federation.sizes("train") > 0).sum())
+    if job.secure is not None and job.secure.minimum > trained:
+        raise ConfigError(
+            f"secure.minimum: {job.secure.minimum} is more than the {trained} hospitals with training rows, so that no "
+            "sum could be read; lower it"
+        )
+    if job.secure is not None and job.secure.threshold != "auto" and int(job.secure.threshold) > trained:
+        raise ConfigError(
+            f"secure.threshold: {job.secure.threshold} is more than the {trained} hospitals with training rows, so "
+            "that no secret could be opened; lower it, or write auto"
+        )
+    check_attacks(job.adversary, job.aggregation, federation, job.work.seed)
+    grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
+    if job.system is not None:
+        check_system(job.system, job.selection, federation.hospitals, federation.sizes("train"), job.work.seed)
+    check_privacy(job, federation)
+    if job.stop is not None and not federation.sizes("validation").any():
+        raise ConfigError(
+            "training.stop: no hospital has validation rows, on which it decides; give data.split.validation a share, "
+            "such as 0.1, or leave training.stop out"
+        )
+    if not federation.sizes(job.evaluation.part).any():
+        raise ConfigError(
+            f"evaluation.part: no hospital has {job.evaluation.part} rows; "
+            f"give data.split.{job.evaluation.part} a share"
+        )

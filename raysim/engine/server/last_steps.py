@@ -1,0 +1,78 @@
+"""What follows the last round whatever the strategy: fine-tuning of the headline model, and its recalibration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.job import Job
+from raysim.strategies.base import OWN, Ids
+from raysim.training.base import Model
+
+PERSONAL = "personal"
+"""The name of the models that hospitals fine-tune."""
+
+PRIOR_SCALARS = 2
+"""Mean and variance of hospitals' shifts, which every hospital receives under ``eb``."""
+
+
+def headline(serve: Mapping[str, Ids]) -> tuple[str, Ids]:
+    """The last of the models that ``serve``, by name, with the model row of each hospital."""
+    return list(serve.items())[-1]
+
+
+def with_fine_tuned(serve: dict[str, Ids], job: Job) -> dict[str, Ids]:
+    """The models that ``serve``, with those that hospitals fine-tune where the ``job`` lets them."""
+    if job.last.fine_tuning is None:
+        return serve
+    return serve | {PERSONAL: np.full(len(headline(serve)[1]), OWN)}
+
+
+def check_fine_tuned(job: Job, serve: Mapping[str, Ids], *, private: bool) -> None:
+    """Raise ``ConfigError`` where the headline model that would be fine-tuned is not one of the server's."""
+    if job.last.fine_tuning is None:
+        return
+    rows = headline(serve)[1]
+    if private or rows.ndim != 1 or (rows < 0).any():
+        whose = "groups of patients" if rows.ndim != 1 else "hospitals themselves"
+        raise ConfigError(
+            f"strategy.personalization: the models of strategy '{job.name}' belong to {whose}, and fine-tuning starts "
+            "from one that the server has; leave it out, or choose another strategy"
+        )
+
+
+def check_recalibration(job: Job, federation: Federation, model: Model, where: str) -> None:
+    """Raise ``ConfigError`` for a recalibration that this federation or the job's sections do not allow."""
+    asked, field = job.last.recalibration, f"{where}.personalization"
+    if asked is None:
+        return
+    one_margin = model.logits(model.initial(np.random.default_rng(0)), federation.X[:1]).ndim == 1
+    if len(federation.classes) != 2 or not one_margin:
+        what = f"{len(federation.classes)} classes" if federation.classes else "a real label"
+        raise ConfigError(
+            f"{field}: recalibrate is for one risk a patient, of two classes, and this model predicts "
+            f"{'two scores' if len(federation.classes) == 2 else what}; leave it out"
+        )
+    if job.privacy is not None:
+        raise ConfigError(
+            f"{field}: recalibrate fits validation rows without noise, which privacy.unit: '{job.privacy.unit}' does "
+            "not cover; leave one of the two out"
+        )
+    if job.secure is not None and asked.method == "eb":
+        raise ConfigError(
+            f"{field}.method: 'eb' reads each hospital's counts of scores, which secure.mode: '{job.secure.mode}' "
+            "hides; use intercept, logistic or closed, which send nothing"
+        )
+    if job.evaluation.part == asked.rows:
+        raise ConfigError(
+            f"evaluation.part: {asked.rows} rows would judge the recalibration that is fitted on them; use test, or "
+            f"leave {field} out"
+        )
+    if not federation.sizes(asked.rows).any():
+        raise ConfigError(
+            f"{field}: no hospital has validation rows, on which recalibrate is fitted; give data.split.validation a "
+            "share, such as 0.1, or leave recalibrate out"
+        )

@@ -1,0 +1,149 @@
+"""How the server of a job makes calls of client programs, and what it reads from the answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+from raysim.engine.job import Job
+from raysim.engine.messages.plan import PartialResult, ProgramCall
+from raysim.engine.messages.program_sums import SumLayout
+from raysim.strategies.base import POOLED, Answers, Call, Ids
+from raysim.traffic.exchange import Traffic
+
+if TYPE_CHECKING:
+    from raysim.engine.pipeline.secure_sums import SecureSums
+
+
+def check_programs(job: Job) -> None:
+    """Raise ``ConfigError`` for sections that are about updates, where the job's strategy has programs of its own."""
+    if not job.strategy.uses_programs():
+        return
+    compressed = job.compression is not None and job.compression.name != "none"
+    sections = {
+        "adversary": (job.adversary is not None, "attacks change updates"),
+        "aggregation": (job.aggregation is not None, "robust rules are for updates"),
+        "compression": (compressed, "compression is for updates"),
+        "system": (job.system is not None, "the virtual clock times updates"),
+    }
+    for section, (present, why) in sections.items():
+        if present:
+            raise ConfigError(
+                f"{section}: {why}, and strategy '{job.name}' has client programs instead; leave it out, or choose "
+                "another strategy"
+            )
+    if job.privacy is not None:
+        raise ConfigError(
+            f"strategy.name: '{job.name}' has client programs, which privacy.mode: {job.privacy.way} does not cover, "
+            f"so privacy.unit: {job.privacy.unit} cannot be promised; choose another strategy or leave privacy out"
+        )
+    if job.strategy.uses_selection() and job.selection.uses_losses:
+        raise ConfigError(
+            f"selection.name: '{type(job.selection).__name__}' uses the losses of updates, and strategy '{job.name}' "
+            "has client programs instead; choose another selection"
+        )
+
+
+class ProgramCalls:
+    """The calls of a ``job``'s strategy, whose hospitals have ``sizes [N]`` training rows.
+
+    ``secure`` hides their sums; None: they are not hidden.
+    """
+
+    def __init__(self, job: Job, sizes: Ids, traffic: Traffic, secure: SecureSums | None) -> None:
+        self._job, self._sizes, self._traffic, self._secure = job, sizes, traffic, secure
+        self._turns: Counter[str] = Counter()
+        self._round = 0
+        self.called = np.zeros(0, np.int64)
+        """Who has been called in this round, ascending."""
+
+    def begin(self, round: int) -> None:
+        """Begin a ``round``: turns are counted from 0."""
+        self._round, self._turns = round, Counter()
+        self.called = np.zeros(0, np.int64)
+
+    def planned(self, call: Call) -> ProgramCall:
+        """The call as hospitals receive it. Raises ``ConfigError`` for one that sums cannot hide."""
+        program, hospitals = call.program, len(call.ids)
+        number, turn = sum(self._turns.values()), self._turns[program.name]
+        self._turns[program.name] += 1
+        self.called = np.union1d(self.called, call.ids)
+        pooled = bool((call.ids == POOLED).any())
+        rows = int(self._sizes.sum() if pooled else self._sizes[call.ids].sum())
+        name, secure, masked = (
+            f"strategy '{self._job.name}', round {self._round}, program '{program.name}'",
+            None,
+            False,
+        )
+        if self._secure is not None and not pooled:
+            each = SumLayout(program).each
+            if each:
+                raise ConfigError(
+                    f"secure.mode: '{self._secure.mode}' hides what each hospital sends, and {name} sends "
+                    f"'{next(iter(each))}' so; leave secure out, or choose another strategy"
+                )
+            secure, masked = self._secure.of_call(self._round, number, call.ids), self._secure.mode == "execute"
+        return ProgramCall(
+            program,
+            name,
+            turn,
+            {name: np.asarray(value) for name, value in call.received.items()},
+            {name: np.asarray(value) for name, value in call.each_of.items()},
+            {name: rows if send.by == "row" else hospitals for name, send in program.sends.items()},
+            secure,
+            masked,
+        )
+
+    def answers(self, call: Call, planned: ProgramCall, partials: Sequence[PartialResult]) -> Answers:
+        """What came back; it is entered as traffic."""
+        layout, secure = SumLayout(call.program), planned.secure
+        total = np.zeros(layout.size, np.int64)
+        for partial in partials:
+            if partial.sums is not None:
+                total += partial.sums
+        answered = [partial for partial in partials if partial.ids is not None]
+        homes = [partial.ids for partial in answered if partial.ids is not None]
+        ids = np.concatenate([np.zeros(0, np.int64), *homes])
+        order = np.argsort(ids, kind="stable")
+        if secure is not None:
+            total = self._opened(planned, total)
+        self._count(call, planned, layout, ids[order])
+        sums, counts = layout.values(total)
+        each = {
+            name: np.concatenate(
+                [np.zeros((0, *send.shape)), *[partial.each[name] for partial in answered if name in partial.each]]
+            )[order]
+            for name, send in layout.each.items()
+        }
+        return Answers(sums, each, ids[order], counts)
+
+    def _opened(self, planned: ProgramCall, total: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sum without masks; 0 where too few hospitals are left to open it."""
+        secure = planned.secure
+        if self._secure is None or secure is None:
+            raise ValueError("nothing is hidden")
+        self._secure.opened_call(secure)
+        if not secure.opens:
+            return np.zeros_like(total)
+        return secure.unmasked(total.view(np.uint64)) if planned.masked else total
+
+    def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
+        """Enter what each hospital received, and what those that ``answered`` sent. Pooled rows exchange nothing."""
+        hospitals = len(call.ids)
+        if (call.ids == POOLED).any() or not hospitals:
+            return
+        received = sum(array.nbytes for array in planned.received.values()) * hospitals
+        received += sum(array.nbytes for array in planned.each_of.values())
+        kinds = layout.kinds()
+        if self._secure is not None and planned.secure is not None:
+            up, down = self._secure.bytes_of_call(planned.secure, call.ids, layout.size)
+            self._traffic.called(" + ".join(kinds), call.ids, up, received + down)
+            return
+        for kind, sent in kinds.items():
+            self._traffic.called(kind, answered, np.full(len(answered), sent, dtype=np.int64), received)
+            received = 0

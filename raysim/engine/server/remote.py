@@ -1,0 +1,113 @@
+"""A job's hospitals as its server reaches them: through a pool of processes that hold nothing of the job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.engine.job import RunState
+from raysim.engine.messages.memory import MODEL, HospitalStates
+from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, StatisticNoise, Work
+from raysim.engine.server.pool import Pool, StateReferences
+from raysim.engine.server.stopping import Stopping
+from raysim.strategies.base import POOLED, Floats, Ids, Mask, Question, State
+from raysim.virtual_time.clock import Clock
+
+
+class RemoteHospitals:
+    """All hospitals of a job, and what they remember: that travels with each message, or stays where it was made.
+
+    ``private [P]``: the parameters that never leave a hospital. ``noise`` gives the noise on answers to a question.
+    """
+
+    remembered: StateReferences | None
+    """What the hospitals of each process remember; None until the strategy lets them."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        work: Work,
+        private: Mask | None,
+        states: HospitalStates | None,
+        noise: Callable[[Question], StatisticNoise | None],
+    ) -> None:
+        self._noise = noise
+        self._turns: Counter[tuple[str, int]] = Counter()
+        self._pool, self._work, self._private = pool, work, private
+        self._homes = np.concatenate(pool.served)
+        self.remembered = self.dealt(states)
+
+    def play(self, plan: RoundPlan) -> list[PartialResult]:
+        """Let all hospitals evaluate and train as the plan says."""
+        partials, memory = self._pool.round(plan, self.remembered)
+        if self.remembered is not None or plan.remembers:
+            self.remembered = memory
+        return partials
+
+    def answers(self, question: Question, round: int, models: Floats | None, ids: Ids | None) -> Sequence[Floats]:
+        """The answers of hospitals ``ids`` (None: all), in that order, about ``models [M, P]``."""
+        sent = None if models is None else models.astype(self._work.precision)
+        memory = None if sent is None or self._private is None else self.remembered
+        inquiry = Inquiry(self._work, question, round, sent, ids, self._private, self._noise_on(question, round))
+        answers = [answer for of_process in self._pool.ask(inquiry, memory) for answer in of_process]
+        asked = np.arange(len(self._homes)) if ids is None else ids
+        by_hospital = dict(zip(self._homes[np.isin(self._homes, asked)].tolist(), answers, strict=True))
+        return [by_hospital[hospital] for hospital in asked.tolist()]
+
+    def _noise_on(self, question: Question, round: int) -> StatisticNoise | None:
+        noise = self._noise(question)
+        if noise is None:
+            return None
+        turn = self._turns[question.kind, round]
+        self._turns[question.kind, round] += 1
+        return replace(noise, turn=turn)
+
+    def states(self, remembered: StateReferences | None) -> HospitalStates | None:
+        """Fetch what hospitals remember, or remembered at an earlier state."""
+        return None if remembered is None else self._pool.recall(remembered)
+
+    def models(self) -> dict[int, NDArray[Any]]:
+        """The hospitals' own models ``[P]``, by id."""
+        states = self.states(self.remembered) or {}
+        return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
+
+    def dealt(self, states: HospitalStates | None) -> StateReferences | None:
+        """Memory divided by the processes that serve hospitals; that of pooled rows goes to the first one."""
+        if states is None:
+            return None
+        served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]
+        return [{hospital: states[hospital] for hospital in sorted(ids) if hospital in states} for ids in served]
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteState:
+    """The state of a run after a round, as :class:`RunState`, but what hospitals remember stays where it was made."""
+
+    round: int
+    state: State
+    remembered: StateReferences | None
+    memory: Any = None
+    clock: Clock | None = None
+    stopping: Stopping | None = None
+    reception: Any = None
+    best: RemoteState | None = None
+    attacks: Any = None
+
+    def fetched(self, hospitals: RemoteHospitals) -> RunState:
+        """The complete state, with what ``hospitals`` remember fetched."""
+        return RunState(
+            round=self.round,
+            state=self.state,
+            kept=hospitals.states(self.remembered),
+            memory=self.memory,
+            clock=self.clock,
+            stopping=self.stopping,
+            reception=self.reception,
+            best=None if self.best is None else self.best.fetched(hospitals),
+            attacks=self.attacks,
+        )

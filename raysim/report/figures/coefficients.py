@@ -1,0 +1,192 @@
+"""The figure of a regression's coefficients: the surest of them as a forest of ratios, with both kinds of interval.
+
+Ratios are of one standard deviation of a column of numbers, so that columns compare; each row also has that of one unit
+of the source's column. On the page it is a table with a mark in each row, as a file a chart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from raysim.engine.job import Result
+from raysim.report import svg
+from raysim.report.figures.forest import HIGH, WIDE, ticks
+from raysim.report.naming import number
+from raysim.report.svg import Axis, Chart, Figure, Style, element, joined
+from raysim.report.terms import explained
+from raysim.storage.coefficients import COEFFICIENTS, INTERCEPT, of_global_model
+
+MOST = 12
+"""The most coefficients that are drawn: those of the largest multiples of their standard errors."""
+
+LOOK: Final = Style(0, "circle")
+
+FIGURES = 3
+"""Significant digits of a ratio."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A coefficient as the figure shows it: ``(value, low, high)``, NaN where undefined."""
+
+    name: str
+    model: tuple[float, float, float]
+    """With the interval of the likelihood."""
+    robust: tuple[float, float, float]
+    """With that which holds where hospitals differ."""
+    unit: float
+    """Of one unit of the source's column."""
+
+
+def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
+    """The figure of a run with standard errors, of one whose label is among ``first`` if there is such; else empty."""
+    for result in sorted(results, key=lambda each: (each.label not in first, each.is_reference)):
+        if (result.folder / COEFFICIENTS).is_file():
+            called = "" if len(results) == 1 else f"{result.title or result.label}, seed {result.seed}"
+            figure = of_table(of_global_model(result.folder / COEFFICIENTS), called)
+            if figure is not None:
+                return [figure]
+    return []
+
+
+def of_table(table: pd.DataFrame, called: str = "") -> Figure | None:
+    """The figure of the global model's rows of coefficients.csv; None where no coefficient has a standard error.
+
+    ``called``: what the model is, where that has to be said.
+    """
+    known = table[(table["feature"] != INTERCEPT) & np.isfinite(table["se"]) & (table["se"] > 0)]
+    if known.empty:
+        return None
+    effect = str(known["effect"].iloc[0])
+    z = (known["coefficient"] / known["se"]).abs().to_numpy()
+    strongest = known.iloc[np.argsort(-z, kind="stable")[:MOST]]
+    shown = np.exp if effect != "difference" else np.asarray
+    rows = [
+        Row(
+            str(row["feature"]),
+            _triple(shown(row[["coefficient", "low", "high"]].to_numpy(float))),
+            _triple(shown(row[["coefficient", "low_robust", "high_robust"]].to_numpy(float))),
+            float(shown(float(row["per_unit"]))),
+        )
+        for _, row in strongest.iterrows()
+    ]
+    robust = any(math.isfinite(row.robust[1]) for row in rows)
+    ends = [end for row in rows for end in (*row.model, *row.robust)]
+    axis = svg.linear("", ends, include=(0.0,), signed=True, count=3)
+    if effect != "difference":
+        axis = svg.log("", [*ends, 1.0], count=5)
+    title = {"difference": "change of the outcome"}.get(effect, effect)
+    return Figure(
+        "coefficients",
+        "Coefficients",
+        _table(rows, axis, title, robust, called),
+        _caption(len(known), robust),
+        (_chart(rows, title, axis, robust),),
+    )
+
+
+def _triple(values: np.ndarray) -> tuple[float, float, float]:
+    value, low, high = values.tolist()
+    return value, low, high
+
+
+def _caption(known: int, robust: bool) -> str:
+    which = "All coefficients" if known <= MOST else f"The {MOST} of {known} coefficients that are surest not to be 0"
+    parts = [f"{which}, the surest first, with 95 % intervals; coefficients.csv has all."]
+    if robust:
+        parts.append(
+            "The line, and the figures beside it, are of the interval that holds where hospitals differ; the band "
+            "behind it is of the likelihood, as if they did not."
+        )
+    parts.append("A category or a flag is compared with its absence.")
+    parts.append("They describe the model and are no effects of treatments.")
+    return " ".join(parts)
+
+
+def _said(triple: tuple[float, float, float]) -> str:
+    value, low, high = (_short(end) for end in triple)
+    return f"{value} ({low} to {high})" if math.isfinite(triple[1]) else value
+
+
+def _short(value: float) -> str:
+    """A ratio with :data:`FIGURES` significant digits, a few decimals at most."""
+    if not math.isfinite(value):
+        return "undefined"
+    size = math.floor(math.log10(abs(value))) if value else 0
+    return number(value, min(max(FIGURES - 1 - size, 0), FIGURES))
+
+
+def _table(rows: Sequence[Row], axis: Axis, title: str, robust: bool, called: str) -> Markup:
+    head = element(
+        "tr",
+        element("th", "Column", scope="col"),
+        element("th", explained(f"{title} per standard deviation"), scope="col", colspan=2),
+        element("th", "per unit", scope="col"),
+    )
+    zero = f"--zero: {100 * axis.place(_none(axis)):.1f}%"
+    body = []
+    for row in rows:
+        said = _said(row.robust if robust else row.model)
+        value, _, beside = said.partition(" ")
+        limits = (element("span", f" {beside}", class_="limits"),) if beside else ()
+        body.append(
+            element(
+                "tr",
+                element("th", element("span", row.name), scope="row"),
+                element("td", _mark(row, axis, robust), class_="mark", style=zero),
+                element("td", value, *limits, class_="figure"),
+                element("td", _short(row.unit), class_="figure"),
+            )
+        )
+    foot = element("tr", element("td", ""), ticks(axis), element("td", ""), element("td", ""))
+    caption = (element("caption", called),) if called else ()
+    return element(
+        "table", *caption, element("thead", head), element("tbody", *body), element("tfoot", foot), class_="forest"
+    )
+
+
+def _none(axis: Axis) -> float:
+    """Where a column tells nothing."""
+    return 1.0 if axis.kind == "log" else 0.0
+
+
+def _mark(row: Row, axis: Axis, robust: bool) -> Markup:
+    """A dot with its intervals in a box whose width is the axis."""
+    parts = []
+    for triple, class_ in ((row.model, "behind" if robust else "whisker"), (row.robust, "whisker")):
+        low, high = WIDE * axis.places(triple[1:])
+        if math.isfinite(low) and math.isfinite(high):
+            parts.append(element("path", d=f"M{low:.1f} {HIGH / 2:g}H{high:.1f}", class_=f"c{LOOK.colour} {class_}"))
+    if math.isfinite(at := WIDE * axis.place(row.model[0])):
+        parts.append(LOOK.marker(at, HIGH / 2, 4.5))
+    return element("svg", joined(parts), viewBox=f"0 0 {WIDE:g} {HIGH:g}", aria_hidden="true")
+
+
+def _chart(rows: Sequence[Row], title: str, axis: Axis, robust: bool) -> Chart:
+    """The figure as a chart, for the file."""
+    said = [_said(row.robust if robust else row.model) for row in rows]
+    chart = Chart(
+        svg.Axis(f"{title} per standard deviation", axis.low, axis.high, axis.ticks, axis.texts, axis.kind),
+        svg.names("", [row.name for row in rows]),
+        name="coefficients-0",
+        title="Coefficients",
+        description="; ".join(f"{row.name} {text}" for row, text in zip(rows, said, strict=True)) + ".",
+        width=640.0,
+        height=24.0 * len(rows) + 74,
+        right=150.0,
+        gridlines="",
+    )
+    chart.rule(x=_none(axis))
+    for i, (row, text) in enumerate(zip(rows, said, strict=True)):
+        chart.whiskers([row.model[1]], [row.model[2]], [i], LOOK, class_="behind" if robust else "whisker")
+        chart.whiskers([row.robust[1]], [row.robust[2]], [i], LOOK)
+        chart.dots([row.model[0]], [i], LOOK, size=5.0)
+        chart.text(axis.high, i, text, dx=8.0)
+    return chart

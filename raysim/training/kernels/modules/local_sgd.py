@@ -1,0 +1,140 @@
+"""A hospital's local update: LocalSGD of a module by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from raysim.training.base import Layout, Optimizer, Task, Vector
+from raysim.training.kernels.descent import combined_proximal, rows_per_batch
+from raysim.training.kernels.modules.batch_norms import running
+from raysim.training.kernels.modules.contrast import Contrasting
+from raysim.training.kernels.modules.flat import FlatModule
+from raysim.training.kernels.modules.lookup import condense
+from raysim.training.kernels.modules.losses import TORCH_LOSSES
+from raysim.training.kernels.modules.optimizers import make_solver
+from raysim.training.losses import LOG_LOSS
+
+
+class Batch(NamedTuple):
+    """The batch of one step."""
+
+    X: Tensor
+    """Its rows ``[b, F]``."""
+    y: Tensor
+    """Their labels ``[b]``."""
+    shares: Tensor
+    """The factors ``[b]`` of their losses in the objective: weights over b."""
+
+
+class ProximalTerms:
+    """A task's proximal terms and linear term, and weight decay, on ``parameters`` in the order of ``layout``."""
+
+    def __init__(self, task: Task, optimizer: Optimizer, parameters: Sequence[nn.Parameter], layout: Layout) -> None:
+        like = parameters[0].detach()
+        weight, anchor = combined_proximal(task, str(like.dtype).removeprefix("torch."))
+        towards: list[Tensor | None] = [None] * len(parameters)
+        if anchor is not None:
+            towards = list(layout.split(torch.from_numpy(anchor).to(like.device)).values())[: len(parameters)]
+        decays = (optimizer.weight_decay if layout.penalised(name) else 0.0 for name in layout.names)
+        self._terms = [
+            (parameter, weight + decay, place)
+            for parameter, decay, place in zip(parameters, decays, towards, strict=False)
+            if weight + decay or place is not None
+        ]
+
+    def add_gradient(self) -> None:
+        """Add it to the parameters' gradients."""
+        for parameter, factor, towards in self._terms:
+            term = factor * parameter.detach()
+            if towards is not None:
+                term = term - towards
+            parameter.grad = term if parameter.grad is None else parameter.grad.add_(term)
+
+
+def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss: str, halves: bool) -> None:
+    """LocalSGD of ``task`` with the module of ``flat``; ``into [P]``, its start, becomes what it has trained.
+
+    ``loss``: one of ``raysim.training.losses``. ``halves``: whether products are taken in bfloat16.
+    """
+    small = condense(task, flat.layout, flat.lookup, optimizer) if flat.lookup else None
+    given, layout = (task, flat.layout) if small is None else (small.task, small.layout)
+    on_cpu = flat.device.type == "cpu"
+    theta = torch.from_numpy(into) if small is None and on_cpu else flat.send(given.start)
+    contrast = _contrasting(flat, task)
+    flat.become(layout.split(theta))  # parameters and buffers are now views of theta
+    flat.module.train()
+    proximal = ProximalTerms(given, optimizer, flat.parameters, layout)
+    frozen = None if given.frozen is None else flat.indices(np.flatnonzero(given.frozen))
+    values = None if frozen is None else theta[frozen]
+    solver = make_solver(optimizer.name, flat.parameters, task.learning_rate)
+    if task.moments is not None:
+        solver.resume(layout, task.moments)
+    with nullcontext() if contrast is None else contrast:
+        for batch in _batches(flat, given, optimizer, loss):
+            for parameter in flat.parameters:
+                parameter.grad = None
+            with (
+                running(flat.normed) if len(batch.X) == 1 else nullcontext(),
+                torch.autocast("cpu", torch.bfloat16) if halves else nullcontext(),
+            ):
+                outputs = flat.module(batch.X)
+            # The objective is the sum of the terms' products with their factors, which nobody needs.
+            terms, factors = [TORCH_LOSSES[loss](outputs.to(flat.torch_dtype), batch.y)], [batch.shares]
+            if contrast is not None:
+                terms.append(contrast.term(batch.X))
+                factors.append(torch.ones_like(terms[1]))
+            torch.autograd.backward(terms, factors)
+            proximal.add_gradient()
+            solver.step()
+            if frozen is not None and values is not None:
+                theta[frozen] = values
+    if task.moments is not None:
+        solver.leave(layout, task.moments)
+    if small is not None:
+        small.entries.put(theta.cpu().numpy(), into)
+    elif not on_cpu:
+        into[:] = theta.cpu().numpy()
+
+
+def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> Iterator[Batch]:
+    """The batches of all epochs; seeds torch's generator at the beginning of an epoch, if the module draws."""
+    n = len(task.y)
+    size = rows_per_batch(optimizer.batch_size, n)
+    rows = flat.constant_rows(task.X, flat.dtype)
+    labels = flat.constant_rows(task.y, np.int64 if loss == LOG_LOSS else flat.dtype)
+    weights = flat.send(np.ones(n) if task.weights is None else task.weights)
+    for epoch in range(task.epochs):
+        X, y, factors, order = rows, labels, weights, None
+        if size < n or flat.draws:
+            rng = task.batches(epoch)
+            if size < n:
+                order = flat.indices(rng.permutation(n))
+            if flat.draws:
+                seed(flat.device.type, int(rng.integers(2**63 - 1)))
+        if order is not None and flat.device.type == "cpu":  # on a GPU this would be a second copy of all rows
+            X, y, factors, order = rows[order], labels[order], weights[order], None
+        for low in range(0, n, size):
+            part: slice | Tensor = slice(low, low + size) if order is None else order[low : low + size]
+            yield Batch(X[part], y[part], factors[part] * (1.0 / min(size, n - low)))
+
+
+def seed(kind: str, value: int) -> None:
+    """Seed the generator of a ``kind`` of device. On a CPU alone, ``torch.manual_seed`` would take 2 ms."""
+    if kind == "cpu":
+        torch.default_generator.manual_seed(value)
+    else:
+        torch.manual_seed(value)
+
+
+def _contrasting(flat: FlatModule, task: Task) -> Contrasting | None:
+    term = task.contrast
+    if term is None:
+        return None
+    previous, received = (flat.views(vector) | flat.constant for vector in (term.previous, term.received))
+    return Contrasting(flat.module, term.weight, term.temperature, previous, received)

@@ -1,0 +1,10 @@
+"""Boosted trees from sums over rows: plain mathematics that strategies, models and exports share.
+
+- :mod:`raysim.trees.settings`: what the model's keys are, and the columns that it reads.
+- :mod:`raysim.trees.edges`: bins of columns, from counts alone; :mod:`raysim.trees.binning`: rows in these bins.
+- :mod:`raysim.trees.losses`: what a row adds to the sums; :mod:`raysim.trees.histograms`: the sums by node and bin.
+- :mod:`raysim.trees.splits`: the best split of a node; :mod:`raysim.trees.growing`: a tree, level by level.
+- :mod:`raysim.trees.forest`: how trees are stored, written as JSON, and score rows.
+
+All sums are of whole numbers, so that no order of rows or hospitals changes a bit.
+"""

@@ -1,0 +1,134 @@
+"""Where bins of a column of numbers end, from counts over rows alone.
+
+Finite float32 numbers are put in the order of unsigned integers of 32 bits (:func:`ordered`). The value of a rank is
+then found from the front, 8 bits at a time: how many rows have each of the 256 continuations of a prefix. Counts are
+whole numbers, so hospitals' counts add up to those of the pooled rows, and edges are the same whoever has the rows.
+
+With ``n`` recorded values and ``B`` bins, ``v_k`` is the least value with at least ``k n / B`` values up to it (k = 1
+to B - 1), and ``w_k`` the least value above it. Edge ``k`` is the midpoint of ``v_k`` and ``w_k``; equal edges count
+once, and there is none behind the largest value. With ``codes`` values are known by their first 16 bits: the midpoint
+is that of the largest number which begins like ``v_k`` and the least which begins like ``w_k``, so that an edge is
+beside its quantile by at most 1/128 of it. With ``exact`` all 32 bits count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+STEP = 8
+"""Bits that one count tells apart."""
+
+WIDTH = 2**STEP
+"""Continuations of a prefix."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prefixes:
+    """What rows are counted by: each entry is a column and the first ``bits`` bits of its values.
+
+    ``column [Q]``, ``prefix [Q]``. The counts ``[Q, 256]`` are of the rows of that column and prefix, by the next 8
+    bits.
+    """
+
+    column: Ints
+    prefix: Ints
+    bits: int
+
+
+def ordered(values: NDArray[Any]) -> NDArray[np.uint32]:
+    """Integers in the order of the float32 ``values [n]``, which are finite. -0 is 0."""
+    bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)
+    return np.where(bits >> 31, ~bits, bits | np.uint32(2**31))
+
+
+def unordered(codes: NDArray[Any]) -> Floats:
+    """The inverse of :func:`ordered`, as float64."""
+    codes = codes.astype(np.uint32)
+    bits = np.where(codes >> 31, codes & np.uint32(2**31 - 1), ~codes)
+    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def counts(X: NDArray[Any], asked: Prefixes) -> Ints:
+    """The counts ``[Q, 256]`` over rows ``X [n, F]``, in which missing values are NaN."""
+    made = np.zeros((len(asked.column), WIDTH), np.int64)
+    rest = 32 - asked.bits
+    known: dict[int, NDArray[np.uint32]] = {}
+    for q, (column, prefix) in enumerate(zip(asked.column.tolist(), asked.prefix.tolist(), strict=True)):
+        if column not in known:
+            known = {column: ordered(X[~np.isnan(X[:, column]), column])}
+        codes = known[column]
+        if asked.bits:
+            codes = codes[codes >> np.uint32(rest) == prefix]
+        made[q] = np.bincount((codes >> np.uint32(rest - STEP)) & np.uint32(WIDTH - 1), minlength=WIDTH)
+    return made
+
+
+Counting = Generator[Prefixes, Ints, Any]
+"""Yields what is to be counted over all rows, and receives the counts."""
+
+
+def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, Ints, dict[int, Floats]]:
+    """The edges of the ``columns`` of numbers, by column: ascending, and at most ``bins - 1``."""
+    bits = 32 if exact else 16
+    first = yield Prefixes(columns, np.zeros_like(columns), 0)
+    total = first.sum(axis=1)
+    # The rank of the k-th quantile, counted from 1; a column without values has none.
+    ranks = -(-np.arange(1, bins)[None, :] * total[:, None] // bins)
+    low, upto = yield from _at_ranks(columns, ranks, total, first, bits)
+    high, _ = yield from _at_ranks(columns, upto + 1, total, first, bits)
+    found = {}
+    for j, column in enumerate(columns.tolist()):
+        inner = (ranks[j] >= 1) & (upto[j] < total[j])
+        # The largest number that begins like the one, and the least that begins like the other.
+        below = unordered(((low[j, inner] + 1) << (32 - bits)) - 1)
+        above = unordered(high[j, inner] << (32 - bits))
+        found[column] = np.unique((below + above) / 2)
+    return found
+
+
+def _at_ranks(
+    columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
+) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
+    """The prefix of ``bits`` bits of the value of each rank ``[F, R]`` (from 1), and how many values have that prefix
+    or one below; ranks outside 1 to ``total [F]`` give nothing of use."""
+    F, R = ranks.shape
+    which = np.repeat(np.arange(F), R)
+    # A rank outside is asked for as the nearest inside, which costs no further count.
+    rest = np.clip(ranks, 1, np.maximum(total, 1)[:, None]).ravel()
+    prefix, below, counted, entry = np.zeros(F * R, np.int64), np.zeros(F * R, np.int64), first, which
+    for done in range(0, bits, STEP):
+        if done:
+            asked, entry = np.unique(np.stack([which, prefix]), axis=1, return_inverse=True)
+            counted = yield Prefixes(columns[asked[0]], asked[1], done)
+            entry = entry.ravel()
+        upto = np.cumsum(counted, axis=1)[entry]
+        digit = np.minimum((upto < (rest - below)[:, None]).sum(axis=1), WIDTH - 1)
+        at = np.arange(F * R)
+        within = upto[at, digit]
+        below = below + within - counted[entry, digit]
+        prefix = prefix * WIDTH + digit
+    reached = below + counted[entry, digit]
+    return prefix.reshape(F, R), reached.reshape(F, R)
+
+
+def pooled(asking: Generator[Prefixes, Ints, Any], X: NDArray[Any]) -> Any:
+    """What ``asking`` returns where all rows are ``X [n, F]``."""
+    return answered(asking, lambda asked: counts(X, asked))
+
+
+def answered(asking: Generator[Any, Any, Any], answer: Callable[[Any], Any]) -> Any:
+    """What the generator ``asking`` returns where each of its questions gets ``answer(question)``."""
+    try:
+        question = next(asking)
+        while True:
+            question = asking.send(answer(question))
+    except StopIteration as end:
+        return end.value

@@ -1,0 +1,91 @@
+"""What rows add to the sums that trees are grown from: gradients and second derivatives of their losses.
+
+Both are rounded, row by row, to whole multiples of 2^-30. Margins are whole multiples of 2^-40, leaf values too, so
+that a margin is an exact sum. Numbers of a label are divided by a power of two, ``2^scale``, before anything else, so
+that they lie within -1 and 1; margins and values are of the divided label. Sums are exact for up to 2^23 rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.trees.edges import Floats, Ints
+from raysim.trees.settings import Loss
+
+GRID = 2.0**30
+"""Steps of a gradient's unit."""
+
+MARGIN = 2.0**40
+"""Steps of a margin's unit."""
+
+LARGEST = 2**46
+"""The largest margin and leaf value in steps: 64 in magnitude, which no model in use reaches."""
+
+LOG_MEAN = 30.0
+"""The largest logarithm of a mean of counts."""
+
+
+def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tuple[Floats, Floats]:
+    """``g`` and ``h`` of each row, ``[n, K]`` whole numbers of ``2^-30``, at ``margins [n, K]``.
+
+    ``y [n]``: class indices, or numbers. ``scale``: the exponent of the label's divisor.
+    """
+    z = margins / MARGIN
+    if loss == "logistic":
+        p = probability(z)
+        g, h = p - y[:, None], p * (1 - p)
+    elif loss == "softmax":
+        p = softmax(z)
+        g, h = p - (y[:, None] == np.arange(z.shape[1])), p * (1 - p)
+    elif loss == "poisson":
+        p = np.exp(np.minimum(z, LOG_MEAN))
+        g, h = p - y[:, None], p
+    else:
+        g, h = z - y[:, None] * 2.0**-scale, np.ones_like(z)
+    return np.rint(g * GRID), np.rint(h * GRID)
+
+
+def probability(z: Floats) -> Floats:
+    """``1 / (1 + exp(-z))``."""
+    e: Floats = np.exp(-np.abs(z))
+    return np.where(z >= 0, 1.0, e) / (1 + e)
+
+
+def softmax(z: Floats) -> Floats:
+    """Probabilities of rows ``z [n, K]``."""
+    e: Floats = np.exp(z - z.max(axis=1, keepdims=True))
+    shares: Floats = e / e.sum(axis=1, keepdims=True)
+    return shares
+
+
+def base(loss: Loss, sums: Floats, rows: int) -> Ints:
+    """The margins before the first tree, ``[K]`` in steps.
+
+    ``sums``: how many rows each class has, ``[C]``, or the sum of the (divided) labels, ``[1]``. They minimise the
+    loss; of more than two classes they are the logarithms of shares less their mean. Raises ``ValueError`` for one
+    class.
+    """
+    if loss in ("logistic", "softmax"):
+        if (sums <= 0).any():
+            raise ValueError(
+                "data.label: a class has no training row, so that trees have nothing to tell apart; check the label "
+                "and the split"
+            )
+        logs = np.log(sums)
+        values = logs[1:] - logs[0] if loss == "logistic" else logs - logs.mean()
+    else:
+        mean = sums / max(rows, 1)
+        if loss == "poisson" and not mean[0] > 0:
+            raise ValueError("data.label: all counts of training rows are 0; choose another label")
+        values = np.log(mean) if loss == "poisson" else mean
+    steps: Ints = np.rint(values * MARGIN).astype(np.int64)
+    return steps
+
+
+def label_scale(y: NDArray[Any]) -> int:
+    """The least exponent, of at least 0, such that ``|y| <= 2^scale``."""
+    most = float(np.abs(y).max(initial=0.0))
+    return max(0, int(np.ceil(np.log2(most)))) if most > 0 else 0

@@ -1,0 +1,107 @@
+"""The settings of boosted trees, and the columns and label that they are grown for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Loss = Literal["logistic", "softmax", "squared", "poisson"]
+
+DEEPEST = 10
+"""The greatest depth: a tree is stored with room for ``2^depth`` leaves."""
+
+MOST_BINS = 255
+"""The most bins of a column beside the one of missing values."""
+
+MOST_LEVELS = 255
+"""The most categories of a column."""
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """The keys of ``model:`` for boosted trees."""
+
+    trees: int = 100
+    """How many trees the model has; of a label of C > 2 classes, C at a time."""
+    depth: int = 3
+    """How many splits stand between the root and a leaf, at most."""
+    rate: float = 0.1
+    """The factor of each tree's values (eta)."""
+    bins: int = 32
+    """The most bins that a column of numbers is cut into."""
+    min_rows: int = 10
+    """The fewest training rows on each side of a split."""
+    l2: float = 1.0
+    """The penalty on squared values of leaves (lambda)."""
+    gamma: float = 0.0
+    """What half the gain of a split has to exceed."""
+    edges: Literal["codes", "exact"] = "codes"
+    """Where bins end: ``codes`` counts values by the first 16 of their 32 bits, ``exact`` by all of them."""
+    row_share: float = 1.0
+    """The share of rows that each tree is grown on."""
+    column_share: float = 1.0
+    """The share of columns that each tree may split by."""
+    loss: Literal["auto", "squared", "poisson"] = "auto"
+    """Of a label that is a number: ``poisson`` for counts; ``auto`` is squared."""
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("trees", 1, 100_000),
+            ("depth", 1, DEEPEST),
+            ("bins", 2, MOST_BINS),
+            ("min_rows", 1, 2**31),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise ValueError(f"{name}: {value!r} is no whole number from {least} to {most}")
+        for name in ("rate", "l2", "gamma"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}: {getattr(self, name)!r} is no number of at least 0")
+        for name in ("row_share", "column_share"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name}: {getattr(self, name)!r} is not above 0 and at most 1")
+        for name, known in (("edges", ("codes", "exact")), ("loss", ("auto", "squared", "poisson"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}: {getattr(self, name)!r} is not known; write {' or '.join(known)}")
+
+
+@dataclass(frozen=True)
+class TreeTask:
+    """What trees are grown for.
+
+    - ``levels [F]``: the number of categories of each column, whose values are 0, 1, ...; 0 for a column of numbers.
+      A missing value is NaN in both.
+    - ``classes``: of the label; 0 for a number.
+    """
+
+    settings: TreeSettings
+    levels: tuple[int, ...]
+    classes: int
+
+    @property
+    def loss(self) -> Loss:
+        """The loss that is minimised."""
+        if self.classes:
+            return "logistic" if self.classes == 2 else "softmax"
+        return "poisson" if self.settings.loss == "poisson" else "squared"
+
+    @property
+    def outputs(self) -> int:
+        """K, how many trees are grown together and how many margins a row has."""
+        return self.classes if self.classes > 2 else 1
+
+    @property
+    def together(self) -> int:
+        """How many times K trees are grown: the rounds of boosting."""
+        return self.settings.trees
+
+
+def check_levels(names: Sequence[str], levels: Sequence[int]) -> None:
+    """Raise ``ValueError`` for a column of more categories than a tree's node can list."""
+    for name, count in zip(names, levels, strict=True):
+        if count > MOST_LEVELS:
+            raise ValueError(
+                f"column '{name}' has {count:,} categories, and boosted trees take at most {MOST_LEVELS}; group them, "
+                "or leave the column out"
+            )
