@@ -300,6 +300,8 @@ class Result:
     """What people call the strategy; empty: its label."""
     alone: bool = False
     """Whether its hospitals train by themselves."""
+    learner: str = ""
+    """What tables call the model; empty where that is not known."""
 
 
 @dataclass(eq=False)
