@@ -314,6 +314,7 @@ class JobServer:
             seen=self._pipeline.seen,
             recalibrated=recalibrated,
             uncertainty=self._strategy.uncertainty(self._view, state),
+            ended=self._strategy.done(self._view, state),
             called=self._called(),
         )
 
