@@ -120,6 +120,8 @@ class FederationView:
     """The most rounds that the run may have, as configured."""
     most_calls: int = 0
     """The most calls that a round may make."""
+    link: str = "identity"
+    """As :attr:`Training.link`."""
     hides: bool = False
     """Whether the server may learn only sums over all hospitals. What programs send ``summed`` is then hidden but for
     its sum, and ``each`` is refused; hospitals choose and count by themselves (``Upload.message``, ``NEAREST``)."""

@@ -125,6 +125,7 @@ class Run:
             self.folder,
             self.entry.title,
             strategy.alone,
+            self.entry.learner,
         )
 
     def _job(self, config: Config) -> Job:

@@ -4,7 +4,8 @@
 ``hospitals`` has ``strategy, model, seed, hospital, n_train, n_test, auroc``. For a real label ``mae`` stands in the
 place of ``auroc``; which of them there is decides what is shown and which way is better (:mod:`raysim.metrics.labels`).
 ``model`` says which model served (global, cluster, personal); ``yardstick``, where there is such a column, marks what
-is shown for orientation and never recommended. Rows come out in the order in which strategies first appear.
+is shown for orientation and never recommended; ``learner``, where there is such a column, names the family of the
+trained model. Rows come out in the order in which strategies first appear.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from raysim.statistics.differences.worst_decile import worst_decile_difference
 from raysim.strategies.shared.personalization import RECALIBRATED
 
 KEYS = ["strategy", "model"]
-NAMES = (*KEYS, "hospital", "attribute", "group")
+NAMES = (*KEYS, "learner", "hospital", "attribute", "group")
 """Columns that hold names, which may look like numbers or missing values."""
 
 EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
@@ -71,6 +72,8 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     table["undefined"] = groups["undefined"].max()
     table["judged"] = groups["hospitals"].max()
     table["yardstick"] = groups["yardstick"].first()
+    if "learner" in per_seed:
+        table.insert(0, "learner", groups["learner"].first())
     return table.reset_index()
 
 
@@ -188,7 +191,9 @@ def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
     """Half the width of Student's 95 % interval of each metric's mean over seeds or folds, by strategy and model."""
     from scipy.stats import t  # takes a third of a second to import, and not every comparison needs it
 
-    groups = complete(per_seed).drop(columns=["seed", "yardstick"]).groupby(KEYS, sort=False)
+    groups = (
+        complete(per_seed).drop(columns=["seed", "yardstick", "learner"], errors="ignore").groupby(KEYS, sort=False)
+    )
     counts = groups.count()
     half_widths: pd.DataFrame = groups.std(ddof=1) / np.sqrt(counts) * t.ppf(0.975, counts - 1)
     return half_widths

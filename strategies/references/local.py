@@ -101,7 +101,7 @@ class Local(Strategy):
     def round(self, view: FederationView, state: State) -> Calls:
         if not self.solve:
             return (yield from super().round(view, state))
-        program = OwnRegression(family_of("auto", view.classes).name, len(view.initial))
+        program = OwnRegression(family_of(view).name, len(view.initial))
         yield Call(program, {}, view.trainable)
         return replace(own_state(state, LocalState), solved=True)
 

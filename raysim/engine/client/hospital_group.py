@@ -29,7 +29,8 @@ from raysim.engine.measuring.recalibrating import OwnShifts
 from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.engine.measuring.served_model import ServedModel
 from raysim.engine.measuring.untrained import Rows, untrained
-from raysim.engine.messages.plan import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.messages.memory import MODEL, HospitalStates
+from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.privacy.contributions import Contributions
 from raysim.engine.privacy.noisy_answers import noisy_answer, noisy_figures
 from raysim.metrics.score_counts import score_counts

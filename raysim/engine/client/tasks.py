@@ -15,7 +15,8 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.initial_model import Parameters, parameters
 from raysim.engine.measuring.divisions import Groups
-from raysim.engine.messages.plan import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, RoundPlan
+from raysim.engine.messages.memory import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
+from raysim.engine.messages.plan import RoundPlan
 from raysim.strategies.base import LAST, NEAREST, POOLED, LocalProblem, LocalTraining
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.class_weights import row_weights
@@ -84,9 +85,11 @@ class Tasks:
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 
     def rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Features and labels that the entry trains on; those of a bad hospital are changed by its attack."""
+        """Features and labels that the entry trains on; an attack changes those of a bad hospital."""
         X, y = self._true_rows(hospital, j)
-        return (X, y) if self._plan.attack is None else self._plan.attack.rows(hospital, X, y)
+        for step in self._plan.steps:
+            X, y = step.rows(hospital, X, y)
+        return X, y
 
     def _true_rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
         federation, groups = self._open(hospital == POOLED), self._problem.groups

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +13,18 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.client.tasks import of_entry
 from raysim.engine.job import Job
+from raysim.engine.messages.update_sums import weighed
 from raysim.engine.privacy.calibration import Terms, multipliers
+from raysim.engine.privacy.guard import Guard
 from raysim.engine.privacy.patient_release import PatientRelease
-from raysim.engine.privacy.release import Release, check_patient_problem, weighed
+from raysim.engine.privacy.release import Release, check_patient_problem
 from raysim.engine.privacy.shares import sure_to_be_left
 from raysim.privacy.noise import grid_units, with_rounding
 from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 
-class PatientNoise:
+class PatientNoise(Guard):
     """Noise that hospitals add for their patients: to their own steps, or in shares to sums of gradients.
 
     There is one sum for each of the server's models. A patient is at one hospital, and a hospital is in one sum, so all
@@ -39,7 +40,8 @@ class PatientNoise:
         size: int,
         private: Mask | None,
     ) -> None:
-        self._section, self._terms, self._job, self._size = section, terms, job, size
+        super().__init__(section, job.work.seed)
+        self._terms, self._job, self._size = terms, job, size
         model = job.work.model.bind(federation, "cpu", job.work.precision)
         self._contrasts = bool(getattr(model, "clips_contrast", False))
         self._share = np.zeros(len(terms.patients))
@@ -50,7 +52,7 @@ class PatientNoise:
                 "model; set privacy.mode to local, or choose another strategy"
             )
 
-    def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
+    def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """The cohort with its problem; where gradients are pooled, each counts by its share of its sum's step."""
         problem, pooled = cohort.problem, self._section.way == "pooled"
         if problem is None:
@@ -82,12 +84,6 @@ class PatientNoise:
             noise=section.noise,
         )
         return Release(patients=patients)
-
-    memory: Any = None
-    """Nothing is carried from round to round."""
-
-    def resume(self, memory: Any) -> None:
-        """Does nothing, as nothing is carried."""
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums, which have hospitals' noise already, plus the step of proximal terms for each model."""

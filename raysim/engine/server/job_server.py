@@ -20,8 +20,6 @@ from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.untrained import same, trained_on_one_class
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan, Work
-from raysim.engine.pipeline.update_pipeline import UpdatePipeline
-from raysim.engine.privacy.hospital_noise import Reception
 from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.privacy.privacy_ledger import statement
 from raysim.engine.server.checked_strategy import MOST_CALLS, CheckedStrategy
@@ -32,6 +30,7 @@ from raysim.engine.server.program_calls import ProgramCalls
 from raysim.engine.server.remote import RemoteHospitals
 from raysim.engine.server.resume_checks import check_promise, check_remembered, check_residuals
 from raysim.engine.server.stopping import Stopped
+from raysim.engine.server.update_pipeline import UpdatePipeline
 from raysim.strategies.base import (
     OWN,
     FederationView,
@@ -86,6 +85,7 @@ class JobServer:
             momentum=MOMENTUM if work.optimizer.name == "momentum" else 0.0,
             batch_size=work.optimizer.batch_size,
             rounds=job.rounds,
+            link=getattr(model, "link", "identity"),
             most_calls=MOST_CALLS,
             selection=job.selection,
             memory=None,
@@ -101,11 +101,11 @@ class JobServer:
         self._hospitals = RemoteHospitals(pool, work, self._private, kept, noise)
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
         uses_losses = strategy.uses_selection() and job.selection.uses_losses
-        self._pipeline = UpdatePipeline(self._job, self._federation, self._private, travels)
+        self._pipeline = UpdatePipeline(
+            self._job, strategy, self._federation, self._layout.size, self._private, self._first
+        )
         self._traffic = Traffic(Ledger(), strategy, view, travels, uses_losses, self._pipeline.most_bits)
         self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure)
-        size = self._layout.size
-        self._reception = Reception(self._job, strategy, self._federation, size, self._private, self._first)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
         ends_itself = strategy.uses_programs() and type(job.strategy).done is not Strategy.done
@@ -229,8 +229,7 @@ class JobServer:
             private=self._private,
             division=self._strategy.division(self._view, state),
             losses=problem is not None and self._traffic.uses_losses(problem),
-            **self._pipeline.planned(t, problem),
-            release=self._reception.release(problem),
+            steps=self._pipeline.halves(t, problem, ids),
             serve=dict(measured.serve),
             untrained=self._untrained(state) if measured.serve else (),
             part=self._job.evaluation.part,
@@ -315,6 +314,7 @@ class JobServer:
             seen=self._pipeline.seen,
             recalibrated=recalibrated,
             uncertainty=self._strategy.uncertainty(self._view, state),
+            ended=self._strategy.done(self._view, state),
             called=self._called(),
         )
 
