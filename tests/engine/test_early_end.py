@@ -61,7 +61,7 @@ def test_a_strategy_that_solves_ends_by_itself_and_serves_its_last_round(federat
     job = replace(job_of(federation, Newton(), rounds=20), stop=StopSection(patience=1, tolerance=1.0))
     stops = run(federation, job, 1)
     assert stops.stopped is None
-    assert stops.done
+    assert stops.ended
     assert stops.played > 1
     same_models(stops, run(federation, replace(job, stop=None), 1))
 

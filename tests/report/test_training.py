@@ -16,7 +16,6 @@ from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.server.stopping import Stopped
 from raysim.report.sections import training
 from raysim.strategies.one_model.fedavg import FedAvg
-from raysim.strategies.references.local import Local
 from tests.conftest import MakeFederation, play
 
 
@@ -61,14 +60,6 @@ def test_a_small_fall_counts_as_trained(run: Result) -> None:
     )
     assert training.sentences([slow]) == ()
     assert training.untrained([slow, fast]) == [("0.021", pytest.approx(0.021))]
-
-
-def test_a_run_whose_strategy_has_finished_is_trained(federate: MakeFederation) -> None:
-    solved = result(federate([9, 7, 14]), "local", Local(solve=True), rounds=30)
-    assert solved.outcome.convergence is not None
-    assert solved.outcome.convergence.verdict == "falling"
-    assert training.of_run(solved).endswith(" in 1 round, and the strategy had finished.")
-    assert training.untrained([solved]) == []
 
 
 def test_whoever_is_untrained_is_named_with_its_largest_fall(run: Result, federate: MakeFederation) -> None:

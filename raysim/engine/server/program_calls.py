@@ -42,9 +42,9 @@ def check_programs(job: Job) -> None:
             )
     if job.privacy is not None:
         _check_private(job, job.privacy)
-    if job.strategy.uses_selection() and job.selection.hears_losses:
+    if job.strategy.uses_selection() and job.selection.uses_losses:
         raise ConfigError(
-            f"selection.name: '{type(job.selection).__name__}' hears the losses of updates, and strategy '{job.name}' "
+            f"selection.name: '{type(job.selection).__name__}' uses the losses of updates, and strategy '{job.name}' "
             "has client programs instead; choose another selection"
         )
 

@@ -25,14 +25,12 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
     """The labels of strategies that are not trained to the end, each with how much its training loss still fell.
 
-    Trained is a run whose strategy has finished, one whose loss has converged or falls by less than
+    Trained is a run whose loss has converged or falls by less than
     :data:`~raysim.statistics.convergence.SMALL_FALL` of its start, and one that ended early, at its least loss on
     validation rows. The fall is a share of the start, the largest of a label's untrained seeds; it is NaN where a seed
     has too few points for a verdict. Labels with a diverged seed are left out, and runs without a measured loss.
     """
-    ended = {
-        (result.label, result.seed) for result in results if result.outcome.done or _stopped(result.outcome.stopped)
-    }
+    ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
     found = []
     for label, of_seed in _verdicts(results).items():
         if any(convergence.verdict == "diverged" for _, convergence in of_seed):
@@ -47,22 +45,17 @@ def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
 
 def of_run(result: Result) -> str:
     """A sentence on how far one run is trained; empty where no loss was measured."""
-    return sentence(result.outcome.convergence, _played(result.outcome), result.outcome.stopped, result.outcome.done)
+    return sentence(result.outcome.convergence, _played(result.outcome), result.outcome.stopped)
 
 
-def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, done: bool = False) -> str:
-    """A sentence on the losses of a run of ``rounds`` that ended as ``how`` says; empty where no loss was measured.
-
-    ``done``: its strategy had finished.
-    """
+def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None) -> str:
+    """A sentence on the losses of a run of ``rounds`` that ended as ``how`` says; empty where no loss was measured."""
     if convergence is None:
         return ""
     played = f"{rounds} round{'' if rounds == 1 else 's'}"
     text = f"The training loss went from {convergence.before:.4g} to {convergence.last:.4g} in {played}"
     if convergence.verdict == "diverged":
         return f"{text}: it diverged. Lower training.learning_rate, or scale the features."
-    if done:
-        return f"{text}, and the strategy had finished."
     stopped = _stopped(how)
     if "few_points" in convergence.notes and not stopped:
         if convergence.last < convergence.before:
