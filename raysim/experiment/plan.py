@@ -113,7 +113,8 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
     placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
     traffic = {}
     for planned in _planned_configs(config):
-        strategy, selection = plugins.build_strategy(planned.strategy), plugins.build_selection(planned.selection)
+        strategy = plugins.build_strategy(planned.strategy, model=planned.model)
+        selection = plugins.build_selection(planned.selection)
         traffic[plugins.label(planned.strategy)] = weigh(
             make_job(planned, strategy, selection, federation.folder, seed), placement
         )

@@ -188,9 +188,9 @@ class Experiment:
 
     def _rounds(self) -> int:
         """The rounds of all runs, trials included."""
-        tried = sum(trial.config.training.rounds for trial in self._trials) * len(self._trial_seeds)
+        tried = sum(plugins.rounds(trial.config) for trial in self._trials) * len(self._trial_seeds)
         played = len(self.seeds) * (1 + len(self.folds))
-        return tried + sum(entry.config.training.rounds for entry in self.entries) * played
+        return tried + sum(plugins.rounds(entry.config) for entry in self.entries) * played
 
     def _load(self, runs: int) -> Load:
         federation = self._first
