@@ -119,11 +119,17 @@ class FederationView:
     """How long a round takes each hospital, ``[N]``; None where no time passes."""
     round: int = 0
     """The present round (1, 2, ...), 0 before the first."""
+    rounds: int = 0
+    """The most rounds that the run may have, as configured."""
+    most_calls: int = 0
+    """The most calls that a round may make."""
     hides: bool = False
-    """Whether the server may learn only sums over all hospitals: hospitals then choose and count by themselves
-    (``Upload.message``, ``NEAREST``) instead of sending single answers."""
+    """Whether the server may learn only sums over all hospitals. What programs send ``summed`` is then hidden but for
+    its sum, and ``each`` is refused; hospitals choose and count by themselves (``Upload.message``, ``NEAREST``)."""
     optimizer: str = "sgd"
     """As configured."""
+    momentum: float = 0.0
+    """The coefficient of the configured optimiser's momentum; 0 where it has none."""
     batch_size: int = 0
     """As configured; 0 is all rows."""
     trees: TreeTask | None = None
@@ -141,6 +147,13 @@ class FederationView:
             ids.flags.writeable = False
             self._found[:] = [self.sizes, ids]
         return self._found[1]
+
+    @property
+    def local_steps(self) -> Ids:
+        """How many batches the configured local training of each hospital takes in a round, ``[N]``; 0 without rows."""
+        batches = -(-self.sizes // self.batch_size) if self.batch_size else (self.sizes > 0).astype(np.int64)
+        steps: Ids = self.local_epochs * batches
+        return steps
 
     @property
     def present(self) -> Ids:

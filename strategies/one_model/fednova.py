@@ -32,9 +32,6 @@ from raysim.strategies.base import (
 from raysim.strategies.shared.program_average import UNBOUNDED
 from raysim.strategies.shared.weights import Weighted
 
-MOMENTUM = 0.9
-"""The coefficient of the optimiser ``momentum``."""
-
 
 @dataclass(frozen=True)
 class NormalisedTraining(Program):
@@ -85,8 +82,7 @@ class FedNova(Weighted):
 
     def round(self, view: FederationView, state: State) -> Calls:
         ids = self.select(view, state, view.round)
-        momentum = MOMENTUM if view.optimizer == "momentum" else 0.0
-        program = NormalisedTraining(len(view.initial), self.mu, momentum)
+        program = NormalisedTraining(len(view.initial), self.mu, view.momentum)
         weight = {"weight": self.weigh(view.sizes[ids])}
         sums = (yield Call(program, {"theta": state.models[0]}, ids, weight)).sums
         total = float(sums["weight"])

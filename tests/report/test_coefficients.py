@@ -21,7 +21,7 @@ def written(folder: Path, y, classes=2, strategy=None, model=None):
     """The rows of the global model, written and read back, and the outcome."""
     federation = federation_of(folder / "data", T, y, classes)
     outcome = play(federation, strategy or Newton(), rounds=20, **({} if model is None else {"model": model}))
-    vectors = {"global": outcome.bank[0], "personal/h0": outcome.bank[0] + 1}
+    vectors = {"global": outcome.models[0], "personal/h0": outcome.models[0] + 1}
     table = coefficients(federation, vectors, outcome.layout, outcome.uncertainty)
     write_csv(table, folder / "coefficients.csv")
     return of_global_model(folder / "coefficients.csv")

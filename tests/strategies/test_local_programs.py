@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.server.job_checks import check_job
+from raysim.strategies.base import LocalProblem, Upload, shares
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.feddyn import FedDyn
 from raysim.strategies.one_model.fednova import FedNova
@@ -200,6 +202,39 @@ def test_steps_are_normalised(federation: Federation, optimizer: str, mu: float)
     equal = run | {"batch_size": 0, "rounds": 3}
     alike = play(federation, FedNova(mu=mu), **equal)
     assert_same(alike.models, play(federation, FedProx(mu=mu), **equal).models)
+
+
+@dataclass(frozen=True)
+class ServerNova(FedAvg):
+    """FedNova that takes the hospitals' steps from the view and the built-in training from the engine."""
+
+    def problem(self, view, state, ids):
+        return LocalProblem(np.zeros_like(ids), Upload(shares(view.sizes[ids]) / view.local_steps[ids]))
+
+    def aggregate(self, view, state, update):
+        taken = shares(view.sizes[update.ids]) @ view.local_steps[update.ids]
+        return replace(state, models=state.models + taken * update.sums)
+
+
+@pytest.mark.parametrize("batch_size", [0, 4, 7])
+def test_the_view_says_how_many_steps_hospitals_take(federation: Federation, batch_size: int):
+    run = DRAWN | {"batch_size": batch_size, "selection": None}
+    assert_same(play(federation, ServerNova(), **run).models, play(federation, FedNova(), **run).models)
+
+
+@dataclass(frozen=True)
+class Declaring(ServerNova):
+    """It says itself how hospitals train."""
+
+    batch_size: int = BATCH
+    learning_rate: float | None = None
+
+
+def test_what_a_strategy_declares_and_the_configuration_sets_otherwise_is_refused(federation: Federation):
+    check_job(job_of(federation, Declaring(learning_rate=2.0), batch_size=BATCH), federation)
+    said = rf"^strategy\.batch_size: {BATCH}, and hospitals train with training\.batch_size: 9; set both alike"
+    with pytest.raises(ConfigError, match=said):
+        check_job(job_of(federation, Declaring(), batch_size=9), federation)
 
 
 def test_batch_norm_stays_at_home(federation: Federation):

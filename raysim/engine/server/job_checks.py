@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from raysim.adversaries.who import TOGETHER
 from raysim.core import registry
 from raysim.core.errors import ConfigError
@@ -85,6 +87,21 @@ def _takes_trees(name: str) -> bool:
     return bool(cls.takes_trees or cls.with_trees is not Strategy.with_trees)
 
 
+def check_declared(job: Job, where: str, label: str) -> None:
+    """Raise ``ConfigError`` for a field of the strategy that is called as a setting of local training and differs from
+    it. A field whose default is None stands beside the setting: it is for the strategy's own steps.
+    """
+    used = {**dataclasses.asdict(job.work.optimizer), "optimizer": job.work.optimizer.name}
+    used["local_epochs"] = job.work.epochs
+    for field in getattr(job.strategy, "__dataclass_fields__", {}).values():
+        value = getattr(job.strategy, field.name)
+        if field.name in used and field.default is not None and value != used[field.name]:
+            raise ConfigError(
+                f"{where}.{field.name}: {value!r}, and hospitals train with training.{field.name}: "
+                f"{used[field.name]!r}; set both alike, or read it from the view{label}"
+            )
+
+
 def check_job(job: Job, federation: Federation, where: str = "strategy") -> None:
     """Raise ``ConfigError`` for a job that this federation cannot serve, before anything starts.
 
@@ -115,6 +132,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
         job.selection.check_training(training)
     except ValueError as error:
         raise ConfigError(f"{error}{label}") from None
+    check_declared(job, where, label)
     check_together(job)
     check_programs(job)
     check_recalibration(job, federation, model, where)

@@ -24,7 +24,7 @@ from raysim.engine.pipeline.update_pipeline import UpdatePipeline
 from raysim.engine.privacy.hospital_noise import Reception
 from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.privacy.privacy_ledger import statement
-from raysim.engine.server.checked_strategy import CheckedStrategy
+from raysim.engine.server.checked_strategy import MOST_CALLS, CheckedStrategy
 from raysim.engine.server.last_steps import with_fine_tuned
 from raysim.engine.server.merging import in_precision
 from raysim.engine.server.pool import Pool
@@ -49,6 +49,7 @@ from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import PREDICTIONS, Ledger
 from raysim.training.class_weights import balanced
+from raysim.training.kernels.descent import MOMENTUM
 from raysim.virtual_time.clock import NOBODY
 from raysim.virtual_time.unreliable import scheduler
 
@@ -82,7 +83,10 @@ class JobServer:
             local_epochs=work.epochs,
             learning_rate=work.optimizer.learning_rate,
             optimizer=work.optimizer.name,
+            momentum=MOMENTUM if work.optimizer.name == "momentum" else 0.0,
             batch_size=work.optimizer.batch_size,
+            rounds=job.rounds,
+            most_calls=MOST_CALLS,
             selection=job.selection,
             memory=None,
             rng=lambda purpose, *key: stream(work.seed, purpose, *key),
