@@ -40,15 +40,15 @@ from raysim.strategies.problem import Contrast as Contrast
 from raysim.strategies.problem import Floats as Floats
 from raysim.strategies.problem import Ids as Ids
 from raysim.strategies.problem import LocalProblem as LocalProblem
+from raysim.strategies.problem import LocalTraining as LocalTraining
 from raysim.strategies.problem import Mask as Mask
 from raysim.strategies.problem import Message as Message
 from raysim.strategies.problem import Objective as Objective
-from raysim.strategies.problem import Pull as Pull
+from raysim.strategies.problem import Proximal as Proximal
 from raysim.strategies.problem import RowGroups as RowGroups
 from raysim.strategies.problem import Update as Update
 from raysim.strategies.problem import Upload as Upload
 from raysim.strategies.problem import Variates as Variates
-from raysim.strategies.problem import Visit as Visit
 from raysim.strategies.programs import Added as Added
 from raysim.strategies.programs import Answers as Answers
 from raysim.strategies.programs import Bound as Bound
@@ -101,7 +101,7 @@ class Asynchrony:
 class Strategy:
     """A way of federating. Derive from this class, make it a frozen dataclass, and override what differs."""
 
-    yardstick: ClassVar[bool] = False
+    is_reference: ClassVar[bool] = False
     """Whether this is a reference and no way of federating, such as training on pooled rows. Reports show references
     and never recommend them."""
     title: ClassVar[str] = ""

@@ -150,13 +150,13 @@ class LocalModel(Protocol):
         *,
         epochs: int | None = None,
         learning_rate: float | None = None,
-        pulls: Sequence[tuple[float, Floats]] = (),
+        proximal: Sequence[tuple[float, Floats]] = (),
         linear: Floats | None = None,
         frozen: Mask | None = None,
     ) -> Trained:
         """The configured local training from ``theta``, on these batches.
 
-        It adds ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``pulls`` ``(weight_j, towards_j [P])`` and
+        It adds ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal`` ``(weight_j, towards_j [P])`` and
         ``linear . theta`` to the loss; parameters ``frozen [P]`` stay.
         """
         ...

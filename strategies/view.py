@@ -57,7 +57,7 @@ class Draw:
 class Selection:
     """Which hospitals take part in a round. Derive from it, make it a frozen dataclass, and define ``pick``."""
 
-    hears_losses: ClassVar[bool] = False
+    uses_losses: ClassVar[bool] = False
     """Whether participants also send their mean training loss under the model they received."""
 
     def check_training(self, training: Training) -> None:
@@ -123,6 +123,8 @@ class FederationView:
     """The most rounds that the run may have, as configured."""
     most_calls: int = 0
     """The most calls that a round may make."""
+    link: str = "identity"
+    """As :attr:`Training.link`."""
     hides: bool = False
     """Whether the server may learn only sums over all hospitals. What programs send ``summed`` is then hidden but for
     its sum, and ``each`` is refused; hospitals choose and count by themselves (``Upload.message``, ``NEAREST``)."""

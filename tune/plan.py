@@ -101,7 +101,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     """
     sweep = read_sweep(tree)
     sweep.check_installed()
-    for key in (key for key in ("strategies", "reference") if key in tree):
+    for key in (key for key in ("strategies", "models", "reference") if key in tree):
         raise ConfigError(f"{key}: changes nothing in a sweep, which searches one 'strategy'; leave it out")
     base = {key: value for key, value in tree.items() if key != "sweep"}
     config = resolve(base, reads=("data",))

@@ -263,8 +263,8 @@ class SweepRun:
             frozen = self._plan.frozen(params, seed)
             out = Manifest.begin(folder, "run")
             write_run(out, federation, outcome, frozen, config.evaluation, precision, config.system)
-            run = Result(label, job.strategy.yardstick, seed, federation, outcome, folder)
-            if outcome.told_sizes is None:
+            run = Result(label, job.strategy.is_reference, seed, federation, outcome, folder)
+            if outcome.noisy_sizes is None:
                 out.rows(SPLIT, split_table(federation))
             write_run_page(out, run, frozen, config)
             self._out.add(out)

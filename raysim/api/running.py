@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -175,18 +176,22 @@ def play_comparison(
     """Compare what a configuration lists; with ``again``, resume the comparison in folder ``out``."""
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
-        from raysim.experiment import comparison
+        from raysim.experiment import comparison, pairs
         from raysim.experiment.unseen import written
 
-        unseen = written.write(out, config, results, experiment.left_out)
-        comparison.write_comparison(out, config, results, beside=beside, unseen=unseen)
+        left, asked = pairs.sentences(experiment.unpaired), experiment.config
+        with tempfile.TemporaryDirectory() as scratch:
+            found = scores.entered(results, asked.evaluation, out.folder, Path(scratch))
+            unseen = written.write(out, asked, results, experiment.left_out)
+            comparison.write_comparison(out, asked, results, beside=beside, unseen=unseen, scores=found, before=left)
 
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
+            from raysim.experiment import scores
             from raysim.experiment.noise_beside import NoiseBeside
             from raysim.experiment.runs import Experiment
 
-            config = reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON))
+            config = scores.asked(reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON)))
             experiment = Experiment.comparing(config, out, again=again)
             beside = NoiseBeside(config.evaluation.minimum_events)
         experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, on_result=beside.add)

@@ -167,6 +167,7 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
         ranges=None if raw else section.ranges,
         noise=None if raw else _scaler_noise(config),
         missing_flags=section.missing_flags and not raw,
+        scores=section.scores or (),
     )
 
 
@@ -197,7 +198,11 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
         named = anchored({"data": {"source": config.data.source, **options}}, Path.cwd())["data"]
         whole["data"] = config.data.having({key: named[key] for key in options})
     if "model" in sections:
-        whole["model"] = config.model.having(_options(config.model))
+        whole["model"] = config.model.having(_options(config.model, "model"))
+    if "models" in sections:
+        whole["models"] = tuple(
+            section.having(_options(section, f"models.{i}")) for i, section in enumerate(config.models)
+        )
     if "selection" in sections:
         whole["selection"] = config.selection.having(fields_of(build_selection(config.selection)))
     if "strategy" in sections:
@@ -229,14 +234,14 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
     return section.having(fields | last_steps.written(fine_tuning, recalibration))
 
 
-def _options(section: ModelSection) -> dict[str, Any]:
-    """The options of a model and its defaults, as far as these are plain YAML types.
+def _options(section: ModelSection, where: str) -> dict[str, Any]:
+    """The options of a model and its defaults, as far as these are plain YAML types. ``where`` is the model's field.
 
     Options of a torch module, the parameters of its class, are checked when it is made for the data's features.
     """
-    given, cls = section.options(), find_family(section.class_path or section.name or "")
+    given, cls = section.options(), find_family(section.class_path or section.name or "", where)
     if dataclasses.is_dataclass(cls):
-        family = configured(cls, given)
+        family = configured(cls, given, where)
         options = given | {field.name: getattr(family, field.name) for field in dataclasses.fields(cls)}
     else:
         keywords = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -19,7 +19,7 @@ from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.frame import arrow_table, check_index
 from raysim.data.tables.columns import numbers, plain_text, texts
-from raysim.data.tables.reading import filled_table, is_texts, uncensored, unmarked
+from raysim.data.tables.reading import filled_table, is_texts, uncensored, unmarked, without_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,6 +115,8 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
     for each in fitted.columns:
         columns[each.name] = unmarked(read.column(each.name), fitted.reading.marks(each.name))[0]
         if isinstance(each, Numeric) and is_texts(columns[each.name].type):
+            if units := written.units.get(each.name):
+                columns[each.name], _ = without_unit(columns[each.name], units, written.decimal == ",")
             columns[each.name] = uncensored(columns[each.name], fitted.reading.censored)[0]
     if fitted.hospital in read.column_names:
         columns[fitted.hospital] = read.column(fitted.hospital)

@@ -105,7 +105,7 @@ class Run:
                     config.system,
                     models=not self.trial,
                 )
-                if not self.nested and outcome.told_sizes is None:
+                if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
                 if self.first and not self.trial:
                     from raysim.experiment.run_page import write_run_page
@@ -119,13 +119,14 @@ class Run:
         strategy, label = self.entry.strategy, self.entry.label
         return Result(
             label,
-            strategy.yardstick,
+            strategy.is_reference,
             self.seed,
             federation,
             outcome,
             self.folder,
             self.entry.title,
             strategy.alone,
+            self.entry.learner,
         )
 
     def _job(self, config: Config) -> Job:

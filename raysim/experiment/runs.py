@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from rich.console import Console
 
-from raysim.config import plugins, reading
+from raysim.config import learners, plugins, reading
 from raysim.config.schema import Config
 from raysim.config.sections.training import TuneSection
 from raysim.core.errors import ConfigError, ResourceError, TrainingDiverged
@@ -33,8 +33,10 @@ from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.listener import Listener, data_tags, listen
 from raysim.experiment.notes import headlines, note, taken, title, verdict
 from raysim.experiment.one_run import Run
+from raysim.experiment.pairs import Unpaired, going_together, sentences
 from raysim.experiment.run_actors import Spared
 from raysim.experiment.run_placement import Load
+from raysim.experiment.scores import check as check_scores
 from raysim.experiment.services import RunServices
 from raysim.experiment.unseen.folds import LeftOut, folds_of
 from raysim.experiment.unseen.folds import check as check_folds
@@ -81,8 +83,8 @@ class Experiment:
         self._again = again
         self.seeds = seeds
         self.entries = entries(configs)
-        tuned = [entry.config for entry in self.entries if entry.strategy.uses_training()]
-        self._trials = [] if tune is None else tuning.trials(tune, tuned)
+        self.unpaired: tuple[Unpaired, ...] = ()
+        """The strategies and models that do not go together, where these are crossed."""
         self._trial_seeds = () if tune is None else tune.of_seeds(seeds)
         self._source = plugins.build_source(config.data)
         check_reachable(config.tracking.uri)
@@ -101,6 +103,10 @@ class Experiment:
         self.left_out: list[LeftOut] = []
         """The results of the runs that left hospitals out, once these were played."""
         self._parameters = 0  # of the largest model
+        if any(entry.way != entry.label for entry in self.entries):
+            self.entries, self.unpaired = going_together(self.entries, self._check_first)
+        tuned = [entry.config for entry in self.entries if entry.strategy.uses_training()]
+        self._trials = [] if tune is None else tuning.trials(tune, tuned)
         self._check()
 
     @classmethod
@@ -109,7 +115,9 @@ class Experiment:
         seeds = config.seeds or (config.seed,)
         check_folds(config)
         experiment = cls(config, reading.compared(config), seeds, out, again=again, tune=config.tune)
-        reading.check_reference(config.reference, [entry.label for entry in experiment.entries])
+        labels = [entry.label for entry in experiment.entries]
+        experiment.config = config.replaced(reference=learners.reference_among(config, labels))
+        check_scores(experiment._first, labels)
         return experiment
 
     def play(
@@ -179,7 +187,7 @@ class Experiment:
             runs = len(self.folds) * len(self.entries) * len(self.seeds)
             further.append(f"hospitals are left out in {counted(len(self.folds), 'fold')}: {runs} more runs")
         odd = data_warnings(self.federations.values(), private)
-        return [*odd, *seeds, *further, *remarks, *dict.fromkeys(doubts)]
+        return [*odd, *seeds, *further, *sentences(self.unpaired), *remarks, *dict.fromkeys(doubts)]
 
     @property
     def _first(self) -> Federation:
@@ -344,6 +352,11 @@ class Experiment:
         """The job of the only strategy with ``seed``."""
         (entry,) = self.entries
         return self._nested(entry, seed).job()
+
+    def _check_first(self, entry: Entry, where: str) -> None:
+        """Raise ``ConfigError`` where the federation of the first seed cannot serve this entry."""
+        seed = self.seeds[0]
+        check_job(self._nested(entry, seed).job(), self.federations[seed], where)
 
     def _check(self) -> None:
         for seed, federation in self.federations.items():

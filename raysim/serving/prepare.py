@@ -95,6 +95,9 @@ def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
 
 def _number(text: str, name: str, described: dict[str, Any]) -> float:
     censored, written = described["censored"], TRUTH.get(text.strip(), text.strip())
+    if units := "|".join(map(re.escape, described.get("units", {}).get(name, []))):
+        bare = re.fullmatch(rf"((?:[<>≤≥]=?\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+))\s*(?:{units})", written)
+        written = bare[1] if bare else written
     if described["decimal"] == "," and "." not in written:
         written = written.replace(",", ".")
     beyond = re.fullmatch(rf"([<>≤≥])=?\s*({NUMBER})", written)

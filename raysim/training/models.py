@@ -85,25 +85,25 @@ def check_label(cls: type[Any], name: str, n_classes: int) -> None:
         )
 
 
-def find_family(name: str) -> type[Any]:
+def find_family(name: str, where: str = "model") -> type[Any]:
     """The class that is registered as ``name``, or, if ``name`` has a dot, the one at that import path.
 
-    Raises ``ConfigError`` where there is no such class.
+    Raises ``ConfigError`` where there is no such class; ``where`` is the field of the model.
     """
-    cls = registry.load_class(name, "model.class") if "." in name else registry.load("models", name, "model.name")
+    cls = registry.load_class(name, f"{where}.class") if "." in name else registry.load("models", name, f"{where}.name")
     if not isinstance(cls, type):
-        raise ConfigError(f"model: '{name}' is not a class")
+        raise ConfigError(f"{where}: '{name}' is not a class")
     return cls
 
 
-def configured(cls: type[Any], options: dict[str, Any]) -> Any:
-    """``cls(**options)``. Raises ``ConfigError`` naming ``model.<option>`` for an unknown or unusable option."""
+def configured(cls: type[Any], options: dict[str, Any], where: str = "model") -> Any:
+    """``cls(**options)``. Raises ``ConfigError`` naming ``<where>.<option>`` for an unknown or unusable option."""
     takes = [field.name for field in dataclasses.fields(cls)]
     for option in options:
         if option not in takes:
             remedy = nearest(option, takes) if takes else "it has none"
-            raise ConfigError(f"model.{option}: not an option of {cls.__qualname__}; {remedy}")
+            raise ConfigError(f"{where}.{option}: not an option of {cls.__qualname__}; {remedy}")
     try:
         return cls(**options)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"model.{error}") from error
+        raise ConfigError(f"{where}.{error}") from error

@@ -25,12 +25,12 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    LocalTraining,
     Needs,
     State,
     Strategy,
     Update,
     Upload,
-    Visit,
     at_least,
     one_of,
     own_state,
@@ -85,10 +85,10 @@ class AgnosticFL(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         start, weight = np.zeros_like(ids), own_state(state, AgnosticState).mixture[ids]
-        visit = Visit(learning_rate=self.learning_rate)
+        training = LocalTraining(learning_rate=self.learning_rate)
         if self.averaging == "gradient":
-            visit = replace(visit, epochs=1, batch_size=0, optimizer="sgd")
-        return LocalProblem(start=start, upload=Upload(weight, losses=True), visit=visit)
+            training = replace(training, epochs=1, batch_size=0, optimizer="sgd")
+        return LocalProblem(start=start, upload=Upload(weight, losses=True), training=training)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> AgnosticState:
         if update.losses is None:

@@ -23,13 +23,13 @@ from raysim.strategies.base import (
     Ids,
     Keep,
     LocalProblem,
+    LocalTraining,
     Program,
     Reply,
     Send,
     State,
     Strategy,
     Training,
-    Visit,
     own_state,
 )
 from raysim.strategies.regressions.families import FAMILIES
@@ -78,7 +78,7 @@ class Local(Strategy):
 
     title: ClassVar[str] = "Training alone"
     alone: ClassVar[bool] = True
-    yardstick: ClassVar[bool] = True
+    is_reference: ClassVar[bool] = True
 
     solve: bool = False
     """Whether each hospital solves a regression to convergence, instead of training by steps."""
@@ -102,7 +102,7 @@ class Local(Strategy):
     def round(self, view: FederationView, state: State) -> Calls:
         if not self.solve:
             return (yield from super().round(view, state))
-        program = OwnRegression(family_of("auto", view.classes).name, len(view.initial))
+        program = OwnRegression(family_of(view).name, len(view.initial))
         yield Call(program, {}, view.trainable)
         return replace(own_state(state, LocalState), solved=True)
 
@@ -116,7 +116,7 @@ class Local(Strategy):
         return LocalTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(start=np.full_like(ids, OWN), visit=Visit(keep=True, carry=True))
+        return LocalProblem(start=np.full_like(ids, OWN), training=LocalTraining(keep=True, carry=True))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"personal": np.full(len(view.sizes), OWN, dtype=np.int64)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import entr, expit
 
 from raysim.strategies.problem import Floats
 
@@ -52,6 +52,11 @@ class Family:
     """The derivative of ``mu`` by ``eta``, at ``mu``."""
     weight_slope: Callable[[Floats], Floats]
     """The derivative of the weight by ``eta``, at ``mu``."""
+    own: Callable[[Floats], Floats]
+    """What the loss of a fit lacks that meets every ``y``: their sum is half the deviance."""
+    alone: Callable[[float], float]
+    """The loss of a row where ``mu`` is the mean of all rows, by that mean: the baseline without columns. NaN for a
+    linear one, which takes more than the mean."""
 
     def sums(
         self,
@@ -82,6 +87,8 @@ LOGISTIC = Family(
     loss=lambda eta, y: _softplus(eta) - y * eta,
     weight=lambda mu: mu * (1.0 - mu),
     weight_slope=lambda mu: mu * (1.0 - mu) * (1.0 - 2.0 * mu),
+    own=np.zeros_like,
+    alone=lambda mean: float(entr(mean) + entr(1.0 - mean)),
 )
 
 
@@ -97,6 +104,8 @@ POISSON = Family(
     loss=lambda eta, y: _exp(eta) - y * eta,
     weight=lambda mu: mu,
     weight_slope=lambda mu: mu,
+    own=lambda y: -entr(y) - y,
+    alone=lambda mean: float(mean + entr(mean)),
 )
 
 LINEAR = Family(
@@ -105,6 +114,8 @@ LINEAR = Family(
     loss=lambda eta, y: (y - eta) ** 2 / 2.0,
     weight=np.ones_like,
     weight_slope=np.zeros_like,
+    own=np.zeros_like,
+    alone=lambda mean: np.nan,
 )
 
 FAMILIES = {family.name: family for family in (LOGISTIC, LINEAR, POISSON)}

@@ -42,10 +42,10 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import FAMILIES, Family
+from raysim.strategies.regressions.label_size import LabelSize, scale_of
 from raysim.strategies.regressions.newton_steps import Fit, independent
 from raysim.strategies.regressions.standard_errors import Errors, by_hospital, model_based
 from raysim.strategies.regressions.sums_program import (
-    Grid,
     RegressionSums,
     as_beta,
     as_theta,
@@ -54,6 +54,7 @@ from raysim.strategies.regressions.sums_program import (
     sums_of,
     symmetric,
     uncertainty_of,
+    units,
     upper,
 )
 
@@ -66,6 +67,8 @@ class Ending:
     hospitals: int
     loss: float
     pearson: float
+    outcomes: Floats
+    """Rows, labels and :attr:`Family.own`, added up."""
     information: Floats
     """The unpenalised Hessian, ``[p, p]``."""
     meat: Floats
@@ -78,6 +81,8 @@ class NewtonState(State):
 
     fit: Fit | None = None
     """The fit under way; None before the first round."""
+    scale: float | None = None
+    """What labels are multiplied by in the fit; None before they were asked for."""
     separated: bool = False
     """Whether the classes were found to be separated."""
     ending: Ending | None = None
@@ -107,13 +112,13 @@ class Newton(Exact):
 
     def check_training(self, training: Training) -> None:
         check_linear(training, "newton", weighs=True)
-        if bool(training.classes) != (self.family == "logistic") and self.family != "auto":
+        family = family_of(training).name
+        if self.family not in ("auto", family):
             label = f"has {training.classes} classes" if training.classes else "is a number"
-            raise ValueError(f"strategy.family: '{self.family}' does not fit this label, which {label}; take auto")
-        if (self.family == "poisson") != (training.link == "log"):
+            remedy = "model: poisson_regression" if (self.family, family) == ("poisson", "linear") else "family: auto"
             raise ValueError(
-                f"strategy.family: '{self.family}' and the model do not fit; write family: poisson and model: {{class: "
-                "raysim.training.kernels.poisson.PoissonRegression}, or neither"
+                f"strategy.family: '{self.family}' does not fit this label, which {label}, and this model, which is "
+                f"{family}; take {remedy}"
             )
         if self.firth == "always" and not training.classes:
             raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
@@ -123,13 +128,19 @@ class Newton(Exact):
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, ids = own_state(state, NewtonState), self.select(view, state, view.round)
-        family, p = family_of(self.family, view.classes), len(view.initial)
-        rows = int(view.sizes[view.trainable].sum())
-        program = RegressionSums(family.name, p, Grid.of(np.array([rows]) if POOLED in ids else view.sizes[ids]))
-        fit = own.fit or Fit(as_beta(view, own.models[0]), ridge=self.ridge, firth=self.firth == "always")
+        family, p = family_of(view), len(view.initial)
         if own.ending is not None:
             return own
-        answers: Answers = yield Call(program, {"beta": fit.beta}, ids)
+        if own.scale is None and family.name != "logistic":
+            answers: Answers = yield Call(LabelSize(), {}, ids)
+            if len(answers.ids) < len(ids):
+                return own
+            own = replace(own, scale=scale_of(answers))
+        rows = int(view.sizes[view.trainable].sum())
+        grid, scale = units(view, own.scale, np.array([rows]) if POOLED in ids else view.sizes[ids])
+        program = RegressionSums(family.name, p, grid, scale=scale)
+        fit = own.fit or Fit(as_beta(view, own.models[0]) * scale, ridge=self.ridge, firth=self.firth == "always")
+        answers = yield Call(program, {"beta": fit.beta}, ids)
         if len(answers.ids) < len(ids):
             return own
         sums = sums_of(rows, answers.sums)
@@ -144,11 +155,11 @@ class Newton(Exact):
         own = replace(own, separated=own.separated or fit.status == "separated")
         if fit.status == "separated" and self.firth == "auto":
             fit = Fit(np.zeros(p), firth=True, keep=fit.keep)
-        own = replace(own, models=as_theta(view, fit.beta)[None], fit=fit)
+        own = replace(own, models=as_theta(view, fit.beta / scale)[None], fit=fit)
         if fit.going:
             return own
         answers = yield Call(replace(program, last=True), {"beta": fit.beta}, ids)
-        return replace(own, ending=_ending(rows, len(ids), answers)) if len(answers.ids) == len(ids) else own
+        return replace(own, ending=_ending(rows, len(ids), answers, scale)) if len(answers.ids) == len(ids) else own
 
     def done(self, view: FederationView, state: State) -> bool:
         return own_state(state, NewtonState).ending is not None
@@ -158,8 +169,7 @@ class Newton(Exact):
         fit, ending = own.fit, own.ending
         if fit is None or ending is None or fit.keep is None or fit.status != "converged":
             return None
-        family = family_of(self.family, view.classes)
-        return uncertainty_of(view, as_theta(view, fit.beta), *_errors(family, fit, ending), family)
+        return uncertainty_of(view, own.models[0], *_errors(family_of(view), fit, ending))
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         own = own_state(state, NewtonState)
@@ -176,13 +186,24 @@ class Newton(Exact):
             free = own.ending.rows - int(own.fit.keep.sum())
             facts["loss"] = own.ending.loss
             facts["dispersion"] = own.ending.pearson / free if free > 0 else np.nan
+            family, (counted, labels, already) = family_of(view), own.ending.outcomes.tolist()
+            if family.name != "linear":
+                facts["deviance"] = 2 * (own.ending.loss + already)
+                facts["deviance_of_the_mean"] = 2 * (counted * family.alone(labels / counted) + already)
         return facts
 
 
-def _ending(rows: int, hospitals: int, answers: Answers) -> Ending:
+def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending:
+    """The sums with labels as they were before they were multiplied by ``scale``."""
     sums = sums_of(rows, answers.sums)
     return Ending(
-        rows, hospitals, sums.loss, float(answers.sums["pearson"]), sums.hessian, symmetric(answers.sums["scores"])
+        rows,
+        hospitals,
+        sums.loss / scale**2,
+        float(answers.sums["pearson"]) / scale**2,
+        answers.sums["outcomes"],
+        sums.hessian,
+        symmetric(answers.sums["scores"]) / scale**2,
     )
 
 

@@ -137,9 +137,7 @@ class MarginalSums(Program):
             sent["second"] = upper((np.array(rows) + np.array(rows).T) / 2)
         model = np.zeros(p)
         model[self.bias] = point[0] + own.mode
-        return Reply(
-            {name: self.grid.within(values) for name, values in sent.items()}, {"mode": own.mode, "model": model}
-        )
+        return Reply(self.grid.sent(sent, at), {"mode": own.mode, "model": model})
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.privacy import noisy_answers
 from raysim.engine.privacy.noisy_statistics import events, noise_on
+from raysim.engine.privacy.release import release_of
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.engine.server.remote import RemoteHospitals
@@ -113,11 +114,12 @@ def sent_is_kept(plan: Any) -> bool:
 
     Under a guarantee for patients, that is; what is clipped after training is not what is remembered.
     """
-    if plan.release is None or plan.release.patients is None:
+    release = release_of(plan)
+    if release is None or release.patients is None:
         return False
     chain = plan.problem.chain
     own_part = plan.private is not None and chain[-1].upload is not None
-    return own_part or any(phase.upload is not None and phase.visit.keep for phase in chain)
+    return own_part or any(phase.upload is not None and phase.training.keep for phase in chain)
 
 
 def neighbours(
@@ -212,8 +214,9 @@ def check_updates(first: History, second: History, hospital: int, clip: float) -
         if plan.problem.sent is None or not there.any():
             assert moved == 0
             continue
-        rate = plan.problem.visit.learning_rate or plan.work.optimizer.learning_rate
-        step = 1.0 if plan.release.patients.pooled else rate / plan.release.patients.expected[hospital]
+        patients = release_of(plan).patients
+        rate = plan.problem.training.learning_rate or plan.work.optimizer.learning_rate
+        step = 1.0 if patients.pooled else rate / patients.expected[hospital]
         weight = float(np.linalg.norm(plan.problem.sent.weight[there]))
         rounding = np.sqrt(units.size) * 2.0**-FRACTION_BITS
         assert moved <= weight * step * clip * (1 + 1e-6) + rounding

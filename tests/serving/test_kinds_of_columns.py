@@ -27,6 +27,7 @@ CELLS: dict[str, list[str]] = {
     "zero and one": ["0", "1", ""],
     "below": ["<0.3", "< 1", "0.7", "2"],
     "above": [">9", "≥ 10", "4.5"],
+    "units": ["5 mg", "6.5mg", "<7 mg", "8"],
     "marked": ["?", "3", "4.5"],
     "sentinel": ["-999", "-999.0", "7", "8.25"],
     "zeros marked": ["00", "0", "1"],
@@ -46,11 +47,12 @@ KEYS: dict[str, Any] = {
     "categorical": ["listed", "listed reals", "codes", "logical", "..."],
     "na_values": {"marked": ["?"], "sentinel": [-999], "zeros marked": ["00"]},
     "censored": {"<": "half", ">": "limit"},
+    "units": {"units": ["mg"]},
 }
 
 
 def rows(seed: int) -> pd.DataFrame:
-    """A table of texts, with all of the 24 kinds of columns."""
+    """A table of texts, with all of the 25 kinds of columns."""
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {
@@ -63,7 +65,7 @@ def rows(seed: int) -> pd.DataFrame:
 
 
 def test_all_kinds_are_scored_alike(place: Path, tmp_path: Path) -> None:
-    assert len(CELLS) == 24
+    assert len(CELLS) == 25
     rows(0).to_csv(tmp_path / "rows.csv", index=False)
     data = {"source": "table", "path": str(tmp_path / "rows.csv"), "silo": "hospital", "label": "died"}
     run = folder_of(place, {"name": "fedavg", "label": "kinds"}, data=data | KEYS | {"split": {"column": "part"}})

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
 from raysim.data.tables.columns import numbers, placed, texts
 from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns
+from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
 from raysim.data.tables.reading import Reading, limited
@@ -44,6 +45,7 @@ class Table(BaseModel):
     silo: str | None = Field(None, description="the column that names the hospital; None: the files of path do")
     label: str = Field(description="the column to predict")
     task: Literal["classification", "regression"] = Field("classification", description="what the label is")
+    unlabelled: Literal["refuse", "drop"] = Field("refuse", description="rows without a label: refuse, or drop them")
     positive: str | None = Field(None, description="of a binary label, the class that is the event")
     numeric: list[str] | None = Field(None, description="numeric features; None: every further column of numbers")
     categorical: list[str] | None = Field(None, description="categorical features; None: every further column of text")
@@ -54,6 +56,9 @@ class Table(BaseModel):
     censored: dict[Literal["<", ">"], Literal["half", "limit", "missing"]] = Field(
         {}, description='what a value beyond a limit is, such as <0.3: {"<": half}, limit or missing'
     )
+    units: dict[str, list[str]] = Field(
+        {}, description='how units are written behind numbers, which are taken without: {glucose: [mg/dl, "mg/dL"]}'
+    )
     separator: str | None = Field(None, description="what separates columns of a text; None: recognised")
     decimal: Literal[".", ","] | None = Field(None, description="the decimal mark of numbers; None: recognised")
     encoding: str | None = Field(None, description="the encoding of a text, such as cp1252; None: recognised")
@@ -63,6 +68,11 @@ class Table(BaseModel):
     sex: str | None = Field(None, description="the column of the patient's sex; it stays a feature unless dropped")
     ethnicity: str | None = Field(None, description="the column of the patient's ethnicity, likewise")
     age: str | None = Field(None, description="the column of the patient's age in years, likewise")
+    _scores: tuple[str, ...] = PrivateAttr(())
+    attributes: list[str] | dict[str, dict[str, str]] = Field(
+        [],
+        description="what hospitals are: columns of one value a hospital (likewise), or {region: {hospital: text}}",
+    )
 
     @field_validator("na_values", mode="before")
     @classmethod
@@ -119,8 +129,14 @@ class Table(BaseModel):
         """The column of the hospitals: that of the table, or the one that the names of its files make."""
         return HOSPITAL if self.silo is None else self.silo
 
+    def _described_by(self) -> list[str]:
+        """The columns that describe hospitals."""
+        return self.attributes if isinstance(self.attributes, list) else []
+
     def _never_features(self) -> set[str]:
-        return {self._silo, self.label, *self.drop} | {name for name in (self.group, self.part) if name is not None}
+        return {self._silo, self.label, *self.drop, *self._scores} | {
+            name for name in (self.group, self.part) if name is not None
+        }
 
     def reserve(self, by: str | None, column: str | None) -> Table:
         """This table divided by column ``by``, or into the parts that ``column`` names."""
@@ -132,6 +148,16 @@ class Table(BaseModel):
                 kind = "silo" if name == self._silo else "label"
                 raise DataError(f"data.split.{field}: '{name}' is the {kind} column; name another")
         return self.model_copy(update={**changed, "drop": [*self.drop, *left]})
+
+    def with_scores(self, names: tuple[str, ...]) -> Table:
+        """This table with these columns as existing scores."""
+        for name in names:
+            if name in (self._silo, self.label, self.group, self.part):
+                raise DataError(f"data.scores: '{name}' is the hospital, label, patient or part column; name another")
+        left = [name for name in self.drop if name not in names]
+        told = self.model_copy(update={"drop": left})
+        told._scores = names
+        return told
 
     @property
     def predicts(self) -> str:
@@ -145,7 +171,7 @@ class Table(BaseModel):
     def read(self) -> Records:
         """Read the whole table. Raises ``DataError`` for unreadable files, missing columns and unusable values."""
         named = (self.silo, self.group, self.part, self.sex, self.ethnicity, *(self.categorical or ()), *self.drop)
-        as_text = [name for name in named if name is not None]
+        as_text = [name for name in named if name is not None] + self._described_by()
         keys = Keys(self.separator, self.decimal, self.encoding)
         numeric, named_after = self.numeric or (), self.silo is None
         files = list(self.files())
@@ -166,12 +192,14 @@ class Table(BaseModel):
         marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, dict) else tuple(na)
         decimal = self.decimal or ("," if read.decimal == "," else None)
         form = {} if read.form is None else {"separator": read.form.separator, "encoding": read.form.encoding}
-        reading = Reading(marks, dict(self.censored.items()), decimal, **form)
+        units = {name: tuple(each) for name, each in self.units.items()}
+        reading = Reading(marks, dict(self.censored.items()), decimal, **form, units=units)
         kept_whole = {self._silo: "hospital column", self.label: "label"}
         skipped = [name for name in (self.part, *self.drop) if name is not None]
         table, idle = without_marks(read.table, reading, kept_whole, skipped)
         silo = texts(table, self._silo, "data.silo")
         table, silo, kept, chosen = self._keep(table, silo)
+        table, silo, kept, unlabelled = self._with_label(table, silo, kept)
         check_twins("data.silo", "hospitals", Counter(silo.tolist()))
         group = None if self.group is None else texts(table, self.group, "data.group or data.split.by", rows=kept)
         check_totals("data.silo", silo, kept)
@@ -193,6 +221,11 @@ class Table(BaseModel):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
         if self.age is not None:
             patients["age"] = numbers(limited(table, self.age, reading), self.age, "data.age", rows=kept)
+        scores = {
+            name: numbers(limited(table, name, reading), name, "data.scores", "correct it, or leave it empty", kept)
+            for name in self._scores
+        }
+        described, differing = hospital_attributes(self.attributes, table, silo)
         of_files = f" ({counted(len(read.files), 'file')})" if len(read.files) > 1 else ""
         return Records(
             features=made.frame,
@@ -206,13 +239,16 @@ class Table(BaseModel):
             hospital_column=self._silo,
             label_column=self.label,
             patients=patients,
+            scores=scores,
+            attributes=described,
             notes=(
                 f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, "
                 f"{counted(made.frame.shape[1], 'feature column')}; "
                 f"label '{self.label}': {label.described}",
+                *unlabelled,
                 *made.notes,
             ),
-            warnings=(*read.remarks, *map(read.placed, (*idle, *label.warnings, *made.warnings))),
+            warnings=(*read.remarks, *map(read.placed, (*idle, *label.warnings, *made.warnings, *differing))),
         )
 
     def _check_columns(self, table: pa.Table) -> None:
@@ -225,6 +261,9 @@ class Table(BaseModel):
             ("sex", self.sex),
             ("ethnicity", self.ethnicity),
             ("age", self.age),
+            *(("scores", name) for name in self._scores),
+            *(("attributes", name) for name in self._described_by()),
+            *(("units", name) for name in self.units),
             *(("numeric", name) for name in self.numeric or () if name != FURTHER),
             *(("categorical", name) for name in self.categorical or () if name != FURTHER),
             *(("drop", name) for name in self.drop),
@@ -236,6 +275,21 @@ class Table(BaseModel):
                 if hint.startswith("known") and len(names) > 20:
                     hint = f"known: {', '.join(sorted(names)[:20])}, ... ({len(names)} columns)"
                 raise DataError(f"data.{field}: no column '{name}' in '{self.path}'; {hint}")
+
+    def _with_label(
+        self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
+    ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
+        """The rows with a label, as :meth:`_keep` gives them; all of them unless others are to be dropped."""
+        import pyarrow.compute as pc
+
+        column = table.column(self.label)
+        if self.unlabelled == "refuse" or not pc.any(missing := pc.is_null(column, nan_is_null=True)).as_py():
+            return table, silo, rows, ()
+        kept = np.flatnonzero(~missing.to_numpy())
+        if not len(kept):
+            raise DataError(f"data.label: column '{self.label}' has no value in any row; name another")
+        note = f"left out: {counted(table.num_rows - len(kept), 'row')} without a value of '{self.label}'"
+        return table.take(kept), silo[kept], kept if rows is None else rows[kept], (note,)
 
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]

@@ -14,7 +14,7 @@ from raysim.core.words import counted
 from raysim.data.records import natural
 from raysim.data.tables.columns import is_number, numbers, plain_text
 from raysim.data.tables.kinds import Finding, described
-from raysim.data.tables.reading import Reading, is_texts, typed, uncensored, with_zeros
+from raysim.data.tables.reading import Reading, is_texts, typed, uncensored, with_zeros, without_unit
 from raysim.data.tables.spelling import twins, written
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def feature_columns(
     refused: dict[str, str] = {}
     for name in names:
         asked = wanted.of(name)
-        column, found, limits = _typed(table, name, asked, reading)
+        column, found, taken = _typed(table, name, asked, reading)
         kind = asked or ("numeric" if is_number(column.type) else _kind_of_texts(column, found))
         mixed = found is not None and found.kind == "mixed"
         if not (asked or mixed or wanted.further("categorical" if kind == "categorical" else "numeric")):
@@ -90,7 +90,7 @@ def feature_columns(
         elif kind == "numeric" and (found is None or found.kind not in ("mixed", "date")):
             values = numbers(_alone(name, column), name, "data.numeric", rows=rows)
             kept[name] = pd.Series(values.astype(np.float32))
-            notes += limits
+            notes += taken
             text = asked is None and is_texts(table.column(name).type)
             if text and not np.any(values % 1 > 0) and with_zeros(table.column(name)):
                 warnings.append(
@@ -128,7 +128,7 @@ def some(names: Sequence[str]) -> str:
 def _typed(
     table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
-    """A column as numbers, truth values or texts; what its texts hold; and a note on its values beyond a limit.
+    """A column as numbers, truth values or texts; what its texts hold; and notes on units and limits.
 
     A dictionary is an explicit category: its texts stay texts.
     """
@@ -143,19 +143,23 @@ def _typed(
         return column, None, []
     if asked == "categorical":
         return (column if with_zeros(column) else typed(column)[0]), None, []
+    notes = []
+    if units := reading.units.get(name):
+        column, count = without_unit(column, units, reading.decimal == ",")
+        notes = [f"column '{name}': {counted(count, 'value')} with a unit ({', '.join(units)}) taken as numbers"]
     made, found = typed(column)
     if found is None or not (asked == "numeric" or found.kind == "mixed"):
-        return made, found, []
+        return made, found, notes
     column, counts = uncensored(column, reading.censored)
     if not counts:
-        return made, found, []
+        return made, found, notes
     beyond = {"<": "below", ">": "above"}
     taken = {"half": "half of it", "limit": "the limit", "missing": "missing"}
-    limits = [
+    notes += [
         f"column '{name}': {counted(n, 'value')} {beyond[sign]} a limit taken as {taken[reading.censored[sign]]}"
         for sign, n in counts.items()
     ]
-    return *typed(column), limits
+    return *typed(column), notes
 
 
 def _dates(column: pa.ChunkedArray) -> Finding:

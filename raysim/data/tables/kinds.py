@@ -53,6 +53,7 @@ _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
         ),
     ),
 )
+_AMOUNT = re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*")
 _FEW = 12
 """So many different values are few: texts such as ``5 mg`` or ``5/6`` may then be levels."""
 
@@ -91,9 +92,18 @@ class Finding:
         more = len(self.marks) - len(shown)
         return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
+    @property
+    def units(self) -> list[str]:
+        """The units behind numbers, each as it is written, the most frequent first."""
+        marks = (mark.strip() for mark in self.marks)
+        return list(dict.fromkeys(_AMOUNT.sub("", mark) for mark in marks if _form(mark) == "unit"))
+
     def keys(self, name: str) -> tuple[str, ...]:
         """The keys of ``data`` that settle what the marks of the column ``name`` are, as YAML."""
         settling = []
+        if units := self.units if self.one_unit else ():
+            spelled = ", ".join(json.dumps(unit, ensure_ascii=False) for unit in units)
+            settling.append(f"units: {{{name}: [{spelled}]}}")
         if self.forms.get("limit"):
             signs = {mark.strip()[0] for mark in self.marks if _form(mark.strip()) == "limit"}
             rules = [f'"{sign}": {rule}' for sign, alike, rule in _LIMITS if signs & set(alike)]
@@ -105,6 +115,11 @@ class Finding:
             written = [json.dumps(_short(mark), ensure_ascii=False) for mark in absent[:_SHOWN]]
             settling.append(f"na_values: {{{name}: [{', '.join(written)}{', ...' * (len(absent) > _SHOWN)}]}}")
         return (*settling, f"categorical: [{name}, ...]")
+
+    @property
+    def one_unit(self) -> bool:
+        """Whether numbers have one unit, in whatever capitals; numbers without one may be of another."""
+        return len({unit.casefold() for unit in self.units}) == 1
 
 
 _LIMITS = (("<", "<≤", "half"), (">", ">≥", "limit"))
@@ -181,11 +196,13 @@ def described(name: str, found: Finding, row: int | None) -> str:
             "neither numbers nor text; drop it (data.drop) or convert it into a number, such as days since admission"
         )
     keys = found.keys(name)
+    several = found.units and not found.one_unit
+    correct = f"convert its units ({', '.join(found.units[:_SHOWN])}) in the file" if several else "correct the file"
     settled = ", ".join(keys[:-1]) + f" or {keys[-1]}" if keys[1:] else keys[0]
     return (
         f"column '{name}' holds numbers in {counted(found.numbers, 'row')} and other marks in "
         f"{counted(found.recorded - found.numbers, 'row')} (first: row {row}): {found.shown}; say what they are in "
-        f"data ({settled}), or correct the file"
+        f"data ({settled}), or {correct}"
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,6 +32,7 @@ class Reading:
     - ``censored``: what a value beyond a limit is, one of :data:`RULES`, for ``<`` and for ``>``.
     - ``decimal``: the decimal mark, where it is a comma or was named; None: it is recognised.
     - ``separator``, ``encoding``: how the file was written, for who reads another one without raysim.
+    - ``units``: by column, how a unit is written behind its numbers.
     """
 
     na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
@@ -39,6 +40,7 @@ class Reading:
     decimal: Literal[".", ","] | None = None
     separator: str = ","
     encoding: str = "utf-8"
+    units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
         """The texts that stand for a missing value in a column, as they are written and as they are read."""
@@ -50,7 +52,8 @@ class Reading:
         na = self.na_values
         by_column = {name: list(marks) for name, marks in na.items()} if isinstance(na, Mapping) else list(na)
         form = {"decimal": self.decimal, "separator": self.separator, "encoding": self.encoding}
-        return {"missing": list(MISSING), "na_values": by_column, "censored": dict(self.censored), **form}
+        units = {"units": {name: list(written) for name, written in self.units.items()}} if self.units else {}
+        return {"missing": list(MISSING), "na_values": by_column, "censored": dict(self.censored), **form, **units}
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Reading:
@@ -63,7 +66,9 @@ class Reading:
         decimal = tree.get("decimal")
         if decimal not in (None, ".", ","):
             raise ValueError(f"'{decimal}' is no decimal mark")
-        return Reading(marks, censored, decimal, str(tree.get("separator", ",")), str(tree.get("encoding", "utf-8")))
+        units = {name: tuple(map(str, written)) for name, written in tree.get("units", {}).items()}
+        form = str(tree.get("separator", ",")), str(tree.get("encoding", "utf-8"))
+        return Reading(marks, censored, decimal, *form, units)
 
 
 def pointed(text: str) -> str:
@@ -141,6 +146,21 @@ def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.Chunke
     written = set(pc.unique(column.filter(wrong)).to_pylist()) if is_texts(column.type) else set()
     by_value = set(pc.unique(numbers.filter(wrong)).to_pylist())
     return _nulled(column, wrong), {mark for mark in marks if mark in written or numbered.get(mark) in by_value}
+
+
+def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> tuple[pa.ChunkedArray, int]:
+    """A column of texts with numbers, or limits, alone where one of the ``units`` stands behind them, and how many.
+
+    ``comma``: the numbers have a decimal comma.
+    """
+    import pyarrow.compute as pc
+
+    number = rf"(?:(?:<=?|>=?|≤|≥)\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+)"
+    alike = "|".join(map(re.escape, units))
+    bare = pc.struct_field(pc.extract_regex(column, rf"^\s*(?P<number>{number})\s*(?:{alike})\s*$"), 0)
+    if comma:
+        bare = pc.replace_substring(bare, ",", ".")
+    return pc.if_else(pc.is_valid(bare), bare, column), len(column) - bare.null_count
 
 
 def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.ChunkedArray, dict[str, int]]:

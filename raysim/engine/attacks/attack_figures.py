@@ -14,7 +14,7 @@ from raysim.adversaries.figures import AttackFigures
 from raysim.adversaries.rows import triggered
 from raysim.engine.client.initial_model import parameters
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages.plan import MODEL
+from raysim.engine.messages.memory import MODEL
 from raysim.strategies.base import Floats
 
 NAN = float("nan")

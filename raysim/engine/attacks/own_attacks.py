@@ -13,6 +13,7 @@ from raysim.adversaries.who import ON_ROWS, ON_UPDATES
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.data.fitted import Numeric
+from raysim.engine.attacks.tampering import Tampering
 from raysim.strategies.base import Floats
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ UNITS = 88.4
 
 
 @dataclass(frozen=True, eq=False)
-class OwnAttack:
+class OwnAttack(Tampering):
     """An attack of each bad hospital on its own; it travels with the plan of a round."""
 
     section: AdversarySection

@@ -15,7 +15,8 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.program_model import HospitalModel
-from raysim.engine.messages.plan import KEPT, MODEL, HospitalStates, PartialResult, ProgramCall, RoundPlan
+from raysim.engine.messages.memory import KEPT, MODEL, HospitalStates
+from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.privacy.bounding import bounded
 from raysim.strategies.base import POOLED, Invalid, Program, Reply, Rows

@@ -43,7 +43,7 @@ class Terms:
     batch: int = 0
     """How many units make a batch; 0: all."""
     epochs: int = 1
-    """Epochs of a visit."""
+    """Epochs of a local update."""
     secure: bool = False
     """Whether the server learns sums alone."""
     left: int = 0
@@ -93,7 +93,7 @@ class Terms:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """How many steps each hospital makes in a visit, ``[N]``."""
+        """How many steps each hospital makes in a local update, ``[N]``."""
         return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
 
 

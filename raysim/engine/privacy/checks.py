@@ -233,9 +233,9 @@ def _check_cohorts(job: Job) -> None:
             f"selection.name: '{name}' leaves hospitals out, and privacy.mode: pooled draws patients of all hospitals; "
             "set selection to all, and privacy.rate for the share of patients"
         )
-    if selection.hears_losses:
+    if selection.uses_losses:
         raise ConfigError(
-            f"selection.name: '{name}' hears hospitals' losses, which privacy.unit: {section.unit} does not cover; "
+            f"selection.name: '{name}' uses hospitals' losses, which privacy.unit: {section.unit} does not cover; "
             "choose another selection"
         )
 

@@ -123,8 +123,7 @@ class JobRun(JobServer):
         self._round, self._state = since.round, since.state
         self._view = replace(self._view, memory=since.memory)
         self._traffic.begin(self._round)
-        self._pipeline.resume(since.attacks)
-        self._reception.resume(since.reception)
+        self._pipeline.resume(since.attacks, since.reception)
         if self._stopping is not None and since.stopping is not None:
             self._stopping = replace(since.stopping, section=self._stopping.section)
         if since.best is not None:
@@ -195,8 +194,8 @@ class JobRun(JobServer):
         senders: Ids | None = None
         while (call := self._next(calls, answer)) is not None or not told:
             if isinstance(call, TrainLocally):
-                cohort = self._reception.fitted(self._view, self._scheduler.schedule(self._view, self._state, t))
-                sent = self._pipeline.fitted(t, cohort)
+                cohort = self._pipeline.posed(self._view, self._scheduler.schedule(self._view, self._state, t))
+                sent = self._pipeline.fitted(cohort)
                 partials = self._send(t, cohort.state, cohort.ids, sent.problem, measured)
             else:  # without a call, hospitals only measure
                 planned = None if call is None else self._calls.planned(call)
@@ -263,14 +262,13 @@ class JobRun(JobServer):
         """
         if cohort.problem is None or sent.problem is None:
             return None
-        opening = self._pipeline.opening(sent.problem, cohort.ids)
-        received = self._reception.update(self._round, partials, sent.problem, cohort.ids, opening)
-        further = self._pipeline.further(self._round, sent, received)
+        received = self._pipeline.received(self._round, partials, sent.problem, cohort.ids)
+        further = self._pipeline.further(sent, received)
         if further is not None:
             partials = self._send(self._round, cohort.state, cohort.ids, further.problem, NOTHING)
             self._account(replace(cohort, in_vain=0, unused=()), further, partials)
             return self._update(cohort, further, partials)
-        update = self._pipeline.learned(self._round, received, cohort.problem, opening)
+        update = self._pipeline.learned(self._round, received, cohort.problem)
         if update is not None and self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.observe(self._view.memory, update))
         return update
@@ -298,7 +296,7 @@ class JobRun(JobServer):
     def _remote_state(self) -> RemoteState:
         """The state of the run now."""
         remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
-        stopping, received, carried = self._stopping, self._reception.memory, self._pipeline.memory
+        stopping, received, carried = self._stopping, self._pipeline.promised, self._pipeline.memory
         return RemoteState(self._round, self._state, remembered, memory, clock, stopping, received, self._best, carried)
 
     def _conclude(self) -> Iterator[Event]:

@@ -42,9 +42,9 @@ def check_programs(job: Job) -> None:
             f"strategy.name: '{job.name}' has client programs, which privacy.mode: {job.privacy.way} does not cover, "
             f"so privacy.unit: {job.privacy.unit} cannot be promised; choose another strategy or leave privacy out"
         )
-    if job.strategy.uses_selection() and job.selection.hears_losses:
+    if job.strategy.uses_selection() and job.selection.uses_losses:
         raise ConfigError(
-            f"selection.name: '{type(job.selection).__name__}' hears the losses of updates, and strategy '{job.name}' "
+            f"selection.name: '{type(job.selection).__name__}' uses the losses of updates, and strategy '{job.name}' "
             "has client programs instead; choose another selection"
         )
 

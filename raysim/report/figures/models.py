@@ -106,23 +106,28 @@ def _of_sizes(here: pd.DataFrame, row: Mapping[Hashable, object], kind: TaskKind
 
 
 def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """Mean, worst decile and absolute size bias, two at a time, with one deviation over seeds."""
+    """Mean, worst decile, absolute size bias and Gini, two at a time, with one deviation over seeds."""
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
     axes = {
         kind.headline: f"mean {kind.title}",
         "worst_decile": f"{kind.title} of the worst tenth",
         "size_bias_abs": "size bias, absolute",
+        "gini": "Gini over hospitals",
     }
-    short = {kind.headline: f"mean {kind.title}", "worst_decile": "worst tenth", "size_bias_abs": "size bias"}
+    short = axes | {"worst_decile": "worst tenth", "size_bias_abs": "size bias", "gini": "Gini"}
     keys = [(str(a), str(b)) for a, b in table[KEYS].to_numpy()]
     shown = np.isfinite(table[list(axes)].to_numpy(float)).all(axis=1)
     if not shown.any():
         return []
     charts = []
-    for k, (across, up) in enumerate(
-        ((kind.headline, "worst_decile"), ("size_bias_abs", kind.headline), ("size_bias_abs", "worst_decile"))
-    ):
+    panels = (
+        (kind.headline, "worst_decile"),
+        ("size_bias_abs", kind.headline),
+        ("size_bias_abs", "worst_decile"),
+        ("gini", kind.headline),
+    )
+    for k, (across, up) in enumerate(panels):
         values = table.loc[shown, [across, up]].to_numpy(float)
         spread = np.nan_to_num(table.loc[shown, [f"{across}_std", f"{up}_std"]].to_numpy(float))
         points = [
@@ -149,10 +154,10 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
     return [
         svg.figure(
             "trade-offs",
-            "Accuracy, the worst served, and size bias",
+            "Accuracy, the worst served, size bias and Gini",
             charts,
             "Each panel sets two figures against each other: high is better for the mean and the worst tenth, left is "
-            f"better for size bias.{more} Lines are one deviation over seeds. Distances between means show no "
+            f"better for size bias and Gini.{more} Lines are one deviation over seeds. Distances between means show no "
             "difference by themselves; the intervals above do.",
             svg.legend([(names[key], looks[key]) for key in keys]),
         )

@@ -11,7 +11,7 @@ from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
 from raysim.report import svg
 from raysim.report.figures.models import Looks, Names
-from raysim.report.naming import Key, number, of_strategy, size
+from raysim.report.naming import Key, number, of_strategy, short, size
 from raysim.report.tables import KEYS
 
 COSTS = {
@@ -110,9 +110,11 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
         svg.linear(f"mean {kind.title} over hospitals", np.concatenate([v for *_, v in lines])),
         name="by-bytes",
         description=f"Line plot. {description}.",
+        right=svg.ENDS,
     )
     for model_key, x, values in lines:
         chart.marked_line(x, values, looks[model_key])
+    chart.ends([(short(names[model_key]), values[-1], looks[model_key]) for model_key, _, values in lines])
     return [
         svg.figure(
             "by-bytes",

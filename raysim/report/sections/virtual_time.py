@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from raysim.report import svg
+from raysim.report.naming import short
 from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
@@ -55,12 +56,14 @@ def drawn(
             name=f"virtual-time-{column}",
             description=f"Line plot of mean {title} by {words}. {description}.",
             height=260.0,
+            right=svg.ENDS,
         )
         if target is not None:
             chart.rule(y=target, text="target", dashed=True)
         for model_key, x, mean, band in lines:
             chart.band(x, mean - band, mean + band, looks[model_key], steps=True)
             chart.marked_line(x, mean, looks[model_key], steps=True)
+        chart.ends([(short(names[model_key]), mean[-1], looks[model_key]) for model_key, _, mean, _ in lines])
         charts.append(chart)
     return [
         svg.figure(

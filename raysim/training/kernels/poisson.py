@@ -24,6 +24,8 @@ class PoissonRegression:
     """A family without options, for labels that are counts."""
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
+    linear: ClassVar[bool] = True
+    """Its models have a coefficient for each feature, and a constant."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """The model for ``F`` features, on a CPU whatever the device is."""

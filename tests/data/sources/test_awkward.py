@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,24 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
     ("not done", {"crp": with_marks("n.d.", "not done")}, {}, 'na_values: {crp: ["n.d.", "not done"]}'),
     ("the word None", {"crp": with_marks("None")}, {}, "'None' (1); say"),
     ("an error of a spreadsheet", {"crp": with_marks("#DIV/0!")}, {}, "'#DIV/0!' (1); say"),
-    ("a unit", {"dose": with_marks("5 mg")}, {}, "'5 mg' (1); say what they are in data (categorical: [dose, ...])"),
+    (
+        "a unit",
+        {"dose": with_marks("5 mg")},
+        {},
+        "'5 mg' (1); say what they are in data (units: {dose: [\"mg\"]} or categorical: [dose, ...])",
+    ),
+    (
+        "one unit in two spellings",
+        {"crp": with_marks("5 mg/l", "6 mg/L")},
+        {},
+        'units: {crp: ["mg/l", "mg/L"]} or categorical: [crp, ...]), or correct the file',
+    ),
+    (
+        "two units",
+        {"glucose": with_marks("97 mg/dl", "5.3 mmol/l")},
+        {},
+        "in data (categorical: [glucose, ...]), or convert its units (mg/dl, mmol/l) in the file",
+    ),
     ("units everywhere", {"dose": [f"{i} mg" for i in range(N)]}, {}, "numbers in 0 rows and other marks in 60 rows"),
     ("a thousand with commas", {"wbc": with_marks("1,234,567")}, {}, "'1,234,567' (1)"),
     ("a date among numbers", {"bun": with_marks("2020-01-05")}, {}, "'2020-01-05' (1)"),
@@ -247,6 +265,61 @@ def test_keys_settle_the_marks(tmp_path: Path) -> None:
     kept = read(tmp_path, frame, categorical=["x", "..."]).features
     assert list(kept) == ["age", "x"]
     assert {"<0.3", "?", "00", "0"} < set(kept["x"].cat.categories)
+
+
+def test_units_are_taken_off(tmp_path: Path) -> None:
+    frame = columns(crp=with_marks("5 mg/l", "6.5mg/L", "<0.3 mg/l"))
+    keys = {"units": {"crp": ["mg/l", "mg/L"]}, "censored": {"<": "half"}}
+    records = read(tmp_path, frame, **keys)
+    np.testing.assert_array_equal(records.features["crp"].to_numpy()[-3:], np.array([5, 6.5, 0.15], np.float32))
+    assert records.notes[1:] == (
+        "column 'crp': 3 values with a unit (mg/l, mg/L) taken as numbers",
+        "column 'crp': 1 value below a limit taken as half of it",
+    )
+    with pytest.raises(DataError, match=re.escape("'5 ng/l' (1); say what they are in data (units: {crp")):
+        read(tmp_path, columns(crp=with_marks("5 mg/l", "5 ng/l")), **keys)
+    commas = [text.replace(".", ",") for text in with_marks("5.5 mg/l")]
+    read_with_commas = read(tmp_path, columns(crp=commas), units={"crp": ["mg/l"]}, decimal=",")
+    assert read_with_commas.features["crp"].to_numpy()[-1] == 5.5
+
+
+def test_rows_without_a_label_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
+    frame = columns(died=["no", "", "yes"] * 20)
+    with pytest.raises(DataError, match=r"20 rows \(first: row 2\); fill them, or leave these rows out \(data\.unlab"):
+        read(tmp_path, frame)
+    records = read(tmp_path, frame, unlabelled="drop")
+    assert records.notes[1] == "left out: 20 rows without a value of 'died'"
+    assert records.row is not None
+    assert records.row.tolist() == [row for row in range(N) if row % 3 != 1]
+    whole = read(tmp_path, columns(died=["no", "no", "yes"] * 20))
+    pd.testing.assert_frame_equal(records.features, whole.features.iloc[records.row].reset_index(drop=True))
+    kept = read(tmp_path, frame, unlabelled="drop", hospitals=["west"])
+    assert kept.row is not None
+    assert kept.row.tolist() == list(range(2, N, 3))
+
+
+def test_hospitals_are_described_by_columns_or_a_mapping(tmp_path: Path) -> None:
+    frame = columns(region=["N", "S", ""] * 20, teaching=["yes", "no", "yes"] * 19 + ["no", "no", "yes"])
+    records = read(tmp_path, frame, attributes=["region", "teaching"], drop=["region"])
+    assert records.attributes == {
+        "north": {"region": "N", "teaching": "mixed"},
+        "south": {"region": "S", "teaching": "no"},
+        "west": {"region": "unknown", "teaching": "yes"},
+    }
+    assert records.warnings == (
+        "data.attributes: 'teaching' differs within 1 hospital (first: 'north'), which are 'mixed'",
+    )
+    assert "teaching" in records.features
+    mapped = read(tmp_path, columns(), attributes={"beds": {"north": "100 - 249"}}).attributes
+    assert {name: of["beds"] for name, of in mapped.items()} == {
+        "north": "100 - 249",
+        "south": "unknown",
+        "west": "unknown",
+    }
+    with pytest.raises(DataError, match=r"data\.attributes\.beds: 'nort' has no rows; did you mean 'north'"):
+        read(tmp_path, columns(), attributes={"beds": {"nort": "few"}})
+    with pytest.raises(DataError, match=r"data\.attributes: no column 'regio'"):
+        read(tmp_path, frame, attributes=["regio"])
 
 
 def test_limits_of_ages_are_settled_too(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""What hospitals are, from a user's table: region, teaching, beds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError, nearest
+from raysim.core.words import counted
+from raysim.data.tables.columns import texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+UNKNOWN, MIXED = "unknown", "mixed"
+"""Where a table does not say what a hospital is, and where its rows differ."""
+
+
+def hospital_attributes(
+    given: Sequence[str] | Mapping[str, Mapping[str, str]], table: pa.Table, silo: NDArray[Any]
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """What each hospital is, by name and attribute, and a warning for each attribute that differs within hospitals.
+
+    ``given``: columns, or by attribute the hospitals' values; ``silo [N]``: the hospital of each row of ``table``.
+    Raises ``DataError`` for a hospital that has no rows.
+    """
+    names, of_row = np.unique(silo.astype(str), return_inverse=True)
+    described: dict[str, dict[str, str]] = {name: {} for name in names.tolist()}
+    warnings: list[str] = []
+    if isinstance(given, Mapping):
+        for attribute, values in given.items():
+            for name in values:
+                if name not in described:
+                    raise DataError(f"data.attributes.{attribute}: '{name}' has no rows; {nearest(name, described)}")
+            for name, of in described.items():
+                of[attribute] = values.get(name, UNKNOWN)
+        return described, warnings
+    for attribute in given:
+        different, of_value = np.unique(
+            texts(table, attribute, "data.attributes", unknown=UNKNOWN).astype(str), return_inverse=True
+        )
+        low, high = np.full(len(names), len(different)), np.full(len(names), -1)
+        np.minimum.at(low, of_row, of_value)
+        np.maximum.at(high, of_row, of_value)
+        for h, of in enumerate(described.values()):
+            of[attribute] = str(different[low[h]]) if low[h] == high[h] else MIXED
+        if mixed := int((low != high).sum()):
+            first = names[int((low != high).argmax())]
+            warnings.append(
+                f"data.attributes: '{attribute}' differs within {counted(mixed, 'hospital')} (first: '{first}'), "
+                f"which are '{MIXED}'"
+            )
+    return described, warnings

@@ -1,0 +1,116 @@
+"""How hospitals of one kind are served: the mean figure of those of a region, that teach, or of a size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from raysim.core.words import capitalised, counted
+from raysim.data.federation import Federation
+from raysim.metrics.labels import reporting
+from raysim.report import possible, svg
+from raysim.report.figures.models import Looks, Names
+from raysim.report.naming import Key, short, with_interval
+from raysim.report.panel import Panel, Sent
+from raysim.report.tables import KEYS
+from raysim.statistics.differences.paired import Limits
+
+FILE = "attributes.csv"
+
+MOST = 12
+"""The most values of an attribute by which hospitals are compared: with more, each has few of them."""
+
+ROW = 20.0
+"""The height of a line, in units of the chart."""
+
+
+def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.DataFrame:
+    """``strategy, model, attribute, value, hospitals``, the mean headline figure, and ``low`` and ``high``.
+
+    A row a model, attribute of hospitals and value of it, of attributes with two to :data:`MOST` values. The mean is
+    weighted by test rows, over the ``hospitals`` that define the figure and over seeds; the 95 % interval is that for
+    hospitals like these, NaN for one hospital. ``hospitals`` (the frame) and ``sent`` as in
+    :class:`raysim.report.panel.Panel`.
+    """
+    panel = Panel.of(hospitals, sent)
+    place = {name: h for h, name in enumerate(federation.hospitals)}
+    rows = []
+    for attribute, texts in federation.attributes.items():
+        if not 1 < len(set(texts)) <= MOST:
+            continue
+        values = np.array([texts[place[name]] for name in panel.names], dtype=object)
+        for value in sorted(set(values.tolist())):
+            inside = panel.among(values == value)
+            for key in panel.place:
+                level = inside.level(key)
+                low, high = level.population()
+                rows.append((*key, attribute, value, level.hospitals, level.difference, low, high))
+    columns = [*KEYS, "attribute", "value", "hospitals", panel.kind.headline, "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def drawn(means: pd.DataFrame, shown: Sequence[Key], names: Names, looks: Looks) -> list[svg.Figure]:
+    """The means of the models ``shown``, a panel an attribute; ``means`` as :func:`table` gives them.
+
+    Nothing without attributes or models.
+    """
+    keys = [(str(a), str(b)) for a, b in means[KEYS].to_numpy()]
+    means = means[[key in shown for key in keys]]
+    if means.empty:
+        return []
+    kind = reporting(means)
+    limits = {row: possible.level(Limits(*ends), kind.larger) for row, ends in means[["low", "high"]].iterrows()}
+    ends = [end for each in limits.values() if each != possible.NOTHING for end in each]
+    x = svg.linear(f"mean {kind.title}", [*means[kind.headline], *ends], count=3)
+    charts = [
+        _panel(str(attribute), group, limits, x, names, looks)
+        for attribute, group in means.groupby("attribute", sort=False)
+    ]
+    called = [short(names[key]) for key in shown]
+    return [
+        svg.figure(
+            "attributes",
+            "By kind of hospital",
+            charts,
+            f"Mean {kind.title} of hospitals of each kind, in brackets how many define it. Lines are 95 % intervals "
+            "for hospitals like these; each holds by itself, and one hospital has none. Patients differ between kinds, "
+            f"too: this tells where a model does well, not why. {FILE} has all models.",
+            svg.legend([(name, looks[key]) for name, key in zip(called, shown, strict=True)]),
+        )
+    ]
+
+
+def _panel(
+    attribute: str, group: pd.DataFrame, limits: Mapping[object, Limits], x: svg.Axis, names: Names, looks: Looks
+) -> svg.Chart:
+    """The values of an attribute below each other, and in each its models."""
+    headline = reporting(group).headline
+    group = group.sort_values("value", kind="stable")
+    rows = list(group.to_dict("records"))
+    texts = [
+        f"{row['value']}, {short(names[str(row['strategy']), str(row['model'])])}: "
+        f"{with_interval(float(row[headline]), *limits[at], 3)} over {counted(int(row['hospitals']), 'hospital')}"
+        for at, row in zip(group.index, rows, strict=True)
+    ]
+    values = list(dict.fromkeys(group["value"]))
+    most = group.groupby("value")["hospitals"].max()
+    chart = svg.Chart(
+        x,
+        svg.names("", [f"{value} ({most[value]})" for value in values]),
+        name=f"attributes-{attribute}",
+        title=capitalised(attribute),
+        description="; ".join(texts) + ".",
+        width=1.35 * svg.PANEL,
+        height=ROW * len(rows) + 74,
+        gridlines="x",
+    )
+    models = len(rows) // len(values)
+    for k, (at, row) in enumerate(zip(group.index, rows, strict=True)):
+        look = looks[str(row["strategy"]), str(row["model"])]
+        y = [k // models + 0.5 * (k % models - (models - 1) / 2) / max(models - 1, 1)]
+        if limits[at] != possible.NOTHING:
+            chart.whiskers([limits[at].low], [limits[at].high], y, look)
+        chart.dots([float(row[headline])], y, look)
+    return chart
