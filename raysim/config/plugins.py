@@ -171,6 +171,11 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
     )
 
 
+def prepared_alike(one: Config, other: Config) -> bool:
+    """Whether the models of two configurations take the same columns."""
+    return takes_raw(model_class(one.model)) == takes_raw(model_class(other.model))
+
+
 def model_class(section: ModelSection) -> Any:
     """The class of the model that a section names."""
     return _plugin("models", section, "model")
