@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from raysim.strategies.problem import Floats, Ids, Mask, Update
 from raysim.strategies.questions import Ask
+from raysim.trees.settings import TreeTask
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Training:
     """Whether a guarantee of privacy is asked for, so that sums have noise."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
     """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
+    trees: TreeTask | None = None
+    """What trees are grown for, where the model is boosted trees; else None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +148,8 @@ class FederationView:
     """As configured; 0 is all rows."""
     noise: Noise | None = None
     """The noise on sums of client programs; None without a guarantee of privacy."""
+    trees: TreeTask | None = None
+    """What trees are grown for, where the model is boosted trees; else None."""
     least_members: int = 1
     """The fewest hospitals with training rows in a cluster; strategies merge smaller clusters."""
     _found: list[Ids] = field(default_factory=list, repr=False)

@@ -100,6 +100,7 @@ class JobServer:
             measured=model.layout.measured,
             hides=hides(job),
             noise=noise_of(private_sums),
+            trees=getattr(model, "trees", None),
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self._everyone = np.arange(len(view.sizes))
