@@ -21,10 +21,10 @@ from raysim.config.sections.training import StopSection
 from raysim.data.federation import Federation
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.recalibrating import Recalibrated
+from raysim.engine.measuring.stopping import Stopped, Stopping
 from raysim.engine.measuring.subgroups import Grouping
 from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import Work
-from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement

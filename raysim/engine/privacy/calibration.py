@@ -14,8 +14,8 @@ from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import largest_entry
 from raysim.data.federation import Federation
+from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.contributions import patient_counts
-from raysim.engine.privacy.shares import sure_to_be_left
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.strategies.base import Ids
