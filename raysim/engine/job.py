@@ -39,6 +39,7 @@ from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
     from raysim.engine.attacks.canaries import Canaries
+    from raysim.engine.privacy.calibration import Guarantee
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class Job:
     """How updates are compressed; None: not at all."""
     privacy: PrivacySection | None = None
     """What is promised of hospitals' privacy; None: nothing."""
+    guarantee: Guarantee | None = None
+    """What is promised with the noise that it takes; None: that is not computed yet."""
     secure: SecureSection | None = None
     """How sums are hidden; None: not at all."""
     canaries: Canaries | None = None

@@ -102,6 +102,7 @@ class Experiment:
         self.left_out: list[LeftOut] = []
         """The results of the runs that left hospitals out, once these were played."""
         self._parameters = 0  # of the largest model
+        self._checked: dict[tuple[Entry, int], Job] = {}
         self._check()
 
     @classmethod
@@ -201,7 +202,9 @@ class Experiment:
 
     def _run_alone(self, services: RunServices, in_process: bool, verbose: bool) -> Result:
         (entry,), (seed,) = self.entries, self.seeds
-        run = Run(entry, seed, self.federations[seed].folder, self.folder, entry.label, nested=False)
+        checked = self._checked.get((entry, seed))
+        data = self.federations[seed].folder
+        run = Run(entry, seed, data, self.folder, entry.label, nested=False, checked=checked)
         with run.opened(self.federations[seed], again=self._again) as opened:
             with services.ready(in_process, verbose, self._load(1), self._rounds(), self.remarks()):
                 result = self._played(services, run, opened, None)
@@ -274,7 +277,7 @@ class Experiment:
                 moved, figure = result.outcome.traffic, tuning.figure(result.outcome, self.federations[seed])
                 tried.append(tuning.TrialResult(trial, figure, moved.down, moved.up, result.outcome.privacy))
             else:  # how far it came is not known
-                whole = promised(run.job(), self.federations[seed])
+                whole = promised(run.job, self.federations[seed])
                 tried.append(tuning.TrialResult(trial, math.inf, privacy=whole))
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
@@ -300,7 +303,8 @@ class Experiment:
         """A run of the comparison."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
         name, first = f"{entry.label}, seed {seed}", seed == self.seeds[0]
-        return Run(entry, seed, self.federations[seed].folder, folder, name, True, trial, first)
+        checked = self._checked.get((entry, seed))
+        return Run(entry, seed, self.federations[seed].folder, folder, name, True, trial, first, checked)
 
     def _play_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()
@@ -346,7 +350,7 @@ class Experiment:
     def job(self, seed: int) -> Job:
         """The job of the only strategy with ``seed``."""
         (entry,) = self.entries
-        return self._nested(entry, seed).job()
+        return self._nested(entry, seed).asked()
 
     def _check(self) -> None:
         for seed, federation in self.federations.items():
@@ -356,10 +360,10 @@ class Experiment:
                 tuning.check(federation)
             for i, entry in enumerate(self.entries):
                 where = f"strategies.{i}" if len(self.entries) > 1 else "strategy"
-                check_job(self._nested(entry, seed).job(), federation, where)
+                self._checked[entry, seed] = check_job(self._nested(entry, seed).asked(), federation, where)
                 precision = entry.config.training.precision
                 model = ModelSpec.of(entry.config.model).bind(federation, "cpu", precision)
                 self._parameters = max(self._parameters, model.layout.size)
             for trial in self._trials if seed in self._trial_seeds else ():
                 (tried,) = entries([trial.config])
-                check_job(self._nested(tried, seed).job(), federation, "tune")
+                check_job(self._nested(tried, seed).asked(), federation, "tune")
