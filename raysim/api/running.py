@@ -176,13 +176,14 @@ def play_comparison(
     """Compare what a configuration lists; with ``again``, resume the comparison in folder ``out``."""
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
-        from raysim.experiment import comparison
+        from raysim.experiment import comparison, pairs
         from raysim.experiment.unseen import written
 
+        left, asked = pairs.sentences(experiment.unpaired), experiment.config
         with tempfile.TemporaryDirectory() as scratch:
-            found = scores.entered(results, config.evaluation, out.folder, Path(scratch))
-            unseen = written.write(out, config, results, experiment.left_out)
-            comparison.write_comparison(out, config, results, beside=beside, unseen=unseen, scores=found)
+            found = scores.entered(results, asked.evaluation, out.folder, Path(scratch))
+            unseen = written.write(out, asked, results, experiment.left_out)
+            comparison.write_comparison(out, asked, results, beside=beside, unseen=unseen, scores=found, before=left)
 
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):

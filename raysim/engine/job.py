@@ -229,14 +229,17 @@ class Outcome:
     """The recalibration of the model that is called ``recalibrated``; None without one."""
     uncertainty: Uncertainty | None = None
     """How sure the global model's parameters are; None where nothing estimates that."""
+    ended: bool = False
+    """Whether the strategy has finished by itself, such as an exact fit: no round could change its models."""
     called: Ids | None = None
     """In how many rounds client programs were run at each hospital, ``[N]``; None for strategies without."""
 
     @property
     def convergence(self) -> Convergence | None:
-        """Whether the training loss has converged; None where none was measured."""
+        """Whether the training loss has converged; None where none was measured, or where no round is left to be
+        played."""
         curve = self.loss_curve
-        return convergence(list(curve.values()), self.losses.constant) if curve else None
+        return convergence(list(curve.values()), self.losses.constant) if curve and not self.ended else None
 
     @property
     def loss_curve(self) -> dict[int, float]:
@@ -300,6 +303,8 @@ class Result:
     """What people call the strategy; empty: its label."""
     alone: bool = False
     """Whether its hospitals train by themselves."""
+    learner: str = ""
+    """What tables call the model; empty where that is not known."""
 
 
 @dataclass(eq=False)

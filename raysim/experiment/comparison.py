@@ -57,10 +57,12 @@ def write_comparison(
     found: str = "",
     unseen: Found | None = None,
     scores: Scores = NO_SCORES,
+    before: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Write a comparison's files; returns its table. ``first``: figures that its page begins with. ``beside``: the
     noise that may have been computed while runs were still being played. ``found``: what its headline begins with.
     ``unseen``: what hospitals showed that were left out. ``scores``: existing scores, which are further references.
+    ``before``: sentences that the reasons begin with.
     """
     everything = [*results, *scores.results]
     frame, rounds = _with_virtual_time(per_seed(everything), config, everything), per_round(results)
@@ -88,14 +90,14 @@ def write_comparison(
     titles = {result.label: result.title for result in results if result.title}
     tuned = [] if tried is None else [tuning.sentence(tried.replace({"strategy": titles}))]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
-    of_scores = existing.lines(scores)
-    before = (*tuned, *of_scores, *training.sentences(called), *privacy.sentences(called))
-    answer = answer_from(card, shown, by_chance, before, names(tables.comparison(frame), titles))
+    said_first = (*before, *tuned, *existing.lines(scores), *training.sentences(called))
+    reasons = (*said_first, *privacy.sentences(called))
+    answer = answer_from(card, shown, by_chance, reasons, names(tables.comparison(frame), titles))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
     out.csv("comparison.csv", table)
-    out.json(FILE, answer.as_json())
+    out.json(FILE, answer.as_json() | tables.added_figures(frame))
     if results[0].outcome.noisy_sizes is None:
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
@@ -117,7 +119,7 @@ def write_comparison(
         differences=differences,
         shown=shown,
         card=card,
-        before=(*tuned, *of_scores, *training.sentences(called), *limited),
+        before=(*said_first, *limited),
         results=results,
         first=first,
         beside=Beside(

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raysim.config import plugins
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import AHEAD, Job, Outcome, Result, Round, RunState
@@ -133,6 +134,7 @@ class Run:
             self.folder,
             self.entry.title,
             strategy.alone,
+            self.entry.learner,
         )
 
     def _attacked(
@@ -171,7 +173,7 @@ class Run:
         checkpoints = Checkpoints(location, section.keep, ticket.fingerprint, self.entry.strategy)
         if opened.again:
             since, damaged = checkpoints.latest()
-            where = f"round {since.round} of {self.entry.config.training.rounds}" if since else "the start"
+            where = f"round {since.round} of {plugins.rounds(self.entry.config)}" if since else "the start"
             say("; ".join([*damaged, f"{self.name} goes on from {where}"]))
             if since is not None and since.history is not None:
                 yield from since.history.rounds[:-1]

@@ -278,8 +278,12 @@ def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so
         "staleness": None,
         "round_seconds": None,
         "round": 0,
+        "rounds": 0,
+        "most_calls": 0,
+        "link": "identity",
         "hides": False,
         "optimizer": "sgd",
+        "momentum": 0.0,
         "batch_size": 0,
         "least_members": 1,
     }

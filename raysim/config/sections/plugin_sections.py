@@ -130,11 +130,22 @@ class PlugIn(OpenSection):
 
 
 class ModelSection(PlugIn):
-    """``model``: which model, its options, and how it starts."""
+    """``model``: which model, its options, how it starts, and what tables call it as a learner."""
 
     name: str | None = default("model.name")
     class_path: str | None = default("model.class", alias="class")
+    label: str | None = default("model.label")
     init: Literal["default", "zeros"] = default("model.init")
+
+    @property
+    def learner(self) -> str:
+        """What tables call the model: its label, else its name, else its class."""
+        return self.label or self.name or (self.class_path or "").rpartition(".")[2]
+
+    @field_validator("label")
+    @classmethod
+    def _names_a_folder(cls, value: str | None) -> str | None:
+        return value if value is None else short_enough(value)
 
 
 class SelectionSection(PlugIn):

@@ -67,8 +67,18 @@ def results_of(
             outcome = outcome_of(federation, served, section, int(str(seed)), tests_groups=seed == first)
             role = predictions.roles.get(model, "")
             folder = folder_of(model, int(str(seed)))
+            learner = predictions.learners.get(model, "")
             results.append(
-                Result(model, bool(role), int(str(seed)), federation, outcome, folder, alone=role == "alone")
+                Result(
+                    model,
+                    bool(role),
+                    int(str(seed)),
+                    federation,
+                    outcome,
+                    folder,
+                    alone=role == "alone",
+                    learner=learner,
+                )
             )
     return sorted(results, key=lambda each: predictions.models.index(each.label))
 

@@ -194,6 +194,14 @@ def test_columns_that_say_nothing_leave(tmp_path: Path):
     assert np.isnan(beta(errors(outcome).se)[3:]).all()
 
 
+def test_what_ends_by_itself_is_not_called_untrained(binary: Federation):
+    exact, few = play(binary, Newton(), rounds=20), play(binary, FedAvg(), rounds=5)
+    assert (exact.ended, exact.convergence) == (True, None)
+    assert not few.ended
+    assert few.convergence is not None
+    assert play(binary, Newton(), rounds=3).convergence is not None
+
+
 def test_hospitals_are_asked_until_it_is_done_and_sums_are_counted(binary: Federation):
     outcome = play(binary, Newton(), rounds=20)
     up = [row.bytes_up for row in outcome.rounds]
