@@ -179,8 +179,8 @@ def test_single_updates_are_asked_for_where_something_is_sent(single):
     for problem in (None, LocalProblem(start)):
         cohort = ScheduledCohort(np.arange(2), problem, state)
         assert Watch(canaries).fitted(cohort) is cohort
-    sent = Watch(canaries).fitted(ScheduledCohort(np.arange(2), LocalProblem(start, Upload(np.ones(2))), state)).problem.sent
-    assert sent.single == single
+    cohort = ScheduledCohort(np.arange(2), LocalProblem(start, Upload(np.ones(2))), state)
+    assert Watch(canaries).fitted(cohort).problem.sent.single == single
 
 
 def test_patients_clipped_row_by_row_are_caught(tmp_path):
