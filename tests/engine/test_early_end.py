@@ -15,9 +15,9 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, RunState
+from raysim.engine.measuring.stopping import Stopped, Stopping
 from raysim.engine.server.coordinator import Coordinator, JobRun
 from raysim.engine.server.job_checks import check_job
-from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.storage.encoding import decode, encode
 from raysim.storage.results import summary
 from raysim.storage.run_tables import egress_table, rounds_table

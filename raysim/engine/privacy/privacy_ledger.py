@@ -15,7 +15,7 @@ import numpy as np
 
 from raysim.config.sections.privacy import PREPROCESSING, SIZE, UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
-from raysim.engine.privacy.calibration import Terms, at_two_hospitals, by_hospital, multipliers, settled, spent
+from raysim.engine.privacy.calibration import Guarantee, Terms, at_two_hospitals, by_hospital, multipliers, spent
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
 from raysim.privacy.events import Event, Gaussian, Repeated, Written, written
@@ -32,10 +32,10 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
 
     ``sizes [N]``: the numbers of units that hospitals have told with noise; None: these are public.
     """
-    if job.privacy is None:
+    guarantee = Guarantee.of(job, federation, sizes)
+    if guarantee is None:
         return None
-    terms = Terms.of(job, federation, sizes)
-    section = settled(job.privacy, terms)
+    section, terms = guarantee.section, guarantee.terms
     released = {kind: None for _, kind, _, _ in ledger.entries}
     covers = tuple(kind for kind in UPDATES if kind in released)
     public = {plain(name) for name in section.declared_public}

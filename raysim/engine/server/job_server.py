@@ -18,6 +18,7 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
 from raysim.engine.measuring.recalibrating import Recalibrated
+from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.measuring.untrained import same, trained_on_one_class
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan, Work
 from raysim.engine.privacy.calibration import Terms, settled
@@ -31,7 +32,6 @@ from raysim.engine.server.pool import Pool
 from raysim.engine.server.program_calls import ProgramCalls
 from raysim.engine.server.remote import RemoteHospitals
 from raysim.engine.server.resume_checks import check_promise, check_remembered, check_residuals
-from raysim.engine.server.stopping import Stopped
 from raysim.engine.server.update_pipeline import UpdatePipeline
 from raysim.strategies.base import (
     OWN,
