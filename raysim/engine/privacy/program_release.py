@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
 from raysim.engine.messages.program_sums import SumLayout
-from raysim.engine.privacy.shares import sure_to_be_left
+from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.privacy.noise import Origin, normals
 from raysim.strategies.base import Call, Program
 from raysim.strategies.view import Noise
