@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from raysim.api import html
-from raysim.api.figures import Figures
+from raysim.api.drawings import Figures
 from raysim.api.request import search_path_restored
 from raysim.config import learners, plugins, reading
 from raysim.config.paths import expanded, shown

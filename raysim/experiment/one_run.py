@@ -24,7 +24,7 @@ from raysim.storage.resume import Opened
 from raysim.strategies.shared.weights import Weighted
 
 if TYPE_CHECKING:
-    from raysim.adversaries.figures import AttackFigures
+    from raysim.adversaries.attack_effect import AttackFigures
     from raysim.privacy.statement import Statement
 
 

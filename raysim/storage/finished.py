@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from raysim.adversaries.figures import AttackFigures
+from raysim.adversaries.attack_effect import AttackFigures
 from raysim.config.checking import validated
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
