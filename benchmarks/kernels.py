@@ -122,7 +122,7 @@ def measure(family: str, sizes: Sequence[int], batch: int, repeats: int) -> None
     batched = Cohort(model, Dense(widths), device="cpu", precision="float32")
     start = model.initial(np.random.default_rng(0)).astype(np.float32)
     tasks = make_tasks(sizes, start)
-    pulled = [replace(task, pulls=[(0.1, start), (0.2, start)]) for task in tasks]
+    pulled = [replace(task, proximal=[(0.1, start), (0.2, start)]) for task in tasks]
     sgd, momentum, adam = (Optimizer(name, RATE, batch) for name in ("sgd", "momentum", "adam"))
     runs: dict[str, Callable[[], object]] = {
         "plain torch loop": lambda: torch_loop(widths, tasks, batch),

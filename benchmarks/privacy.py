@@ -4,7 +4,7 @@
 
 A step is one batch of about 32 rows of a hospital with 1,024 rows and 100 features. ``clip, same batches`` has those of
 ``plain``. ``clip`` and ``clip and noise`` have batches by coins, which are given; ``coins`` is what it takes to draw
-them, all those of a visit at once, and ``noise`` is its draw alone.
+them, all those of a local update at once, and ``noise`` is its draw alone.
 ``FOLDER`` is where Opacus was installed aside (``pip install --no-deps --target FOLDER opacus opt_einsum``); without it
 its lines are left out. It is given the batches of ``clip and noise``, the same clip and noise, and the layers with two
 outputs; by its hooks, which are its default, and by its ghost clipping. What its own loader adds is not counted.

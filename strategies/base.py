@@ -40,15 +40,16 @@ from raysim.strategies.problem import Contrast as Contrast
 from raysim.strategies.problem import Floats as Floats
 from raysim.strategies.problem import Ids as Ids
 from raysim.strategies.problem import LocalProblem as LocalProblem
+from raysim.strategies.problem import LocalTraining as LocalTraining
 from raysim.strategies.problem import Mask as Mask
 from raysim.strategies.problem import Message as Message
 from raysim.strategies.problem import Objective as Objective
-from raysim.strategies.problem import Pull as Pull
+from raysim.strategies.problem import Proximal as Proximal
 from raysim.strategies.problem import RowGroups as RowGroups
 from raysim.strategies.problem import Update as Update
 from raysim.strategies.problem import Upload as Upload
 from raysim.strategies.problem import Variates as Variates
-from raysim.strategies.problem import Visit as Visit
+from raysim.strategies.programs import Added as Added
 from raysim.strategies.programs import Answers as Answers
 from raysim.strategies.programs import Bound as Bound
 from raysim.strategies.programs import Call as Call
@@ -76,6 +77,7 @@ from raysim.strategies.sums import Needs as Needs
 from raysim.strategies.uncertainty import Uncertainty as Uncertainty
 from raysim.strategies.view import Draw as Draw
 from raysim.strategies.view import FederationView as FederationView
+from raysim.strategies.view import Noise as Noise
 from raysim.strategies.view import Selection as Selection
 from raysim.strategies.view import State as State
 from raysim.strategies.view import Training as Training
@@ -100,7 +102,7 @@ class Asynchrony:
 class Strategy:
     """A way of federating. Derive from this class, make it a frozen dataclass, and override what differs."""
 
-    yardstick: ClassVar[bool] = False
+    is_reference: ClassVar[bool] = False
     """Whether this is a reference and no way of federating, such as training on pooled rows. Reports show references
     and never recommend them."""
     title: ClassVar[str] = ""
@@ -109,6 +111,13 @@ class Strategy:
     """Whether hospitals train by themselves and share nothing: reports state the gain of federating against it."""
     needs: ClassVar[Needs] = BOUNDED
     """What the server has to learn of hospitals' updates, on which privacy guarantees depend; see :class:`Needs`."""
+
+    takes_trees: ClassVar[bool] = False
+    """Whether it is for models of boosted trees, whose parameters cannot be averaged."""
+
+    def with_trees(self) -> Strategy:
+        """The strategy that is the same for a model of boosted trees, where that is another; itself otherwise."""
+        return self
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these names and training rows.

@@ -78,7 +78,7 @@ class Message(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Pull:
+class Proximal:
     """A proximal term ``weight/2 * |theta - towards|^2``."""
 
     weight: float | Floats
@@ -120,10 +120,10 @@ class Contrast:
 class Objective:
     """What a hospital minimises: the mean loss of its training rows, and these terms."""
 
-    pulls: tuple[Pull, ...] = ()
+    proximal: tuple[Proximal, ...] = ()
     """Proximal terms."""
     variates: Variates | None = None
-    """Control variates; only in the problem that a visit begins with, which then uploads."""
+    """Control variates; only in the problem that a local update begins with, which then uploads."""
     contrast: Contrast | None = None
     """A contrastive term."""
     frozen: Mask | None = None
@@ -131,7 +131,7 @@ class Objective:
 
 
 @dataclass(frozen=True, eq=False)
-class Visit:
+class LocalTraining:
     """How a hospital trains. None means as configured."""
 
     epochs: int | Ids | None = None
@@ -145,17 +145,17 @@ class Visit:
     keep: bool = False
     """Whether it keeps the resulting parameters as its own model."""
     carry: bool = False
-    """Whether its optimiser continues from the state of the last such visit; otherwise it starts afresh."""
+    """Whether its optimiser continues from the state of the last such local update; otherwise it starts afresh."""
 
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """What leaves the hospital after its visit. The number of its training rows goes with it."""
+    """What leaves the hospital after its local update. The number of its training rows goes with it."""
 
     weight: Floats | None = None
     """The weight of what a hospital sends in its sum, ``[H]``, or in each sum, ``[H, G]``. Required unless the server
     sees each hospital's delta by itself (``single``)."""
-    into: Ids | None = None
+    sum_index: Ids | None = None
     """The sum that each hospital's vector goes into, ``[H]``; None: the first."""
     sums: int = 1
     """G, the number of sums."""
@@ -199,10 +199,10 @@ class LocalProblem:
     """What leaves the hospital, or nothing. At most one problem of a chain uploads."""
     objective: Objective = field(default_factory=Objective)
     """The terms that are minimised beside the loss."""
-    visit: Visit = field(default_factory=Visit)
+    training: LocalTraining = field(default_factory=LocalTraining)
     """How hospitals train: epochs, rates, batches, and whether they keep the result."""
     then: LocalProblem | None = None
-    """The problem that the same hospitals minimise next, in the same visit."""
+    """The problem that the same hospitals minimise next, in the same local update."""
     groups: RowGroups | None = None
     """The ``H`` entries where they are groups of rows; given by the first problem, for the whole chain."""
 
@@ -225,7 +225,7 @@ class LocalProblem:
     def keeps(self) -> bool:
         """Whether a hospital remembers anything of the chain."""
         return any(
-            phase.visit.keep or phase.visit.carry or phase.objective.variates is not None for phase in self.chain
+            phase.training.keep or phase.training.carry or phase.objective.variates is not None for phase in self.chain
         )
 
     def entries(self, ids: Ids) -> Ids:

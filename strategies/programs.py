@@ -29,10 +29,15 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Bound:
-    """How far one unit moves a sum at most: what it adds is shortened to this length; what is no number counts as 0."""
+    """How far one unit moves a sum at most: what it adds is shortened to this length; what is no number counts as 0.
+
+    A guarantee of privacy rests on it: hospitals then add noise in proportion to ``l2``. What a row adds may depend on
+    that row and on what was received alone, and what a hospital adds on its own rows.
+    """
 
     unit: Literal["row", "patient", "hospital"]
-    """What is bounded. Rows and patients are where arrays are given ``by`` row; a patient's rows are added first."""
+    """What is bounded. Rows and patients are where arrays are given ``by`` row; a patient's rows are added first. Under
+    a guarantee for patients, what is bounded by row is bounded by patient."""
     l2: float
     """The greatest 2-norm of what one unit adds."""
 
@@ -58,6 +63,8 @@ class Send:
     """Every entry (of a row, where ``by`` is ``row``) is below it in magnitude; None: as large as the sum can hold."""
     bound: Bound | None = None
     """How far one unit moves the sum at most; None: it is not bounded."""
+    joint: str = ""
+    """Arrays with the same word here are shortened together, as one vector, and have one bound."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,8 @@ class Keep:
     """One named array that a hospital remembers. The name ``model`` is the hospital's own model ``[P]``, which
     ``OWN`` serves; it is kept in the run's precision."""
 
-    shape: tuple[int, ...] = ()
+    shape: tuple[int | Literal["n"], ...] = ()
+    """``n`` stands for the hospital's number of training rows."""
     dtype: str = "f8"
 
 
@@ -83,6 +91,8 @@ class Rows:
     """The factor of each row's loss by its class, ``[n]``; None: all are 1."""
     patients: Callable[[], Mapping[str, Array]] = dict
     """``patients()``: the attributes that the data knows, each ``[n]``."""
+    ids: Callable[[], Ids] = lambda: np.zeros(0, np.int64)
+    """``ids()``: a number for each row that is its own in the whole federation, ``[n]``."""
 
 
 class Trained(NamedTuple):
@@ -147,13 +157,13 @@ class LocalModel(Protocol):
         *,
         epochs: int | None = None,
         learning_rate: float | None = None,
-        pulls: Sequence[tuple[float, Floats]] = (),
+        proximal: Sequence[tuple[float, Floats]] = (),
         linear: Floats | None = None,
         frozen: Mask | None = None,
     ) -> Trained:
         """The configured local training from ``theta``, on these batches.
 
-        It adds ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``pulls`` ``(weight_j, towards_j [P])`` and
+        It adds ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal`` ``(weight_j, towards_j [P])`` and
         ``linear . theta`` to the loss; parameters ``frozen [P]`` stay.
         """
         ...
@@ -201,6 +211,13 @@ class Context(Protocol):
         """The hospital's own random stream for a purpose of this program, in this round and turn."""
         ...
 
+    def cache(self, name: str, make: Callable[[], Array]) -> Array:
+        """What ``make`` makes of the rows, made once by this process as long as there is room; no checkpoint has it.
+
+        ``name`` says all that it depends on beside the hospital's rows.
+        """
+        ...
+
 
 @dataclass(eq=False)
 class Reply:
@@ -212,6 +229,18 @@ class Reply:
     """What it remembers from now on, by name; what is left out stays as it was."""
     group: int = 0
     """The sum that the hospital's arrays go into, where there are several."""
+
+
+@dataclass(frozen=True, eq=False)
+class Added:
+    """The sums of some hospitals together."""
+
+    sums: Mapping[str, Any]
+    """All that the program declares, by name."""
+    hospitals: int
+    """How many hospitals they are of."""
+    group: int = 0
+    """The sum that they go into, where there are several."""
 
 
 class Program:
@@ -239,6 +268,13 @@ class Program:
         """As :meth:`run` for some hospitals at once, for programs that are faster together. How hospitals are put
         together must not change a bit."""
         return [self.run(at) for at in contexts]
+
+    def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
+        """The sums of some hospitals at once and what each remembers, for programs that add rows faster together.
+
+        It is used where nothing hides or bounds what a hospital sends by itself, and must come to the same bits.
+        """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)

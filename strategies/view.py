@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from raysim.strategies.problem import Floats, Ids, Mask, Update
 from raysim.strategies.questions import Ask
+from raysim.trees.settings import TreeTask
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,12 @@ class Training:
     """What the model's outputs are of its linear parts: ``identity``, or ``log`` for means of counts."""
     weighted: bool = False
     """Whether losses are weighted by class."""
+    noisy: bool = False
+    """Whether a guarantee of privacy is asked for, so that sums have noise."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
     """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
+    trees: TreeTask | None = None
+    """What trees are grown for, where the model is boosted trees; else None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +59,7 @@ class Draw:
 class Selection:
     """Which hospitals take part in a round. Derive from it, make it a frozen dataclass, and define ``pick``."""
 
-    hears_losses: ClassVar[bool] = False
+    uses_losses: ClassVar[bool] = False
     """Whether participants also send their mean training loss under the model they received."""
 
     def check_training(self, training: Training) -> None:
@@ -78,6 +83,16 @@ class Selection:
     def observe(self, memory: Any, update: Update) -> Any:
         """What the selection remembers after a round."""
         return memory
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise that hides units in the sums of client programs, where a guarantee of privacy asks for it."""
+
+    clip: float
+    """``privacy.clip``: the bound that programs are to declare."""
+    multiplier: float
+    """The standard deviation of the noise on each number of a sum, in bounds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +135,8 @@ class FederationView:
     """The most rounds that the run may have, as configured."""
     most_calls: int = 0
     """The most calls that a round may make."""
+    link: str = "identity"
+    """As :attr:`Training.link`."""
     hides: bool = False
     """Whether the server may learn only sums over all hospitals. What programs send ``summed`` is then hidden but for
     its sum, and ``each`` is refused; hospitals choose and count by themselves (``Upload.message``, ``NEAREST``)."""
@@ -129,6 +146,10 @@ class FederationView:
     """The coefficient of the configured optimiser's momentum; 0 where it has none."""
     batch_size: int = 0
     """As configured; 0 is all rows."""
+    noise: Noise | None = None
+    """The noise on sums of client programs; None without a guarantee of privacy."""
+    trees: TreeTask | None = None
+    """What trees are grown for, where the model is boosted trees; else None."""
     least_members: int = 1
     """The fewest hospitals with training rows in a cluster; strategies merge smaller clusters."""
     _found: list[Ids] = field(default_factory=list, repr=False)

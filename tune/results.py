@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def write_sweep(out: Manifest, plan: SweepPlan, config: Config) -> None:
     """``sweep.yaml``: the complete sweep file, which resuming reads."""
-    tree = {key: value for key, value in config.frozen().items() if key not in ("strategies", "reference")}
+    tree = {key: value for key, value in config.frozen().items() if key not in ("strategies", "models", "reference")}
     tree["sweep"] = plan.sweep.frozen()
     out.text("sweep.yaml", yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 

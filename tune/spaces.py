@@ -44,6 +44,7 @@ FIXED = {
     "tracking": "one store records the whole sweep",
     "checkpoint": "trials keep no checkpoints, the sweep's journal lets it go on",
     "strategies": "search strategy.name instead",
+    "models": "search model.name instead",
     "reference": "a sweep has none",
     "sweep": "a sweep does not search itself",
 }

@@ -23,12 +23,12 @@ from raysim.experiment.notes import observed_over_expected
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
 from raysim.experiment.unseen.folds import refuse
+from raysim.process.importing import standing_here
 from raysim.report.terminal.progress import data_warnings, phase, say, size_in_words
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, write_run
 from raysim.storage.resume import held
 from raysim.storage.run_tables import split_table
-from raysim.strategies.shared.importing import standing_here
 from raysim.tracking.names import TOP
 from raysim.tracking.stores import check_reachable
 from raysim.tune import results
@@ -265,8 +265,8 @@ class SweepRun:
             frozen = self._plan.frozen(params, seed)
             out = Manifest.begin(folder, "run")
             write_run(out, federation, outcome, frozen, config.evaluation, precision, config.system)
-            run = Result(label, job.strategy.yardstick, seed, federation, outcome, folder)
-            if outcome.told_sizes is None:
+            run = Result(label, job.strategy.is_reference, seed, federation, outcome, folder)
+            if outcome.noisy_sizes is None:
                 out.rows(SPLIT, split_table(federation))
             write_run_page(out, run, frozen, config)
             self._out.add(out)

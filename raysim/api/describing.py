@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from raysim.api.request import Overrides, configuration, search_path_restored
-from raysim.config import plugins, reading
+from raysim.config import learners, plugins, reading
 from raysim.config.reading import Source
 from raysim.config.schema import COMPARED, Config
 from raysim.core.words import counted, listed
@@ -106,7 +106,7 @@ def describe(
         whole = reading.resolve(asked, reads={*reading.RUN, *reading.COMPARISON})
         if not whole.model_fields_set.isdisjoint(COMPARED):  # it is meant for a comparison
             compared = [plugins.label(each.strategy) for each in reading.compared(whole)]
-            reading.check_reference(whole.reference, compared)
+            learners.reference_among(whole, compared)
         seeds, split = whole.seeds or (whole.seed,), whole.data.split
         federation = plugins.build_federation(whole, plugins.build_source(whole.data), seeds[0])
     divided = {(split.effective_seed(each), split.fold(each)) for each in seeds}

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from raysim.api import html
-from raysim.api.figures import Figures
+from raysim.api.drawings import Figures
 from raysim.api.request import search_path_restored
-from raysim.config import plugins, reading
+from raysim.config import learners, plugins, reading
 from raysim.config.paths import expanded, shown
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError, RaysimError, nearest
 from raysim.core.words import counted, of_type
-from raysim.engine.server.stopping import Stopped
+from raysim.engine.measuring.stopping import Stopped
 from raysim.experiment.entries import folder_of
 from raysim.report.judgement.card import Card
 from raysim.report.sections import training
@@ -273,7 +273,7 @@ class ComparisonResult(Results):
     def runs(self) -> dict[tuple[str, int], RunResult]:
         """The runs by strategy and seed, in the order in which they were played."""
         runs = [RunResult(manifest.folder) for manifest in Manifest.read(self.folder).below()]
-        labels = {folder_of(label): label for label in map(plugins.label, self.config.strategies)}
+        labels = {folder_of(label): label for label in learners.labels(self.config)}
         return {_of_run(run, labels): run for run in runs}
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -175,20 +176,24 @@ def play_comparison(
     """Compare what a configuration lists; with ``again``, resume the comparison in folder ``out``."""
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
-        from raysim.experiment import comparison
-        from raysim.experiment.unseen import written
+        from raysim.experiment import comparison, pairs
+        from raysim.experiment.unseen import files
 
-        unseen = written.write(out, config, results, experiment.left_out)
-        comparison.write_comparison(out, config, results, beside=beside, unseen=unseen)
+        left, asked = pairs.sentences(experiment.unpaired), experiment.config
+        with tempfile.TemporaryDirectory() as scratch:
+            found = scores.entered(results, asked.evaluation, out.folder, Path(scratch))
+            unseen = files.write(out, asked, results, experiment.left_out)
+            comparison.write_comparison(out, asked, results, beside=beside, unseen=unseen, scores=found, before=left)
 
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
-            from raysim.experiment.noise_beside import NoiseBeside
+            from raysim.experiment import scores
+            from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
             from raysim.experiment.runs import Experiment
 
-            config = reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON))
+            config = scores.asked(reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON)))
             experiment = Experiment.comparing(config, out, again=again)
-            beside = NoiseBeside(config.evaluation.minimum_events)
+            beside = BackgroundNoiseFloor(config.evaluation.minimum_events)
         experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, on_result=beside.add)
         from raysim.api.results import ComparisonResult
 
@@ -222,8 +227,8 @@ def resume_with(
     """:func:`resume` of the run, comparison or curve in the folder ``path``, whose ``ticket`` this is."""
     from raysim.api.results import CurveResult
     from raysim.experiment.curve import go_on
-    from raysim.experiment.unsent import send_kept
-    from raysim.strategies.shared.importing import standing_here
+    from raysim.experiment.pending_mlflow import send_kept
+    from raysim.process.importing import standing_here
 
     shown, working = console_or_warnings(console, verbose), Path(ticket.working)
     # Relative paths mean what they meant when the run was started; modules are still found in this working directory.

@@ -15,14 +15,32 @@ Out = Annotated[Path | None, typer.Option(metavar="FILE", help="File to write; d
 Sharing = Annotated[
     bool, typer.Option("--for-sharing", help="Write a page to pass on: pseudonyms, and no count below five.")
 ]
+Checklist = Annotated[
+    bool, typer.Option("--checklist", help="Write TRIPOD+AI and TRIPOD-Cluster, filled in as far as results go.")
+]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.")]
 
 
 def report(
-    run: Run, hospital: Hospital = None, out: Out = None, for_sharing: Sharing = False, verbose: Verbose = False
+    run: Run,
+    hospital: Hospital = None,
+    out: Out = None,
+    for_sharing: Sharing = False,
+    checklist: Checklist = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Write a run's page again, one hospital's, or one to pass on."""
+    """Write a run's page again, one hospital's, one to pass on, or a checklist."""
     greet()
+    if checklist:
+        from raysim.core.errors import ConfigError
+        from raysim.report.checklist import checklist as write
+
+        if hospital is not None or for_sharing:
+            raise ConfigError("--checklist: is of the whole run; leave --hospital and --for-sharing out")
+        written = write(run, out)
+        ungreet()
+        print(f"checklist: {written}")
+        return
     from raysim.report.pages.again import rewritten
 
     page = rewritten(run, hospital, out, for_sharing=for_sharing)

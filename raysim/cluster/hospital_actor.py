@@ -15,9 +15,10 @@ from raysim.cluster.shipping import Receiver, Shipment
 from raysim.cluster.software import software
 from raysim.core import host
 from raysim.engine.client.hospital_group import HospitalGroup
-from raysim.engine.messages.plan import HospitalStates, Inquiry, PartialResult, RoundPlan
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
+from raysim.process.importing import search_only
 from raysim.strategies.base import Floats, Ids
-from raysim.strategies.shared.importing import search_only
 
 
 @dataclass(frozen=True)

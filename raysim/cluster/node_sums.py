@@ -35,10 +35,9 @@ def sums_bytes(plan: RoundPlan) -> int:
     """The bytes of the sums of an actor that trains a hospital."""
     if plan.problem is None:
         return 0
-    bits = plan.release is not None and plan.release.bit
     size = plan.models.shape[1]
     count = sum_count(plan.problem, size)
-    return 8 * size * (count + bits) if count else 0
+    return 8 * size * (count + plan.bit) if count else 0
 
 
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:

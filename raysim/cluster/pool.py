@@ -22,10 +22,11 @@ from raysim.cluster.software import check_same
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.client.hospital_group import HospitalGroup, mapped
-from raysim.engine.messages.plan import HospitalStates, Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.server.pool import StateReferences
+from raysim.process.importing import search_path
 from raysim.strategies.base import POOLED, Floats
-from raysim.strategies.shared.importing import search_path
 
 T = TypeVar("T")
 

@@ -18,29 +18,44 @@ from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
 from raysim.config.sections.privacy import PREPROCESSING, RowUnit
 from raysim.config.sections.secure import OF_PREPROCESSING
+from raysim.config.serialise import fields_of
 from raysim.config.sizes import SIZE_KEYS
-from raysim.config.written import fields_of
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.words import as_yaml
 from raysim.data.federation import Federation
+from raysim.data.fitted import RAW
 from raysim.data.records import Naming
 from raysim.privacy.scaler import ScalerNoise
+from raysim.process import exits
 from raysim.strategies.base import Selection, Strategy
-from raysim.strategies.shared import exits
 from raysim.strategies.shared.personalization import LastSteps, Personalization, Recalibration
 from raysim.strategies.shared.weights import Weighted
-from raysim.training.models import configured, find_family
+from raysim.training.models import configured, find_family, takes_raw
 
 if TYPE_CHECKING:
     from raysim.data.records import Source
 
 
-def build_strategy(section: StrategySection, where: str = "strategy") -> Strategy:
+def build_strategy(section: StrategySection, where: str = "strategy", model: ModelSection | None = None) -> Strategy:
     """The strategy of a section: made from the section's own keys and checked by its class, or the one that was given.
 
-    Raises ``ConfigError`` for a section that still names another configuration.
+    Where the ``model`` is of trees, it is what the strategy is for these. Raises ``ConfigError`` for a section that
+    still names another configuration.
     """
+    strategy = _built(section, where)
+    return strategy if model is None or not takes_raw(model_class(model)) else strategy.with_trees()
+
+
+def rounds(config: Config) -> int:
+    """How many rounds a run has: ``training.rounds``, or as many as the model has trees."""
+    cls, training = model_class(config.model), config.training
+    if not takes_raw(cls) or not training.rounds:
+        return training.rounds
+    return int(configured(cls, config.model.options()).trees)
+
+
+def _built(section: StrategySection, where: str) -> Strategy:
     check_written_out(section, where)
     if section.given is not None:
         return section.given
@@ -141,17 +156,29 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
             f"data.source: {section.source} leaves hospitals out by how many rows they have, which privacy.sizes: "
             "noisy hides; leave one of the two out"
         )
+    raw = takes_raw(model_class(config.model))
     return build(
         source,
         section.split.by_itself() if config.hides_rows else section.split,
-        section.preprocessing,
+        RAW if raw else section.preprocessing,
         seed,
         minimum=section.minimum,
         largest=section.largest,
-        ranges=section.ranges,
-        noise=_scaler_noise(config),
-        missing_flags=section.missing_flags,
+        ranges=None if raw else section.ranges,
+        noise=None if raw else _scaler_noise(config),
+        missing_flags=section.missing_flags and not raw,
+        scores=section.scores or (),
     )
+
+
+def prepared_alike(one: Config, other: Config) -> bool:
+    """Whether the models of two configurations take the same columns."""
+    return takes_raw(model_class(one.model)) == takes_raw(model_class(other.model))
+
+
+def model_class(section: ModelSection) -> Any:
+    """The class of the model that a section names."""
+    return _plugin("models", section, "model")
 
 
 def _scaler_noise(config: Config) -> ScalerNoise | None:
@@ -176,7 +203,11 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
         named = anchored({"data": {"source": config.data.source, **options}}, Path.cwd())["data"]
         whole["data"] = config.data.having({key: named[key] for key in options})
     if "model" in sections:
-        whole["model"] = config.model.having(_options(config.model))
+        whole["model"] = config.model.having(_options(config.model, "model"))
+    if "models" in sections:
+        whole["models"] = tuple(
+            section.having(_options(section, f"models.{i}")) for i, section in enumerate(config.models)
+        )
     if "selection" in sections:
         whole["selection"] = config.selection.having(fields_of(build_selection(config.selection)))
     if "strategy" in sections:
@@ -208,14 +239,14 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
     return section.having(fields | last_steps.written(fine_tuning, recalibration))
 
 
-def _options(section: ModelSection) -> dict[str, Any]:
-    """The options of a model and its defaults, as far as these are plain YAML types.
+def _options(section: ModelSection, where: str) -> dict[str, Any]:
+    """The options of a model and its defaults, as far as these are plain YAML types. ``where`` is the model's field.
 
     Options of a torch module, the parameters of its class, are checked when it is made for the data's features.
     """
-    given, cls = section.options(), find_family(section.class_path or section.name or "")
+    given, cls = section.options(), find_family(section.class_path or section.name or "", where)
     if dataclasses.is_dataclass(cls):
-        family = configured(cls, given)
+        family = configured(cls, given, where)
         options = given | {field.name: getattr(family, field.name) for field in dataclasses.fields(cls)}
     else:
         keywords = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from raysim.config import last_steps, loading, plugins
+from raysim.config import last_steps, learners, loading, plugins
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over, parsed
 from raysim.config.paths import anchored, expanded, shown
@@ -27,7 +27,7 @@ SHARED = ("data", "model", "selection")
 RUN = (*SHARED, "strategy")
 """The sections of plug-ins that a run reads."""
 
-COMPARISON = (*SHARED, "strategies")
+COMPARISON = (*SHARED, "strategies", "models")
 """The sections of plug-ins that a comparison reads."""
 
 
@@ -63,22 +63,17 @@ def over_seeds(config: Config) -> Config:
 
 
 def compared(config: Config) -> tuple[Config, ...]:
-    """The complete configuration of each strategy that ``config`` compares, which is its ``strategy``."""
+    """The complete configuration of each strategy that ``config`` compares, which is its ``strategy``; with ``models``
+    of each strategy with each model, whether or not they go together.
+    """
     taken = [_with_strategy(config, section, f"strategies.{i}") for i, section in enumerate(config.strategies)]
     if config.recalibrate == "both":
         taken = [
             each.replaced(strategy=last_steps.recalibrated(each.strategy, f"strategies.{i}"))
             for i, each in enumerate(taken)
         ]
-    return tuple(plugins.completed(each, RUN, f"strategies.{i}") for i, each in enumerate(taken))
-
-
-def check_reference(reference: str, labels: Sequence[str]) -> None:
-    """Raise ``ConfigError`` where the reference is not one of the strategies compared."""
-    if reference not in labels:
-        raise ConfigError(
-            f"reference: '{reference}' is not among the strategies compared; name one of {', '.join(labels)}"
-        )
+    whole = [plugins.completed(each, RUN, f"strategies.{i}") for i, each in enumerate(taken)]
+    return learners.crossed(plugins.completed(config, ("models",)), whole)
 
 
 def read_tree(source: Source | None, overrides: Sequence[str] = ()) -> dict[str, Any]:

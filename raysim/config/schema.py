@@ -34,7 +34,7 @@ from raysim.core.defaults import default, table
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed
 
-COMPARED = ("strategies", "seeds", "reference", "recalibrate", "tune")
+COMPARED = ("strategies", "models", "seeds", "reference", "recalibrate", "tune")
 """The keys that only ``compare`` reads."""
 
 
@@ -67,8 +67,9 @@ class CheckpointSection(Section):
 class Config(Section):
     """Everything that a run or comparison needs; what is left out has the default of ``raysim/config/defaults.yaml``.
 
-    ``strategies`` (an empty list stands for the default ones), ``seeds``, ``reference`` (the label that others are
-    compared with) and ``recalibrate`` (whether every strategy is shown with and without that step) are for ``compare``.
+    ``strategies`` (an empty list stands for the default ones), ``models`` (which they are crossed with), ``seeds``,
+    ``reference`` (the label that others are compared with) and ``recalibrate`` (whether every strategy is shown with
+    and without that step) are for ``compare``.
     """
 
     name: str = default("name")
@@ -80,6 +81,7 @@ class Config(Section):
     selection: SelectionSection = Field(default_factory=SelectionSection)
     strategy: StrategySection = Field(default_factory=StrategySection)
     strategies: tuple[StrategySection, ...] = default("strategies")
+    models: tuple[ModelSection, ...] = default("models")
     reference: str = default("reference")
     recalibrate: Literal["both"] | None = default("recalibrate")
     tune: TuneSection | None = default("tune")

@@ -37,6 +37,16 @@ def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run:
     return np.where(fold == split.fold(run), 2, 0).astype(np.int8)
 
 
+def used(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.bool_]:
+    """Which rows ``kept [N]`` would be used in training, as far as ``split.used`` decides; arguments as above.
+
+    A smaller share is within a larger one.
+    """
+    ids = _contents(records, kept) if by == "row" or records.group is None else _ids(records, kept)
+    seed = split.effective_seed(run)
+    return _places(ids, run if seed is None else seed, "used") < split.used
+
+
 def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
     """A number in [0, 1) for each of ``ids [N]``, by a hash with ``seed`` as its key, ``[N]``."""
     import pandas as pd

@@ -21,7 +21,7 @@ from raysim.data.folds import deal
 from raysim.data.preprocessing import Prepared, prepare, prepare_declared
 from raysim.data.raw_columns import RawColumns
 from raysim.data.records import natural
-from raysim.data.split import Split, assign, groups
+from raysim.data.split import Split, assign, groups, used
 from raysim.data.suspects import Leaks, Suspect
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
         rows, note = _large(rows, recipe.minimum or 0, recipe.largest)
         notes.append(note)
     _check_labels(records, rows.kept)
-    part = _with_unseen(split, rows, _parts(records, recipe, rows, by, group, source))
+    part, whole = _with_unseen(split, rows, _parts(records, recipe, rows, by, group, source)), rows
+    if split.used < 1:
+        rows, part = _used(recipe, records, rows, part, by, group)
     counts = np.bincount(rows.home * 3 + part, minlength=3 * len(rows.names)).reshape(-1, 3)
     _check_parts(counts)
 
@@ -104,7 +106,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
         )
     if checked is None:
         unlike = [column.name for column in columns if column.remark in ("row number", "identifier")]
-        checked = _checked(records, rows, unlike) if recipe.tabular else (Leaks(), ())
+        checked = _checked(records, whole, unlike) if recipe.tabular else (Leaks(), ())
     attributes = sorted({attribute for name in rows.names for attribute in records.attributes.get(name, {})})
     return {
         "X": prepared.X,
@@ -121,6 +123,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
         ),
         "people": people,
         "patients": {name: _plain(values, order) for name, values in records.patients.items()},
+        "scores": {name: values[order] for name, values in records.scores.items()},
         "meta": {
             "hospitals": rows.names,
             "features": prepared.names,
@@ -189,6 +192,20 @@ def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[n
         if name not in rows.names:
             raise DataError(f"data.split.unseen: '{name}' is not a hospital; {nearest(name, rows.names)}")
     return np.where(np.isin(np.array(rows.names, dtype=object), split.unseen)[rows.home], np.int8(2), part)
+
+
+def _used(
+    recipe: Recipe, records: Records, rows: _Rows, part: NDArray[np.int8], by: str, group: NDArray[np.int64] | None
+) -> tuple[_Rows, NDArray[np.int8]]:
+    """The rows without those training rows that are not used, and their part."""
+    split = recipe.split
+    if split.independent:
+        kept = (part != 0) | alone.used(split, records, rows.kept, by, recipe.seed)
+    else:
+        drawn = split.effective_seed(recipe.seed)
+        undivided = None if group is None else group[rows.kept]
+        kept = used(split, rows.home, rows.names, part, undivided, recipe.seed if drawn is None else drawn)
+    return _Rows(rows.kept[kept], rows.home[kept], rows.names), part[kept]
 
 
 def _check_parts(counts: NDArray[np.int64]) -> None:

@@ -15,9 +15,10 @@ from raysim.data import cache
 from raysim.data.assembly import Found, Recipe, assemble
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded, Federation, write
+from raysim.data.fitted import RAW
 from raysim.data.preprocessing import METHODS
 from raysim.data.raw_columns import slices
-from raysim.data.records import Columned
+from raysim.data.records import Columned, Scored
 from raysim.data.split import Split
 from raysim.data.suspects import Leaks, suspects_of
 
@@ -42,6 +43,7 @@ def build(
     ranges: Declared | None = None,
     noise: SumNoise | None = None,
     missing_flags: bool = True,
+    scores: tuple[str, ...] = (),
 ) -> Federation:
     """The federation of ``source``, from the cache where it has been built before.
 
@@ -56,17 +58,20 @@ def build(
     - ``ranges``: declared ranges and categories of columns, which ``declared`` preprocessing needs, and ``standard``
       with ``noise``; ``noise``: what hospitals add to the sums that means and deviations follow from.
     - ``missing_flags``: whether features say where values are missing.
+    - ``scores``: existing scores of the rows, which are no features.
 
     Raises ``DataError`` for data that cannot be federated and for a cache folder that cannot be written.
     """
     if preprocessing not in METHODS:
         raise DataError(f"data.preprocessing: '{preprocessing}' is not known; {nearest(preprocessing, METHODS)}")
-    if preprocessing != "none" and getattr(source, "untouched", False):
+    if preprocessing not in ("none", RAW) and getattr(source, "untouched", False):
         raise DataError(
             f"data.preprocessing: '{preprocessing}' would scale the ids that source {_name(source)} gives; use none"
         )
-    source = _reserved(source, split)
+    source = _reserved(_with_scores(source, scores), split)
     read = cache.source_key(source, source.files())
+    if scores:
+        read = cache.digest(read, scores)
     drawn = split.model_dump(mode="json") | {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
     drawn["independent"] = bool(split.independent)
     declared = () if ranges is None else (dict(ranges), None if noise is None else [*noise.key, seed])
@@ -110,6 +115,20 @@ def _reserved(source: Source, split: Split) -> Source:
     return source
 
 
+def read(source: Source) -> Records:
+    """The records of ``source``, from the cache where they have been read before."""
+    return _records(source, cache.source_key(source, source.files()))
+
+
+def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
+    """The source, told which scores of its rows it is to read."""
+    if not scores:
+        return source
+    if not isinstance(source, Scored):
+        raise DataError(f"data.scores: '{scores[0]}', but source {_name(source)} knows no scores; use source table")
+    return source.with_scores(scores)
+
+
 def _records(source: Source, key: str) -> Records:
     """The source's records; where they come from files, they are kept for other splits and seeds."""
     folder = cache.find("records", key)
@@ -147,6 +166,7 @@ def fingerprint(built: dict[str, Any]) -> str:
     """
     summed = hashlib.blake2b(digest_size=16)
     arrays = {name: built[name] for name in ("X", "y", "observed", "bounds")} | built["patients"]
+    arrays |= {f"score {name}": values for name, values in built.get("scores", {}).items()}
     names = ("hospitals", "features", "classes", "attributes", "preprocessing_scalars")
     described = {name: (str(array[:0].dtype), (len(array), *array[:0].shape[1:])) for name, array in arrays.items()}
     summed.update(json.dumps([described, {name: built["meta"][name] for name in names}]).encode())

@@ -216,6 +216,7 @@ def save_records(folder: Path, records: Records) -> None:
     columns: dict[str, Any] = {"y": records.y, "silo": records.silo, "group": records.group, "part": records.part}
     columns["row"] = records.row
     columns |= {f"patient:{name}": values for name, values in records.patients.items()}
+    columns |= {f"score:{name}": values for name, values in records.scores.items()}
     for name, series in records.features.items():
         if isinstance(series.dtype, pd.CategoricalDtype):
             codes = series.cat.codes.to_numpy()
@@ -259,6 +260,7 @@ def load_records(folder: Path) -> Records:
         part=plain.get("part"),
         row=plain.get("row"),
         patients={k.removeprefix("patient:"): v for k, v in plain.items() if k.startswith("patient:")},
+        scores={k.removeprefix("score:"): v for k, v in plain.items() if k.startswith("score:")},
         classes=tuple(rest["classes"]),
         attributes=rest["attributes"],
         notes=tuple(rest["notes"]),

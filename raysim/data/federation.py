@@ -30,6 +30,9 @@ _CODES, _TEXTS = "codes of ", "texts of "
 """How the parts of a :class:`Coded` attribute of patients are called in their file."""
 
 
+_SCORES = "scores.npz"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Coded:
     """Texts of ``N`` rows, each written once: ``texts[codes]``."""
@@ -148,6 +151,15 @@ class Federation:
             }
 
     @cached_property
+    def scores(self) -> dict[str, NDArray[np.float64]]:
+        """What existing scores say of each row, ``{name: [N]}``; NaN where they say nothing."""
+        path = self.folder / _SCORES
+        if not path.is_file():
+            return {}
+        with np.load(path) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+    @cached_property
     def people(self) -> NDArray[np.int64]:
         """The patient of each row, ``[N]``: all rows of a patient have the same number, even at several hospitals.
 
@@ -181,6 +193,14 @@ class Federation:
         """The fitted preprocessing that turned the source's columns into features."""
         return Preprocessing.of(json.loads((self.folder / "preprocessing.json").read_text()))
 
+    @cached_property
+    def levels(self) -> tuple[int, ...]:
+        """The number of categories of each feature that is a category's position, 0 for all others; ``[F]``."""
+        try:
+            return self.preprocessing.levels
+        except FileNotFoundError:  # arrays that nothing has prepared
+            return (0,) * len(self.features)
+
     def rows(self, hospital: int, part: str) -> slice:
         """Where ``part`` (``train``, ``validation`` or ``test``) of ``hospital`` lies in ``X`` and ``y``."""
         k = PARTS.index(part)
@@ -206,6 +226,7 @@ def write(
     bounds: NDArray[np.int64],
     patients: Mapping[str, NDArray[Any] | Coded],
     meta: dict[str, Any],
+    scores: Mapping[str, NDArray[np.float64]] | None = None,
     source_rows: NDArray[np.int64] | None = None,
     preprocessing: Preprocessing | None = None,
     people: NDArray[np.int64] | Literal["rows"] | None = "rows",
@@ -235,6 +256,8 @@ def write(
         else:
             stored[name] = values
     np.savez(folder / "patients.npz", **stored)  # type: ignore[arg-type]  # its stub has no open keywords
+    if scores:
+        np.savez(folder / _SCORES, **scores)  # type: ignore[arg-type]  # its stub has no open keywords
     (folder / "federation.json").write_text(json.dumps(meta))
 
 

@@ -28,6 +28,7 @@ class Records:
     - ``group [N]`` or None: rows of one group (a patient) are never split between parts.
     - ``part [N]`` or None: 0 train, 1 validation, 2 test, where the source itself divides its rows.
     - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
+    - ``scores``: what existing scores say of each row, ``[N]`` each, NaN where they say nothing; they are no features.
     - ``attributes``: ``{silo name: {attribute: text}}``.
     - ``notes``: what was read, a line each, for ``raysim describe``; ``warnings``: what the user
       should know of them, said once by each command.
@@ -43,6 +44,7 @@ class Records:
     group: NDArray[Any] | None = None
     part: NDArray[np.int8] | None = None
     patients: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -85,6 +87,18 @@ class Columned(Protocol):
         """This source with ``Records.group`` from column ``by`` and ``Records.part`` from ``column`` (None: unchanged).
 
         ``by="patient"`` stands for the source's own patients. Reserved columns are no features.
+        """
+        ...
+
+
+@runtime_checkable
+class Scored(Protocol):
+    """A source that knows existing scores of its rows (optional beside :class:`Source`)."""
+
+    def with_scores(self, names: tuple[str, ...]) -> Source:
+        """This source with ``Records.scores`` of these names, which are no features.
+
+        Raises ``DataError`` for a name that it does not know.
         """
         ...
 

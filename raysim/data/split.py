@@ -35,6 +35,8 @@ class Split(Section):
     - ``column``: a column that holds ``train``, ``validation`` or ``test``; the other fields then stay unset.
     - ``independent``: whether the part or fold of what is not divided depends on itself and the seed alone
       (:mod:`raysim.data.alone`). Shares are then kept on average only. None: as ``privacy.unit`` needs.
+    - ``used``: the share of each hospital's training rows that is trained on; the others are left out. Smaller shares
+      are within larger ones, and all other parts stay as they are.
     - ``unseen``: hospitals whose rows are all test rows, whatever else decides parts.
     """
 
@@ -46,6 +48,7 @@ class Split(Section):
     folds: int | None = default("data.split.folds", ge=2)
     column: str | None = default("data.split.column")
     independent: bool | None = default("data.split.independent")
+    used: float = default("data.split.used", gt=0, le=1)
     unseen: tuple[str, ...] = default("data.split.unseen")
 
     @model_validator(mode="after")
@@ -75,10 +78,12 @@ class Split(Section):
     @model_serializer(mode="wrap")
     def _without_idle_fractions(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Where folds or a column decide, a written configuration names no fractions: it could not be read again. No
-        hospital that is unseen is not written, so that runs of earlier versions go on.
+        hospital that is unseen is not written, nor that all training rows are used, so that runs of earlier versions go
+        on.
         """
         decided = self.folds is not None or self.column is not None
         idle = {*(PARTS if decided else ()), *(() if self.unseen else ("unseen",))}
+        idle |= {"used"} if self.used == 1 else set()
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
@@ -100,6 +105,8 @@ class Split(Section):
     def described(self, by: str, run: int) -> str:
         """The split in words; ``by`` is what was never divided."""
         alone = f"; each {by} by a hash of its own, so that shares are kept on average" if self.independent else ""
+        if self.used < 1:
+            alone += f"; {100 * self.used:g} % of training rows used"
         if self.unseen:
             alone += f"; all rows of {counted(len(self.unseen), 'hospital')} test"
         if self.column is not None:
@@ -143,6 +150,36 @@ def assign(
         placed[present[free]] = _parts(counts[free], fractions, tuple(taken))
         part[rows] = placed[group[rows]]
     return part
+
+
+def used(
+    split: Split,
+    home: NDArray[np.int64],
+    names: tuple[str, ...],
+    part: NDArray[np.int8],
+    group: NDArray[np.int64] | None,
+    seed: int,
+) -> NDArray[np.bool_]:
+    """Which rows ``[N]`` are kept where a share of the training rows is used: these, and all of other ``part [N]``.
+
+    Arguments as for :func:`assign`. Each hospital permutes its training groups once, and keeps the first so many, at
+    least one, whose rows come closest to the share: a smaller share is within a larger one.
+    """
+    kept, draws = part != 0, Streams(seed, "used")
+    training = np.flatnonzero(part == 0)
+    training = training[np.argsort(home[training], kind="stable")]
+    starts = np.searchsorted(home[training], np.arange(len(names) + 1))
+    for h, name in enumerate(names):
+        rows = training[starts[h] : starts[h + 1]]
+        if not len(rows):
+            continue
+        whole = rows if group is None else group[rows]
+        present, turn, counts = np.unique(whole, return_inverse=True, return_counts=True)
+        order = draws.at(number(name)).permutation(len(present))
+        ends = np.concatenate([[0], np.cumsum(counts[order])])
+        first = order[: max(1, _closest(ends, split.used * len(rows)))]
+        kept[rows] = np.isin(turn, first)
+    return kept
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.adversaries.figures import AttackFigures
+from raysim.adversaries.attack_effect import AttackFigures
 from raysim.config.sections.adversary import AdversarySection
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.config.sections.compression import CompressionSection
@@ -21,9 +21,10 @@ from raysim.config.sections.training import StopSection
 from raysim.data.federation import Federation
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.recalibrating import Recalibrated
+from raysim.engine.measuring.stopping import Stopped, Stopping
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.messages.plan import HospitalStates, Work
-from raysim.engine.server.stopping import Stopped, Stopping
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import Work
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -38,6 +39,7 @@ from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
     from raysim.engine.attacks.canaries import Canaries
+    from raysim.engine.privacy.calibration import Guarantee
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Job:
     """How updates are compressed; None: not at all."""
     privacy: PrivacySection | None = None
     """What is promised of hospitals' privacy; None: nothing."""
+    guarantee: Guarantee | None = None
+    """What is promised with the noise that it takes; None: that is not computed yet."""
     secure: SecureSection | None = None
     """How sums are hidden; None: not at all."""
     canaries: Canaries | None = None
@@ -212,7 +216,7 @@ class Outcome:
     one_class: dict[str, Mask] = field(default_factory=dict)
     """Per model served, the hospitals ``[N]`` that trained it themselves, in whole or the part that they keep, on rows
     of one class; empty under a guarantee of privacy, where nobody knows."""
-    told_sizes: Ids | None = None
+    noisy_sizes: Ids | None = None
     """How many units each hospital trains on, as it has told with noise, ``[N]``; None where that is public."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
@@ -225,14 +229,17 @@ class Outcome:
     """The recalibration of the model that is called ``recalibrated``; None without one."""
     uncertainty: Uncertainty | None = None
     """How sure the global model's parameters are; None where nothing estimates that."""
+    ended: bool = False
+    """Whether the strategy has finished by itself, such as an exact fit: no round could change its models."""
     called: Ids | None = None
     """In how many rounds client programs were run at each hospital, ``[N]``; None for strategies without."""
 
     @property
     def convergence(self) -> Convergence | None:
-        """Whether the training loss has converged; None where none was measured."""
+        """Whether the training loss has converged; None where none was measured, or where no round is left to be
+        played."""
         curve = self.loss_curve
-        return convergence(list(curve.values()), self.losses.constant) if curve else None
+        return convergence(list(curve.values()), self.losses.constant) if curve and not self.ended else None
 
     @property
     def loss_curve(self) -> dict[int, float]:
@@ -240,8 +247,8 @@ class Outcome:
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`told_stays`."""
-        return told_stays(federation, self.told_sizes, self.figures[model])
+        """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`noisy_stays`."""
+        return noisy_stays(federation, self.noisy_sizes, self.figures[model])
 
     @property
     def played(self) -> int:
@@ -267,7 +274,7 @@ class Outcome:
         return Bytes(sum(row.bytes_down for row in rounds), sum(row.bytes_up for row in rounds))
 
 
-def told_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
+def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
     """How many rows each hospital has, ``[N]``. Where training rows are known with noise alone, as ``sizes [N]``, these
     plus the rows behind ``figures [N, len(task.figures)]``.
     """
@@ -282,7 +289,7 @@ class Result:
 
     label: str
     """What tables call the strategy."""
-    yardstick: bool
+    is_reference: bool
     """Whether its strategy is a reference, such as training on pooled rows, and no way of federating."""
     seed: int
     """The seed of the run."""
@@ -296,6 +303,8 @@ class Result:
     """What people call the strategy; empty: its label."""
     alone: bool = False
     """Whether its hospitals train by themselves."""
+    learner: str = ""
+    """What tables call the model; empty where that is not known."""
 
 
 @dataclass(eq=False)

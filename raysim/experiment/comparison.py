@@ -12,10 +12,13 @@ import pandas as pd
 from raysim.config.schema import Config
 from raysim.engine.job import Result
 from raysim.engine.measuring import timing
+from raysim.experiment import scores as existing
 from raysim.experiment import tuning
 from raysim.experiment.answering import FILE, card_of_comparison
-from raysim.experiment.noise_beside import NoiseBeside
+from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.run_page import PAGE, files_in, page_provenance, tracked_at, write_page
+from raysim.experiment.scores import NONE as NO_SCORES
+from raysim.experiment.scores import Scores
 from raysim.experiment.stacked_tables import (
     comparison_table,
     for_plots,
@@ -27,7 +30,7 @@ from raysim.experiment.stacked_tables import (
     stacked_files,
 )
 from raysim.experiment.unseen import said
-from raysim.experiment.unseen.written import Found
+from raysim.experiment.unseen.files import Found
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients
 from raysim.report.figures.models import styles
@@ -40,6 +43,7 @@ from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import comparison_page
 from raysim.report.panel import Sent, sent
 from raysim.report.sections import attacks, hospital_attributes, privacy, protection, training, virtual_time
+from raysim.storage import clinical_tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import PREDICTIONS, SPLIT, write_config
 
@@ -49,24 +53,31 @@ def write_comparison(
     config: Config,
     results: Sequence[Result],
     first: Sequence[svg.Figure] = (),
-    beside: NoiseBeside | None = None,
+    beside: BackgroundNoiseFloor | None = None,
     found: str = "",
     unseen: Found | None = None,
+    scores: Scores = NO_SCORES,
+    before: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Write a comparison's files; returns its table. ``first``: figures that its page begins with. ``beside``: the
     noise that may have been computed while runs were still being played. ``found``: what its headline begins with.
-    ``unseen``: what hospitals showed that were left out.
+    ``unseen``: what hospitals showed that were left out. ``scores``: existing scores, which are further references.
+    ``before``: sentences that the reasons begin with.
     """
-    frame, rounds = _with_virtual_time(per_seed(results), config, results), per_round(results)
-    hospitals = per_hospital(results, config.evaluation.part)
+    everything = [*results, *scores.results]
+    frame, rounds = _with_virtual_time(per_seed(everything), config, everything), per_round(results)
+    hospitals = per_hospital(everything, config.evaluation.part)
     out.csv("hospitals.csv", hospitals)
     if len(results[0].federation.classes) == 2 and all(result.outcome.predictions for result in results):
         out.rows(PREDICTIONS, judged(results, config.evaluation.part))
     hospitals = for_plots(hospitals, config.evaluation.part)
-    sketched = sent(results)
+    sketched = {**sent(results), **scores.sent}
     differences = tables.differences(frame, config.reference, hospitals, sent=sketched)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
-    by_chance = (beside or NoiseBeside(config.evaluation.minimum_events)).of(results)
+    by_chance = dict((beside or BackgroundNoiseFloor(config.evaluation.minimum_events)).of(results))
+    by_chance |= noise.noise(scores.results, config.evaluation.minimum_events)
+    for each in scores.results:
+        clinical_tables.write(out, each.folder, each.federation, each.outcome, config.evaluation.clinical)
     shown = evidence(frame, hospitals, config.reference, sketched, {result.label for result in results if result.alone})
     dominated = frozenset() if shown is None else shown.dominated
     table["dominated"] = [key in dominated for key in zip(table["strategy"], table["model"], strict=True)]
@@ -79,21 +90,23 @@ def write_comparison(
     titles = {result.label: result.title for result in results if result.title}
     tuned = [] if tried is None else [tuning.sentence(tried.replace({"strategy": titles}))]
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
-    before = (*tuned, *training.sentences(called), *privacy.sentences(called))
-    answer = answer_from(card, shown, by_chance, before, names(tables.comparison(frame), titles))
+    said_first = (*before, *tuned, *existing.lines(scores), *training.sentences(called))
+    reasons = (*said_first, *privacy.sentences(called))
+    answer = answer_from(card, shown, by_chance, reasons, names(tables.comparison(frame), titles))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
     out.csv("comparison.csv", table)
-    out.json(FILE, answer.as_json())
-    if results[0].outcome.told_sizes is None:
+    out.json(FILE, answer.as_json() | tables.added_figures(frame))
+    if results[0].outcome.noisy_sizes is None:
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
     limited = (*privacy.sentences(called), *attacks.sentences(called))
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
-    served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in results])
     fitted = coefficients.drawn(results, taken)
+    taken += dict.fromkeys(each.label for each in scores.results)
+    served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in everything])
     alone = list(dict.fromkeys(result.label for result in results if result.alone))
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
@@ -106,7 +119,7 @@ def write_comparison(
         differences=differences,
         shown=shown,
         card=card,
-        before=(*tuned, *training.sentences(called), *limited),
+        before=(*said_first, *limited),
         results=results,
         first=first,
         beside=Beside(

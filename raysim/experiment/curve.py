@@ -162,6 +162,8 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
     tree = reading.read_tree(source, overrides)
     if "curve" not in tree:
         raise ConfigError("curve: the configuration has no such section; give it a field and values")
+    if tree.get("models"):
+        raise ConfigError("models: raysim curve crosses strategies with values of one key; name one model")
     curve = validated(Curve, tree.pop("curve"), "curve")
     expanded: list[Any] = []
     lines: dict[str, tuple[str, float | None]] = {}

@@ -1,4 +1,4 @@
-"""What an experiment compares: strategies under their labels, each with a folder for its runs."""
+"""What an experiment compares: strategies under their labels, each with its model and a folder for its runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from raysim.config import plugins
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
+from raysim.report.naming import of_learner
 from raysim.strategies.base import Selection, Strategy
 
 
@@ -22,7 +23,22 @@ class Entry:
     selection: Selection
 
     @property
+    def learner(self) -> str:
+        """What tables call its model."""
+        return self.config.model.learner
+
+    @property
+    def way(self) -> str:
+        """The label without its learner, where a comparison crosses strategies with models."""
+        return self.label.removesuffix(f", {self.learner}")
+
+    @property
     def title(self) -> str:
+        """What people call the strategy, and with it the learner where its label ends with one."""
+        return self.way_title if self.way == self.label else f"{self.way_title}, {of_learner(self.learner)}"
+
+    @property
+    def way_title(self) -> str:
         """What people call the strategy: the label in its configuration, else the title of its class, else its name.
 
         In a label that begins with the strategy's name, as those of a curve do, the title replaces the name.
@@ -30,9 +46,9 @@ class Entry:
         cls, section = type(self.strategy), self.config.strategy
         title = vars(cls).get("title")
         title = title if isinstance(title, str) and title else cls.__name__
-        if section.label and f"{section.label}, ".startswith(f"{section.name}, "):
-            return title + section.label.removeprefix(str(section.name))
-        return section.label or title
+        if section.label and f"{self.way}, ".startswith(f"{section.name}, "):
+            return title + self.way.removeprefix(str(section.name))
+        return self.way if section.label else title
 
 
 def folder_of(label: str) -> str:
@@ -57,6 +73,7 @@ def entries(configs: Sequence[Config]) -> list[Entry]:
                 f"strategies.{i}.label: '{label}' and '{other}' would share the folder runs/{folder}; "
                 "give one of them a label that differs in letters or digits"
             )
-        strategy, selection = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
+        strategy = plugins.build_strategy(config.strategy, model=config.model)
+        selection = plugins.build_selection(config.selection)
         by_label[label] = Entry(label, config, strategy, selection)
     return list(by_label.values())

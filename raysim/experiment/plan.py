@@ -30,12 +30,16 @@ from raysim.core.memory import of_this_machine
 from raysim.data.federation import Federation
 from raysim.engine.client.hospital_group import CHUNK_BYTES
 from raysim.engine.job import Job
-from raysim.engine.messages.plan import HospitalStates, Inquiry, PartialResult, RoundPlan
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.update_sums import sum_count
 from raysim.engine.server.coordinator import JobRun
+from raysim.engine.server.job_checks import check_job
 from raysim.engine.server.pool import StateReferences
+from raysim.experiment.entries import Entry, entries
 from raysim.experiment.jobs import make_job
+from raysim.experiment.pairs import going_together
 from raysim.experiment.session import place_live
 from raysim.strategies.base import POOLED, Floats, Ids
 
@@ -112,14 +116,22 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
     machines = available(nodes)
     placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
     traffic = {}
-    for planned in _planned_configs(config):
-        strategy, selection = plugins.build_strategy(planned.strategy), plugins.build_selection(planned.selection)
-        traffic[plugins.label(planned.strategy)] = weigh(
-            make_job(planned, strategy, selection, federation.folder, seed), placement
+    planned = entries(_planned_configs(config))
+    data = {entry.label: plugins.build_federation(entry.config, source, seed) for entry in planned}
+    jobs = {entry.label: _job(entry, data[entry.label], seed) for entry in planned}
+    if config.models:
+        planned, _ = going_together(
+            planned, lambda entry, where: check_job(jobs[entry.label], data[entry.label], where)
         )
+    for entry in planned:
+        traffic[entry.label] = weigh(jobs[entry.label], placement)
     if nodes is None and len(machines) == 1 and math.isinf(machines[0].memory):
         machines = (replace(machines[0], memory=float(of_this_machine())),)
     return Plan(config, federation, placement, machines, traffic)
+
+
+def _job(entry: Entry, federation: Federation, seed: int) -> Job:
+    return make_job(entry.config, entry.strategy, entry.selection, federation.folder, seed)
 
 
 def _planned_configs(config: Config) -> tuple[Config, ...]:

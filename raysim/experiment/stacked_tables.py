@@ -22,8 +22,9 @@ def per_seed(results: Sequence[Result]) -> pd.DataFrame:
         {
             "strategy": result.label,
             "model": model,
+            **_learner(result),
             "seed": result.seed,
-            "yardstick": result.yardstick,
+            "yardstick": result.is_reference,
             **metrics,
             "seconds": result.outcome.seconds,
             **traffic(result.outcome),
@@ -50,18 +51,24 @@ def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
         table = hospitals_table(result.federation, result.outcome, part)
         table.insert(0, "strategy", result.label)
         table.insert(1, "seed", result.seed)
-        stacked.append(table)
+        stacked.append(table.assign(**_learner(result)))
     return pd.concat(stacked, ignore_index=True)
+
+
+def _learner(result: Result) -> dict[str, str]:
+    """The column ``learner``, of models that are known."""
+    return {"learner": result.learner} if result.learner else {}
 
 
 def judged(results: Sequence[Result], part: str) -> pd.DataFrame:
     """``predictions.csv`` of a comparison: what every model of two classes says of every row of ``part``."""
     stacked = []
     for result in results:
-        role = "alone" if result.alone else "reference" if result.yardstick else ""
+        role = "alone" if result.alone else "reference" if result.is_reference else ""
         moved = sum(traffic(result.outcome).values())
         table = judged_rows(result.federation, result.outcome, part)
-        stacked.append(table.assign(strategy=result.label, seed=result.seed, role=role, bytes=moved))
+        marks = {"seed": result.seed, **_learner(result), "role": role, "bytes": moved}
+        stacked.append(table.assign(strategy=result.label, **marks))
     return pd.concat(stacked, ignore_index=True)
 
 

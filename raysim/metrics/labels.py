@@ -13,8 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.metrics.declared import ERROR_FIGURES, SCORES, Figure
+from raysim.metrics.equity import accuracy_equity, equity, error_equity
 from raysim.metrics.measures import ERRORS, FIGURES, figures, regression_figures
-from raysim.metrics.summary import error_metrics, federation_metrics
 
 Floats = NDArray[np.float64]
 Headline = Literal["auroc", "mae"]
@@ -25,7 +26,8 @@ class TaskKind:
     """A kind of label.
 
     - ``label``: the type of its numbers.
-    - ``figures``: the columns that ``measure`` gives for a hospital; ``n`` and those in ``counts`` are whole numbers.
+    - ``figures``: the columns that ``measure`` gives for a hospital; ``n`` and those in ``counts`` are whole numbers,
+      the others are ``declared``.
     - ``headline``: the figure that equity is about, ``title`` its name for people, ``larger`` whether more is better;
       ``undefined`` says why a hospital with test rows may have none. ``beside``: averages that reports show with it.
     - ``objectives``: what a sweep aims at unless it says otherwise, accurate and fair; ``reference``: where its
@@ -38,6 +40,7 @@ class TaskKind:
     name: Literal["classification", "regression"]
     label: type[np.int64] | type[np.float64]
     figures: tuple[str, ...]
+    declared: tuple[Figure, ...]
     counts: tuple[str, ...]
     headline: Headline
     title: str
@@ -78,10 +81,40 @@ class TaskKind:
         return int(np.clip(2 - np.floor(np.log10(largest)), 0, 9)) if largest > 0 else 3
 
 
+def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
+    """Every federation-level metric by name, from ``figures [H, len(FIGURES)]`` and the ``stays [H]`` of each site."""
+    column = dict(zip(FIGURES, figures.T, strict=True))
+    metrics = equity(column["auroc"], column["n"], stays) | accuracy_equity(column["accuracy"], column["n"])
+    for figure in SCORES:
+        if figure.name not in metrics:
+            metrics[figure.name] = weighted_mean(column[figure.name], column["n"])
+    return metrics
+
+
+def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
+    """As :func:`federation_metrics`, of a real label: from ``figures [H, len(ERRORS)]``."""
+    column = dict(zip(ERRORS, figures.T, strict=True))
+    metrics = error_equity(column["mae"], column["n"], stays)
+    for figure in ERROR_FIGURES:
+        if figure.name not in metrics:
+            # Where an error is infinite the hospital is counted as undefined above, and left out here too.
+            finite = np.where(np.isfinite(column[figure.name]), column[figure.name], np.nan)
+            metrics[figure.name] = weighted_mean(finite, column["n"])
+    return metrics
+
+
+def weighted_mean(values: Floats, weights: Floats) -> float:
+    """The mean over entries that are not NaN and have weight; NaN without any, infinite where one of them is."""
+    counted = ~np.isnan(values) & (weights > 0)
+    total = weights[counted].sum()
+    return float(weights[counted] @ values[counted] / total) if total else float("nan")
+
+
 CLASSIFICATION = TaskKind(
     name="classification",
     label=np.int64,
     figures=FIGURES,
+    declared=SCORES,
     counts=("events",),
     headline="auroc",
     title="AUROC",
@@ -105,6 +138,7 @@ REGRESSION = TaskKind(
     name="regression",
     label=np.float64,
     figures=ERRORS,
+    declared=ERROR_FIGURES,
     counts=(),
     headline="mae",
     title="MAE",

@@ -32,7 +32,7 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
 
 
 class StepNormals:
-    """Standard normal numbers for each of so many ``steps`` of a visit, from the same origins.
+    """Standard normal numbers for each of so many ``steps`` of a local update, from the same origins.
 
     Seeded ones are in float32, by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of Random
     Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of them is a point whose direction is uniform and whose

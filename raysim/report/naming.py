@@ -10,7 +10,7 @@ import pandas as pd
 
 from raysim.core import words
 from raysim.report.possible import NOTHING, SAYS_NOTHING
-from raysim.report.tables import yardsticks
+from raysim.report.tables import references
 from raysim.strategies.shared.personalization import RECALIBRATED
 
 Key = tuple[str, str]
@@ -45,8 +45,8 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
     return {
         (label, model): name_of[label]
         + (f", {MODELS.get(model, model)}" if several[label] > 1 else "")
-        + (" (reference)" if yardstick else "")
-        for label, model, yardstick in zip(table["strategy"], table["model"], yardsticks(table), strict=True)
+        + (" (reference)" if reference else "")
+        for label, model, reference in zip(table["strategy"], table["model"], references(table), strict=True)
     }
 
 
@@ -59,6 +59,15 @@ def short(name: str) -> str:
     for end, shorter in SHORT.items():
         name = name.removesuffix(end) + shorter if name.endswith(end) else name
     return name
+
+
+def of_learner(learner: str) -> str:
+    """What people call a model, from its name in tables; one of up to three letters is an abbreviation.
+
+    >>> of_learner("logistic_regression"), of_learner("mlp")
+    ('logistic regression', 'MLP')
+    """
+    return learner.upper() if len(learner) <= 3 else learner.replace("_", " ")
 
 
 def of_strategy(name: str) -> str:

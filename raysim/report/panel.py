@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,11 +29,22 @@ FRONT_DRAWS = 1000
 """Draws of hospitals for each pair of strategies: the non-dominated set needs all pairs."""
 
 
+class Alike(NamedTuple):
+    """One model on the rows of another, which has fewer: its headline figure ``[H]``, and ``sums [H, B]``."""
+
+    figure: Floats
+    sums: NDArray[np.float32]
+
+
 class Sketched(NamedTuple):
-    """What hospitals, by their names, send of one model for its covariance with others: ``sums [H, B]``."""
+    """What hospitals, by their names, send of one model for its covariance with others: ``sums [H, B]``.
+
+    ``beside``: other models on its rows, where it lacks rows that they have.
+    """
 
     hospitals: tuple[str, ...]
     sums: NDArray[np.float32]
+    beside: Mapping[Key, Alike] = MappingProxyType({})
 
 
 Sent = Mapping[tuple[str, str, int], Sketched]
@@ -64,6 +76,8 @@ class Panel:
     """Whether the table has the model, seed and hospital at all, ``[K, S, H]``."""
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
     """What hospitals sent of a model in a seed, ``[H, B]`` by the indices along ``K`` and ``S``, where it is known."""
+    alike: Mapping[tuple[int, int, int], Alike]
+    """By model, model with fewer rows and seed: the first one on the rows of the second."""
     names: tuple[str, ...] = ()
     """The hospitals along ``H``."""
 
@@ -94,11 +108,19 @@ class Panel:
         order = {str(name): h for h, name in enumerate(names)}
         at = {int(each): s for s, each in enumerate(all_seeds)}
         sketches = {
-            (place[strategy, model], at[of_seed]): _in_order(each, order)
+            (place[strategy, model], at[of_seed]): _in_order(each.hospitals, each.sums, order)
             for (strategy, model, of_seed), each in (sent or {}).items()
             if (strategy, model) in place and of_seed in at
         }
-        return Panel(kind, place, figure, rows, present, sketches, tuple(order))
+        alike = {
+            (place[key], place[strategy, model], at[of_seed]): Alike(
+                _in_order(each.hospitals, of.figure[:, None], order)[:, 0], _in_order(each.hospitals, of.sums, order)
+            )
+            for (strategy, model, of_seed), each in (sent or {}).items()
+            for key, of in each.beside.items()
+            if key in place
+        }
+        return Panel(kind, place, figure, rows, present, sketches, alike, tuple(order))
 
     def among(self, hospitals: NDArray[np.bool_]) -> Panel:
         """The panel of those hospitals alone that are chosen, ``[H]``."""
@@ -108,6 +130,7 @@ class Panel:
             rows=self.rows[..., hospitals],
             present=self.present[..., hospitals],
             sketches={key: sums[hospitals] for key, sums in self.sketches.items()},
+            alike={key: Alike(*(part[hospitals] for part in of)) for key, of in self.alike.items()},
             names=tuple(name for name, kept in zip(self.names, hospitals, strict=True) if kept),
         )
 
@@ -118,10 +141,20 @@ class Panel:
         one, other = self.place[first], self.place[second]
         both = self.present[one] & self.present[other]
         of = np.ix_(both.any(axis=1), both.any(axis=0))
-        ours, theirs, rows = (
-            np.where(both, values, np.nan)[of] for values in (self.figure[one], self.figure[other], self.rows[one])
-        )
+        fewer = other if any(key[:2] == (one, other) for key in self.alike) else one
+        values = self._figure(one, other), self._figure(other, one), self.rows[fewer]
+        ours, theirs, rows = (np.where(both, each, np.nan)[of] for each in values)
         return ours, theirs, rows
+
+    def _figure(self, one: int, other: int) -> Floats:
+        """The figure of a model on the rows that it shares with another, ``[S, H]``."""
+        each = (self.alike.get((one, other, s)) for s in range(self.figure.shape[1]))
+        return np.stack([own if of is None else of.figure for of, own in zip(each, self.figure[one], strict=True)])
+
+    def _sums(self, one: int, other: int, s: int) -> NDArray[np.float32]:
+        """What hospitals sent of a model on the rows that it shares with another, ``[H, B]``."""
+        of = self.alike.get((one, other, s))
+        return self.sketches[one, s] if of is None else of.sums
 
     def difference(self, first: Key, second: Key) -> Paired:
         """The difference ``first - second`` of the headline figure; over no hospital where none defines both.
@@ -144,7 +177,8 @@ class Panel:
         seeds, hospitals = np.flatnonzero(both.any(axis=1)).tolist(), np.flatnonzero(both.any(axis=0))
         if any((k, s) not in self.sketches for k in (one, other) for s in seeds):
             return None
-        ours, theirs = ([self.sketches[k, s][hospitals] for s in seeds] for k in (one, other))
+        ours = [self._sums(one, other, s)[hospitals] for s in seeds]
+        theirs = [self._sums(other, one, s)[hospitals] for s in seeds]
         return patient_part(ours, [np.zeros_like(each) for each in theirs] if second is None else theirs, rows)
 
     def level(self, key: Key) -> Paired:
@@ -165,10 +199,10 @@ class Panel:
         return worst_decile_difference(*sides, rng, larger=self.kind.larger, draws=FRONT_DRAWS, level=level)
 
 
-def _in_order(sketched: Sketched, order: Mapping[str, int]) -> NDArray[np.float32]:
-    """The sums of the hospitals in ``order`` of their names; NaN for one that sent none."""
-    sums = np.full((len(order), sketched.sums.shape[1]), np.nan, dtype=np.float32)
-    known = [(order[name], h) for h, name in enumerate(sketched.hospitals) if name in order]
+def _in_order(hospitals: Sequence[str], values: NDArray[Any], order: Mapping[str, int]) -> NDArray[Any]:
+    """The ``values`` of the hospitals in ``order`` of their names; NaN for one that sent none."""
+    ordered = np.full((len(order), *values.shape[1:]), np.nan, dtype=values.dtype)
+    known = [(order[name], h) for h, name in enumerate(hospitals) if name in order]
     to, of = np.array(known, dtype=np.int64).reshape(-1, 2).T
-    sums[to] = sketched.sums[of]
-    return sums
+    ordered[to] = values[of]
+    return ordered

@@ -4,7 +4,8 @@
 ``hospitals`` has ``strategy, model, seed, hospital, n_train, n_test, auroc``. For a real label ``mae`` stands in the
 place of ``auroc``; which of them there is decides what is shown and which way is better (:mod:`raysim.metrics.labels`).
 ``model`` says which model served (global, cluster, personal); ``yardstick``, where there is such a column, marks what
-is shown for orientation and never recommended. Rows come out in the order in which strategies first appear.
+is shown for orientation and never recommended; ``learner``, where there is such a column, names the family of the
+trained model. Rows come out in the order in which strategies first appear.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from raysim.core import csv_files
 from raysim.core.streams import stream
+from raysim.metrics.declared import ADDED
 from raysim.metrics.equity import over_hospitals, paired_difference
 from raysim.metrics.labels import CLASSIFICATION, reporting
 from raysim.report.panel import MANY_HOSPITALS, Panel, Sent
@@ -27,7 +30,7 @@ from raysim.statistics.differences.worst_decile import worst_decile_difference
 from raysim.strategies.shared.personalization import RECALIBRATED
 
 KEYS = ["strategy", "model"]
-NAMES = (*KEYS, "hospital", "attribute", "group")
+NAMES = (*KEYS, "learner", "hospital", "attribute", "group")
 """Columns that hold names, which may look like numbers or missing values."""
 
 EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
@@ -69,6 +72,8 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     table["undefined"] = groups["undefined"].max()
     table["judged"] = groups["hospitals"].max()
     table["yardstick"] = groups["yardstick"].first()
+    if "learner" in per_seed:
+        table.insert(0, "learner", groups["learner"].first())
     return table.reset_index()
 
 
@@ -186,7 +191,9 @@ def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
     """Half the width of Student's 95 % interval of each metric's mean over seeds or folds, by strategy and model."""
     from scipy.stats import t  # takes a third of a second to import, and not every comparison needs it
 
-    groups = complete(per_seed).drop(columns=["seed", "yardstick"]).groupby(KEYS, sort=False)
+    groups = (
+        complete(per_seed).drop(columns=["seed", "yardstick", "learner"], errors="ignore").groupby(KEYS, sort=False)
+    )
     counts = groups.count()
     half_widths: pd.DataFrame = groups.std(ddof=1) / np.sqrt(counts) * t.ppf(0.975, counts - 1)
     return half_widths
@@ -213,16 +220,33 @@ def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str,
 
 
 def labels(table: pd.DataFrame) -> list[str]:
-    """A name for each row: the strategy, with the model it served where it has several; yardsticks have a star."""
+    """A name for each row: the strategy, with the model it served where it has several; references have a star."""
     models = table.groupby("strategy")["model"].nunique()
     return [
-        (f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)) + (" *" if yardstick else "")
-        for strategy, model, yardstick in zip(table["strategy"], table["model"], yardsticks(table), strict=True)
+        (f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)) + (" *" if reference else "")
+        for strategy, model, reference in zip(table["strategy"], table["model"], references(table), strict=True)
     ]
 
 
-def yardsticks(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which rows are yardsticks, ``[n]``; none where the table does not say."""
+def added_figures(per_seed: pd.DataFrame) -> dict[str, Any]:
+    """What ``answer.json`` says of figures that other packages registered: their means over seeds by strategy and
+    model, None where undefined. Nothing where there are none.
+    """
+    found = [name for name in ADDED if name in per_seed]
+    if not found:
+        return {}
+    means = complete(per_seed).groupby(KEYS, sort=False)[found].mean()
+    values = ({k: None if np.isnan(v) else float(v) for k, v in row.items()} for row in means.to_dict("records"))
+    return {
+        "figures": [
+            {"strategy": strategy, "model": model, **row}
+            for (strategy, model), row in zip(means.index, values, strict=True)
+        ]
+    }
+
+
+def references(table: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows are references, ``[n]``; none where the table does not say."""
     return table["yardstick"].to_numpy(bool) if "yardstick" in table else np.zeros(len(table), dtype=bool)
 
 

@@ -6,6 +6,7 @@ All follow from the counts of scores that hospitals sent; no prediction is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,16 +18,24 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.subgroups import EVERYWHERE
 from raysim.metrics.score_counts import ScoreCounts
+from raysim.statistics.clinical.clinical_figures import ClinicalFigure, figures
 from raysim.statistics.clinical.curves import CURVE, HOSPITAL_CURVE, calibration_bins, net_benefit_curve
 from raysim.statistics.clinical.equity import ClinicalEquity, clinical_equity
-from raysim.statistics.clinical.figures import ClinicalFigure, figures
 from raysim.statistics.clinical.operating_points import operating_points
+from raysim.storage.manifest import Manifest
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FIGURES, CALIBRATION, NET_BENEFIT = "clinical.csv", "calibration.csv", "net_benefit.csv"
 EQUITY = "clinical_equity.csv"
+
+
+def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> None:
+    """Write :func:`tables` to ``folder``, which lies below that of ``out``."""
+    at = folder.relative_to(out.folder).as_posix()
+    for name, table in tables(federation, outcome, asked).items():
+        out.csv(f"{at}/{name}", table)
 
 
 def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> dict[str, pd.DataFrame]:

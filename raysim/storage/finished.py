@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from raysim.adversaries.figures import AttackFigures
+from raysim.adversaries.attack_effect import AttackFigures
 from raysim.config.checking import validated
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.server.stopping import Stopped
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -59,8 +59,9 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "setup": dataclasses.astuple(outcome.setup),
         "losses": dataclasses.asdict(outcome.losses),
         "stopped": None if outcome.stopped is None else dataclasses.asdict(outcome.stopped),
+        "ended": outcome.ended,
         **({} if outcome.attack is None else {"attack": dataclasses.asdict(outcome.attack)}),
-        "told_sizes": pack(outcome.told_sizes, "told_sizes", arrays),
+        "told_sizes": pack(outcome.noisy_sizes, "told_sizes", arrays),
         "privacy": None if outcome.privacy is None else dataclasses.asdict(outcome.privacy),
     }
     with replacing(folder / FINISHED) as path:
@@ -118,9 +119,10 @@ def load_finished(folder: Path) -> Outcome | None:
             seconds=validated(float, header["seconds"], "seconds"),
             setup=validated(Bytes, Bytes(*header["setup"]), "setup"),
             losses=TrainingLosses(**header["losses"]),
+            ended=validated(bool, header["ended"], "ended"),
             stopped=None if header["stopped"] is None else Stopped(**header["stopped"]),
             attack=AttackFigures(**header["attack"]) if "attack" in header else None,
-            told_sizes=unpack(header["told_sizes"], arrays),
+            noisy_sizes=unpack(header["told_sizes"], arrays),
             privacy=None if header["privacy"] is None else validated(Statement, header["privacy"], "privacy"),
         )
     except (OSError, ConfigError, *UNREADABLE):

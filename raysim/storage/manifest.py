@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NAME = "manifest.json"
 FORMAT = 1
 
-Kind = Literal["run", "compare", "curve", "study", "sweep", "audit", "design", "judge"]
+Kind = Literal["run", "compare", "curve", "study", "sweep", "audit", "design", "judge", "validate"]
 """The commands that write into a folder."""
 
 

@@ -68,8 +68,8 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
         columns = dict(zip(task.figures, figures.T, strict=True))
         intervals = auroc_intervals(outcome, model)
         trained, stays = federation.sizes("train"), federation.totals
-        if outcome.told_sizes is not None:  # the numbers that they have told, with noise
-            trained, stays = outcome.told_sizes, outcome.stays(federation, model)
+        if outcome.noisy_sizes is not None:  # the numbers that they have told, with noise
+            trained, stays = outcome.noisy_sizes, outcome.stays(federation, model)
         head = {
             "hospital": federation.hospitals,
             "n_train": trained,

@@ -24,7 +24,7 @@ from raysim.data.federation import Federation
 from raysim.engine.client.initial_model import parameters
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.recalibrating import Recalibrated
-from raysim.engine.messages.plan import MODEL
+from raysim.engine.messages.memory import MODEL
 from raysim.strategies.base import OWN, Division, Strategy
 from raysim.strategies.shared.personalization import RECALIBRATED
 from raysim.training.base import Layout

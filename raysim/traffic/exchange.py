@@ -24,8 +24,8 @@ from raysim.traffic.ledger import (
 class Traffic:
     """Counts what a job's hospitals receive and send, round by round; round 0 is the set-up.
 
-    A model that a hospital was asked about is not sent to it again for the visit that begins in that round, however
-    late its update comes.
+    A model that a hospital was asked about is not sent to it again for the local update that begins in that round,
+    however late its update comes.
     """
 
     down: int
@@ -37,8 +37,8 @@ class Traffic:
     setup_down: int
     """Bytes that hospitals received before the first round; what they sent is in the ledger."""
     models_held: Ids
-    """How many of the models of its visit each hospital had when that began, ``[N]``: a run that goes on has to know it
-    of those under way."""
+    """How many of the models of its local update each hospital had when that began, ``[N]``: a run that goes on has to
+    know it of those under way."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Traffic:
         losses: bool,
         bits: int | None = None,
     ) -> None:
-        """``size`` scalars of a model travel. With ``losses`` the selection hears those of participants.
+        """``size`` scalars of a model travel. With ``losses`` the selection receives those of participants.
 
         ``bits`` are the most that a compressed update has; None where updates are sent whole.
         """
@@ -76,7 +76,7 @@ class Traffic:
         """What was exchanged before the first round."""
         return Bytes(self.setup_down, self.ledger.sent(0))
 
-    def hears_losses(self, problem: LocalProblem) -> bool:
+    def uses_losses(self, problem: LocalProblem) -> bool:
         """Whether hospitals that minimise ``problem`` send their losses before training."""
         # Whoever sends nothing sends no loss either: fine-tuning, and hospitals without rows with it.
         return problem.sent is not None and (problem.sent.losses or self._losses)
@@ -128,7 +128,7 @@ class Traffic:
         """Hospitals ``ids [h]`` have told the losses of the models that ``serve`` on validation rows, after a round.
 
         They have received those that are rows of the models, and what is ``shared`` of their own with row 0; these are
-        not sent again for a visit that begins in the next round. Returns the bytes that each received, and sent,
+        not sent again for a local update that begins in the next round. Returns the bytes that each received, and sent,
         ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
@@ -159,7 +159,7 @@ class Traffic:
             problem,
             self._size,
             models,
-            self.hears_losses(problem),
+            self.uses_losses(problem),
             self._vector_bytes(bits, len(ids)),
         )
         # Whoever has been under way since an earlier round has the models that it had when it started.
@@ -185,7 +185,7 @@ class Traffic:
         self.models_held[hospitals] = held
         scratch = Ledger([(0, "model", each, downlink(problem, self._size, models) * SCALAR_BYTES)])
         vectors = self._vector_bytes(None, len(each))
-        record_training(scratch, 0, each, problem, self._size, models, self.hears_losses(problem), vectors)
+        record_training(scratch, 0, each, problem, self._size, models, self.uses_losses(problem), vectors)
         received, *sent = [
             np.bincount(np.searchsorted(ids, who), weights=moved, minlength=len(ids)).astype(np.float64)
             for _, _, who, moved in scratch.entries

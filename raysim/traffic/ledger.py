@@ -104,9 +104,9 @@ def named_rows(problem: LocalProblem) -> Ids:
     columns = []
     for phase in problem.chain:
         columns.append(phase.start)
-        for pull in phase.objective.pulls:
-            # A pull without weight is not computed, so its target is not sent.
-            columns.append(np.where(np.asarray(pull.weight) > 0, pull.towards, OWN))
+        for term in phase.objective.proximal:
+            # A proximal term without weight is not computed, so its target is not sent.
+            columns.append(np.where(np.asarray(term.weight) > 0, term.towards, OWN))
     return np.stack(columns, axis=1)
 
 
@@ -145,9 +145,9 @@ def record_training(
     """Enter a round's updates; returns bytes down and up. Pooled rows train where they are: nothing travels.
 
     ``size`` are the scalars that travel of a model. A participant sends its vector and the number of its rows, its loss
-    where the selection hears ``losses``, and the change of its control variate where it has one. A hospital that trains
-    on groups of its rows sends a vector for each; how many rows are in them it has told before. ``vector_bytes [H]``
-    are those of each entry's vector where it is compressed.
+    where the selection receives ``losses``, and the change of its control variate where it has one. A hospital that
+    trains on groups of its rows sends a vector for each; how many rows are in them it has told before.
+    ``vector_bytes [H]`` are those of each entry's vector where it is compressed.
     """
     if POOLED in ids:
         return 0, 0

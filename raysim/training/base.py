@@ -21,6 +21,8 @@ from raysim.training.private import PrivateSteps
 if TYPE_CHECKING:
     from torch import nn
 
+    from raysim.trees.forest import Forest
+
 Vector = NDArray[Any]  # [P], float32 or float64 by the run's precision
 
 
@@ -102,8 +104,8 @@ class Optimizer:
 class Moments:
     """An optimiser's state between two visits. A kernel reads it when a task begins, and updates it at the end.
 
-    ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares, None before the first visit;
-    momentum has its velocity in ``first``, plain SGD carries nothing. ``steps``: Adam's steps so far.
+    ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares, None before the first local
+    update; momentum has its velocity in ``first``, plain SGD carries nothing. ``steps``: Adam's steps so far.
     """
 
     first: Vector | None = None
@@ -111,7 +113,7 @@ class Moments:
     steps: int = 0
 
 
-@dataclass(eq=False)  # not frozen: each visit makes one, and a frozen one takes three times as long to make
+@dataclass(eq=False)  # not frozen: each local update makes one, and a frozen one takes three times as long to make
 class Task:
     """One hospital's local training in one round.
 
@@ -119,8 +121,8 @@ class Task:
 
     - ``X [n, F]``, ``y [n]`` (class indices, or real labels): its training rows. Without rows the result is ``start``.
     - ``start [P]``: the parameters that training begins from.
-    - ``pulls``: the pairs ``(weight_j, towards_j [P])``.
-    - ``epochs``, ``learning_rate``: of the visit.
+    - ``proximal``: the pairs ``(weight_j, towards_j [P])``.
+    - ``epochs``, ``learning_rate``: of the local update.
     - ``batches(epoch)``: a generator that stands at the beginning of that epoch's stream. Kernels draw the epoch's
       permutation from it, then whatever the model draws. They call it once an epoch, in order; for a full batch
       (``batch_size`` 0, or at least ``n``) only if the model draws random numbers. The next call, for any task, may
@@ -137,7 +139,7 @@ class Task:
     X: NDArray[Any]
     y: NDArray[Any]
     start: Vector
-    pulls: Sequence[tuple[float, Vector]]
+    proximal: Sequence[tuple[float, Vector]]
     epochs: int
     learning_rate: float
     batches: Callable[[int], np.random.Generator]
@@ -217,6 +219,15 @@ class Exportable(Protocol):
 
     def as_module(self, theta: Vector) -> nn.Module:
         """A module with the outputs of ``logits`` at ``theta [P]``, for rows ``[n, F]`` in the run's precision."""
+        ...
+
+
+@runtime_checkable
+class Grows(Protocol):
+    """A model that is trees (optional beside :class:`Model`)."""
+
+    def forest(self, theta: Vector) -> Forest:
+        """The trees that ``theta [P]`` holds."""
         ...
 
 

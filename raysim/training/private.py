@@ -41,7 +41,7 @@ class PrivateSteps:
 
 
 class Coins:
-    """The rows of the patients that are drawn for each step of a visit; all steps are drawn at once.
+    """The rows of the patients that are drawn for each step of a local update; all steps are drawn at once.
 
     Every one of ``patients`` is drawn for every one of ``steps`` with probability ``rate``, independently, from the
     generator ``coins``. ``patient [n]`` is as in :class:`PrivateSteps`.

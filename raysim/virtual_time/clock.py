@@ -89,13 +89,13 @@ class Clock:
             return state, problem
         models = self.models[[int(np.flatnonzero(self.kept == version)[0]) for version in old]]
         row = np.where(versions == round, 0, len(state.models) + np.searchsorted(old, versions))
-        pulls = tuple(
-            replace(pull, towards=np.where(pull.towards == 0, row, pull.towards)) for pull in problem.objective.pulls
+        proximal = tuple(
+            replace(term, towards=np.where(term.towards == 0, row, term.towards)) for term in problem.objective.proximal
         )
         moved = replace(
             problem,
             start=np.where(problem.start == 0, row, problem.start),
-            objective=replace(problem.objective, pulls=pulls),
+            objective=replace(problem.objective, proximal=proximal),
         )
         return replace(state, models=np.concatenate([state.models, models])), moved
 
@@ -120,7 +120,7 @@ def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Float
     """Rows times epochs that each of hospitals ``ids [H]`` trains, ``[H]``."""
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
-        epochs = np.asarray(view.local_epochs if phase.visit.epochs is None else phase.visit.epochs, dtype=float)
+        epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)
         if groups is not None:
             # Its entries are groups of its rows: each row is in one of them.
             entries = np.searchsorted(groups.hospital, ids)

@@ -32,7 +32,7 @@ from raysim.strategies.base import (
     LocalProblem,
     Needs,
     Objective,
-    Pull,
+    Proximal,
     State,
     Strategy,
     Update,
@@ -83,7 +83,7 @@ class FedAsync(Strategy):
         return LocalProblem(
             start=received,
             upload=Upload(weight, what="parameters"),
-            objective=Objective(pulls=(Pull(self.rho, received),) if self.rho else ()),
+            objective=Objective(proximal=(Proximal(self.rho, received),) if self.rho else ()),
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:

@@ -31,12 +31,12 @@ from raysim.strategies.problem import (
     Contrast,
     Ids,
     LocalProblem,
+    LocalTraining,
     Objective,
-    Pull,
+    Proximal,
     RowGroups,
     Upload,
     Variates,
-    Visit,
 )
 
 
@@ -69,8 +69,8 @@ def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
     while phase is not None:
         _check_phase(phase, before, path, entries, of, frame)
         before, phase, path = phase, phase.then, f"{path}then."
-    if sum(step.visit.carry for step in problem.chain) > 1:
-        raise Invalid("visit.carry: two problems of a chain carry the optimiser of the one hospital; let one do so")
+    if sum(step.training.carry for step in problem.chain) > 1:
+        raise Invalid("training.carry: two problems of a chain carry the optimiser of the one hospital; let one do so")
     if problem.groups is not None and (frame.keeps or problem.keeps):
         raise Invalid("groups: a hospital trains on groups of its rows, but what it keeps is of all its rows")
     _check_traces(problem, frame)
@@ -88,7 +88,7 @@ def _check_phase(
     """Check one problem of a chain, after the one ``before``; ``path`` is the prefix of its fields: ``then.``, say."""
     check_kind(path.rstrip("."), phase, LocalProblem)
     check_kind(f"{path}objective", phase.objective, Objective)
-    check_kind(f"{path}visit", phase.visit, Visit)
+    check_kind(f"{path}training", phase.training, LocalTraining)
     if before is not None and phase.groups is not None:
         raise Invalid(f"{path}groups: those of the first problem hold for the whole chain; leave them out here")
     field = f"{path}start"
@@ -104,27 +104,28 @@ def _check_phase(
     if phase.chosen:
         _check_choice(phase, field, frame)
     _check_objective(phase.objective, f"{path}objective", entries, of, frame)
-    _check_visit(phase.visit, f"{path}visit", entries, of)
+    _check_visit(phase.training, f"{path}training", entries, of)
     if phase.upload is not None:
         _check_upload(phase.upload, f"{path}upload", entries, of)
     if phase.objective.variates is not None and (before is not None or phase.upload is None):
         raise Invalid(
-            f"{path}objective.variates: they travel with an upload, in the problem that a visit begins with; put them "
-            "there"
+            f"{path}objective.variates: they travel with an upload, in the first problem of a local "
+            "update; put them there"
         )
 
 
 def _check_choice(phase: LocalProblem, field: str, frame: Frame) -> None:
-    """Check a problem whose hospitals choose their model: each model has a sum, and no ``into`` names the choice."""
+    """Check a problem whose hospitals choose their model: each model has a sum, and no ``sum_index`` names the
+    choice."""
     sent = phase.upload
     if (phase.start != NEAREST).any():
         raise Invalid(f"{field}: NEAREST for some; let all hospitals choose, or none")
     weight = None if sent is None else sent.weight
     fits = weight is not None and weight.ndim == 1
-    if sent is None or not fits or sent.into is not None or sent.sums != frame.models - 1:
+    if sent is None or not fits or sent.sum_index is not None or sent.sums != frame.models - 1:
         raise Invalid(
-            f"{field}: NEAREST needs an upload with a weight for each hospital, no into and {frame.models - 1} sums, "
-            "one for each model but the first"
+            f"{field}: NEAREST needs an upload with a weight for each hospital, no sum_index and "
+            f"{frame.models - 1} sums, one for each model but the first"
         )
 
 
@@ -148,19 +149,19 @@ def _check_groups(groups: RowGroups, ids: Ids, frame: Frame) -> None:
 
 
 def _check_objective(objective: Objective, field: str, entries: int, of: str, frame: Frame) -> None:
-    if not isinstance(objective.pulls, tuple | list):
-        raise Invalid(f"{field}.pulls: {shown(objective.pulls)} is no tuple of Pull; write (pull,)")
-    for i, pull in enumerate(objective.pulls):
-        where = f"{field}.pulls.{i}"
-        check_kind(where, pull, Pull)
-        if isinstance(pull.weight, np.ndarray):
-            check_array(f"{where}.weight", pull.weight, NUMBERS, entries, of)
-            if (pull.weight < 0).any():
-                raise Invalid(f"{where}.weight: {pull.weight.min()} is not at least 0")
+    if not isinstance(objective.proximal, tuple | list):
+        raise Invalid(f"{field}.proximal: {shown(objective.proximal)} is no tuple of Proximal; write (term,)")
+    for i, term in enumerate(objective.proximal):
+        where = f"{field}.proximal.{i}"
+        check_kind(where, term, Proximal)
+        if isinstance(term.weight, np.ndarray):
+            check_array(f"{where}.weight", term.weight, NUMBERS, entries, of)
+            if (term.weight < 0).any():
+                raise Invalid(f"{where}.weight: {term.weight.min()} is not at least 0")
         else:
-            check_number(f"{where}.weight", pull.weight)
-        check_array(f"{where}.towards", pull.towards, INTEGERS, entries, of)
-        check_rows(f"{where}.towards", pull.towards, frame.models)
+            check_number(f"{where}.weight", term.weight)
+        check_array(f"{where}.towards", term.towards, INTEGERS, entries, of)
+        check_rows(f"{where}.towards", term.towards, frame.models)
     if objective.variates is not None:
         _check_variates(objective.variates, f"{field}.variates", entries, of, frame.size)
     if objective.contrast is not None:
@@ -178,19 +179,19 @@ def _check_variates(variates: Variates, field: str, entries: int, of: str, size:
     check_choice(f"{field}.renew", variates.renew, ("steps", "gradient"))
 
 
-def _check_visit(visit: Visit, field: str, entries: int, of: str) -> None:
-    if isinstance(visit.epochs, np.ndarray):
-        check_array(f"{field}.epochs", visit.epochs, INTEGERS, entries, of)
-        if (visit.epochs < 0).any():
-            raise Invalid(f"{field}.epochs: {visit.epochs.min()} is not at least 0")
-    elif visit.epochs is not None:
-        check_count(f"{field}.epochs", visit.epochs)
-    if visit.batch_size is not None:
-        check_count(f"{field}.batch_size", visit.batch_size)
-    if visit.learning_rate is not None:
-        check_number(f"{field}.learning_rate", visit.learning_rate)
-    if visit.optimizer is not None:
-        check_choice(f"{field}.optimizer", visit.optimizer, ("sgd", "momentum", "adam"))
+def _check_visit(training: LocalTraining, field: str, entries: int, of: str) -> None:
+    if isinstance(training.epochs, np.ndarray):
+        check_array(f"{field}.epochs", training.epochs, INTEGERS, entries, of)
+        if (training.epochs < 0).any():
+            raise Invalid(f"{field}.epochs: {training.epochs.min()} is not at least 0")
+    elif training.epochs is not None:
+        check_count(f"{field}.epochs", training.epochs)
+    if training.batch_size is not None:
+        check_count(f"{field}.batch_size", training.batch_size)
+    if training.learning_rate is not None:
+        check_number(f"{field}.learning_rate", training.learning_rate)
+    if training.optimizer is not None:
+        check_choice(f"{field}.optimizer", training.optimizer, ("sgd", "momentum", "adam"))
 
 
 def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
@@ -202,33 +203,33 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
             raise Invalid(
                 f"{field}.weight: none, so that what hospitals send would be lost; give one for each, or single=True"
             )
-        if upload.into is not None:
-            raise Invalid(f"{field}.into: nothing goes into a sum without a weight; give weights, or leave it out")
+        if upload.sum_index is not None:
+            raise Invalid(f"{field}.sum_index: nothing goes into a sum without a weight; give weights, or leave it out")
         return
     if isinstance(upload.weight, np.ndarray) and upload.weight.ndim == 2:
         check_array(f"{field}.weight", upload.weight, NUMBERS, entries, of, columns=int(upload.sums))
-        if upload.into is not None:
-            raise Invalid(f"{field}.into: there is a weight for each sum already; leave it out")
+        if upload.sum_index is not None:
+            raise Invalid(f"{field}.sum_index: there is a weight for each sum already; leave it out")
         return
     check_array(f"{field}.weight", upload.weight, NUMBERS, entries, of)
-    if upload.into is not None:
-        check_array(f"{field}.into", upload.into, INTEGERS, entries, of)
-        outside = upload.into[(upload.into < 0) | (upload.into >= upload.sums)]
+    if upload.sum_index is not None:
+        check_array(f"{field}.sum_index", upload.sum_index, INTEGERS, entries, of)
+        outside = upload.sum_index[(upload.sum_index < 0) | (upload.sum_index >= upload.sums)]
         if len(outside):
-            raise Invalid(f"{field}.into: {outside[0]} is no sum; there are 0 to {upload.sums - 1}, so raise sums")
+            raise Invalid(f"{field}.sum_index: {outside[0]} is no sum; there are 0 to {upload.sums - 1}, so raise sums")
 
 
 def _check_traces(problem: LocalProblem, frame: Frame) -> None:
     """Check that every result is used, and that a hospital sends one vector at most."""
     chain = problem.chain
     if sum(phase.upload is not None for phase in chain) > 1:
-        raise Invalid("then.upload: two problems of one visit upload; let one of them")
+        raise Invalid("then.upload: two problems of one local update upload; let one of them")
     for i, phase in enumerate(chain):
         # Under a guarantee there is a problem for a cohort of nobody, too.
         goes_on = phase.then is not None and (not len(phase.then.start) or (phase.then.start == LAST).any())
-        stays = phase.visit.keep or (frame.keeps and phase.then is None)
+        stays = phase.training.keep or (frame.keeps and phase.then is None)
         if phase.upload is None and not stays and not goes_on:
             raise Invalid(
                 f"{'then.' * i}upload: nothing, and the result is not kept either, so that it is lost; give "
-                "Upload(weight), or Visit(keep=True)"
+                "Upload(weight), or LocalTraining(keep=True)"
             )

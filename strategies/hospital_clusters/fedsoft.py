@@ -37,14 +37,14 @@ from raysim.strategies.base import (
     HospitalRows,
     Ids,
     LocalProblem,
+    LocalTraining,
     Needs,
     Objective,
-    Pull,
+    Proximal,
     State,
     Strategy,
     Update,
     Upload,
-    Visit,
     at_least,
     choose,
     one_of,
@@ -137,9 +137,9 @@ class FedSoft(Strategy):
             # A centre has no weights where none of the hospitals that it drew takes part: it stays.
             upload=Upload(into / np.where(total > 0, total, 1.0), sums=self.clusters, what="parameters"),
             objective=Objective(
-                pulls=tuple(Pull(self.lam * u[:, s], np.full_like(ids, 1 + s)) for s in range(self.clusters))
+                proximal=tuple(Proximal(self.lam * u[:, s], np.full_like(ids, 1 + s)) for s in range(self.clusters))
             ),
-            visit=Visit(keep=True),
+            training=LocalTraining(keep=True),
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> SoftState:

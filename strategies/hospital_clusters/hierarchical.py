@@ -1,9 +1,9 @@
 """Hierarchical federated averaging: hospitals into clusters, clusters into one global model.
 
-The baseline "Hierarchical" of CHiP-FL (Zhou), Table 2, which the paper leaves undefined; taken as CHiP-FL without pulls
-(lam = mu = 0) and with every cluster restarting from the global model (alpha = 0). A cohort's average is therefore
-stratified by cluster: ``(N_k/N) * (n_i / n_{S_k})``, and clusters without participants add nothing. A selection that
-asks for losses gets those under the global model, from which all start.
+The baseline "Hierarchical" of CHiP-FL (Zhou), Table 2, which the paper leaves undefined; taken as CHiP-FL without
+proximal terms (lam = mu = 0) and with every cluster restarting from the global model (alpha = 0). A cohort's average is
+therefore stratified by cluster: ``(N_k/N) * (n_i / n_{S_k})``, and clusters without participants add nothing. A
+selection that asks for losses gets those under the global model, from which all start.
 
 Traffic: the signature once; per participant P scalars down, P + 1 up.
 """

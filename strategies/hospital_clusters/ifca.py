@@ -37,11 +37,11 @@ from raysim.strategies.base import (
     HospitalRows,
     Ids,
     LocalProblem,
+    LocalTraining,
     Needs,
     State,
     Update,
     Upload,
-    Visit,
     at_least,
     one_of,
 )
@@ -115,17 +115,17 @@ class Ifca(Weighted):
         return initial_centres(view, number_of(self.clusters, view.sizes), self.spread)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        visit = Visit(epochs=1 if self.averaging == "gradient" else None)
+        training = LocalTraining(epochs=1 if self.averaging == "gradient" else None)
         if view.hides:
             count = len(state.models) - 1
             upload = Upload(self.weigh(view.sizes[ids]), sums=count, message=Counted(count))
-            return LocalProblem(start=np.full_like(ids, NEAREST), upload=upload, visit=visit)
+            return LocalProblem(start=np.full_like(ids, NEAREST), upload=upload, training=training)
         rows, sizes = nearest(view, state, ids), view.sizes[ids]
         weight = self.weigh_groups(sizes, rows) if self.averaging == "model" else self.weigh(sizes)
         return LocalProblem(
             start=rows,
-            upload=Upload(weight, into=rows - 1, sums=len(state.models) - 1),
-            visit=visit,
+            upload=Upload(weight, sum_index=rows - 1, sums=len(state.models) - 1),
+            training=training,
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:

@@ -54,7 +54,7 @@ class DynamicTraining(CountedTraining):
 
     def run(self, at: Context) -> Reply:
         w, linear = at.received["theta"], at.memory.get("linear", np.zeros(self.size))
-        delta = at.model.train(w, pulls=[(self.alpha, w)], linear=-linear).theta - w
+        delta = at.model.train(w, proximal=[(self.alpha, w)], linear=-linear).theta - w
         return Reply({"delta": delta, "hospitals": 1}, {"linear": linear - self.alpha * delta})
 
 

@@ -48,7 +48,7 @@ class NormalisedTraining(Program):
 
     def run(self, at: Context) -> Reply:
         start, weight = at.received["theta"], at.received["weight"]
-        theta, taken = at.model.train(start, pulls=[(self.mu, start)])
+        theta, taken = at.model.train(start, proximal=[(self.mu, start)])
         steps = self._weight(taken, at.model.learning_rate * self.mu)
         direction = (theta - start) / steps if steps else theta - start
         return Reply({"direction": weight * direction, "steps": weight * steps, "weight": weight})

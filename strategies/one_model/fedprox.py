@@ -4,7 +4,7 @@ T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: *Federated Opt
 MLSys 2020, Algorithm 2.
 
 Each participant minimises ``L_i(theta) + mu/2 * |theta - theta_global|^2``; a straggler may stop after fewer epochs and
-still counts. With one full-batch step a round the pull has no gradient yet, and this is federated averaging.
+still counts. With one full-batch step a round the proximal term has no gradient yet, and this is federated averaging.
 
 Deviations from Algorithm 2: there the server draws K hospitals with probabilities ``n_i / n`` and averages them with
 equal weights. Here it takes the configured selection and weighs by rows, as federated averaging does; with
@@ -25,13 +25,13 @@ from raysim.strategies.base import (
     FederationView,
     Ids,
     LocalProblem,
+    LocalTraining,
     Objective,
     State,
     Upload,
-    Visit,
     at_least,
 )
-from raysim.strategies.shared.proximal import global_pull
+from raysim.strategies.shared.proximal import global_proximal
 from raysim.strategies.shared.weights import Weighted
 
 
@@ -64,8 +64,8 @@ class FedProx(Weighted):
         return LocalProblem(
             start=np.zeros_like(ids),
             upload=Upload(self.weigh(view.sizes[ids])),
-            objective=Objective(pulls=(global_pull(view, ids, self.mu, self.mu_by_hospital),)),
-            visit=Visit(epochs=self._epochs(view, ids)),
+            objective=Objective(proximal=(global_proximal(view, ids, self.mu, self.mu_by_hospital),)),
+            training=LocalTraining(epochs=self._epochs(view, ids)),
         )
 
     def _epochs(self, view: FederationView, ids: Ids) -> Ids | None:

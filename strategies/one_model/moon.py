@@ -23,11 +23,11 @@ from raysim.strategies.base import (
     FederationView,
     Ids,
     LocalProblem,
+    LocalTraining,
     Objective,
     State,
     Training,
     Upload,
-    Visit,
     at_least,
 )
 from raysim.strategies.personal.heads import layers
@@ -63,5 +63,5 @@ class Moon(Weighted):
             start=np.zeros_like(ids),
             upload=Upload(self.weigh(view.sizes[ids])),
             objective=Objective(contrast=Contrast(self.mu, self.temperature) if self.mu else None),
-            visit=Visit(keep=True),
+            training=LocalTraining(keep=True),
         )

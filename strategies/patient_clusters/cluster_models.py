@@ -27,7 +27,7 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Objective,
-    Pull,
+    Proximal,
     RowGroups,
     State,
     Strategy,
@@ -215,8 +215,8 @@ def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -
     counts = rows[at, cluster]
     return LocalProblem(
         start=1 + cluster,
-        upload=Upload(group_weights(counts, cluster), into=cluster, sums=rows.shape[1]),
-        objective=Objective(pulls=(Pull(2.0 * lam, 1 + cluster), Pull(2.0 * mu, np.zeros_like(cluster)))),
+        upload=Upload(group_weights(counts, cluster), sum_index=cluster, sums=rows.shape[1]),
+        objective=Objective(proximal=(Proximal(2.0 * lam, 1 + cluster), Proximal(2.0 * mu, np.zeros_like(cluster)))),
         groups=RowGroups(ids[at], cluster, counts),
     )
 

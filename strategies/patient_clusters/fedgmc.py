@@ -16,7 +16,7 @@ most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`). A mixture of few r
 single row is that row.
 
 In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` let them, as CHiP-FL does:
-pulls of 2 ``lam`` to the cluster's model and 2 ``mu`` to the mean of all by rows, and every round a step of
+proximal terms of 2 ``lam`` to the cluster's model and 2 ``mu`` to the mean of all by rows, and every round a step of
 ``1 - alpha`` towards that mean. The defaults, 0, 0 and 1, are the paper.
 
 Traffic per hospital, with d continuous features out of D columns of values. Once, up: D scalars (which columns are

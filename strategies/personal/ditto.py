@@ -23,12 +23,12 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    LocalTraining,
     Objective,
-    Pull,
+    Proximal,
     State,
     Update,
     Upload,
-    Visit,
     at_least,
 )
 from raysim.strategies.shared.weights import Weighted
@@ -63,8 +63,8 @@ class Ditto(Weighted):
         received = np.zeros_like(ids)
         personal = LocalProblem(
             start=np.full_like(ids, OWN),
-            objective=Objective(pulls=(Pull(self.lam, received),)),
-            visit=Visit(epochs=self.epochs, learning_rate=self.learning_rate, keep=True),
+            objective=Objective(proximal=(Proximal(self.lam, received),)),
+            training=LocalTraining(epochs=self.epochs, learning_rate=self.learning_rate, keep=True),
         )
         weight = self.weigh(view.sizes[ids])
         return LocalProblem(start=received, upload=Upload(weight), then=personal)

@@ -59,6 +59,6 @@ class FedRep(SharedBody, Weighted):
         return LocalProblem(
             start=everyone,
             objective=Objective(frozen=~head),
-            visit=self.of_head(self.head_epochs),
+            training=self.of_head(self.head_epochs),
             then=replace(body, start=np.full_like(ids, LAST)),
         )

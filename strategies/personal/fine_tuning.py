@@ -20,7 +20,7 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Objective,
-    Pull,
+    Proximal,
     State,
     Strategy,
     Upload,
@@ -28,7 +28,8 @@ from raysim.strategies.base import (
     shares,
 )
 from raysim.strategies.shared.personalization import Personalization, fine_tune
-from raysim.strategies.shared.proximal import global_pull
+from raysim.strategies.shared.proximal import global_proximal
+from raysim.strategies.trees.personal import PersonalTrees
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,19 @@ class FineTuning(Strategy):
         at_least("mu", self.mu, 0)
         at_least("prox", self.prox, 0)
 
+    def with_trees(self) -> Strategy:
+        return PersonalTrees()
+
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(
             start=np.zeros_like(ids),
             upload=Upload(shares(view.sizes[ids])),
-            objective=Objective(pulls=(global_pull(view, ids, self.mu, {}),)),
+            objective=Objective(proximal=(global_proximal(view, ids, self.mu, {}),)),
         )
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem:
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
-        return fine_tune(everyone, self.personalization, (Pull(self.prox, everyone),))
+        return fine_tune(everyone, self.personalization, (Proximal(self.prox, everyone),))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         everyone = np.zeros(len(view.sizes), dtype=np.int64)

@@ -16,11 +16,11 @@ from raysim.strategies.base import (
     FederationView,
     Ids,
     LocalProblem,
+    LocalTraining,
     Objective,
     State,
     Strategy,
     Training,
-    Visit,
     above,
     at_least,
 )
@@ -47,9 +47,11 @@ class SharedBody(Strategy):
         if self.head_learning_rate is not None:
             above("head_learning_rate", self.head_learning_rate, 0)
 
-    def of_head(self, epochs: int | None, *, keep: bool = False) -> Visit:
+    def of_head(self, epochs: int | None, *, keep: bool = False) -> LocalTraining:
         """Training of the head alone."""
-        return Visit(epochs=epochs, learning_rate=self.head_learning_rate, optimizer=self.head_optimizer, keep=keep)
+        return LocalTraining(
+            epochs=epochs, learning_rate=self.head_learning_rate, optimizer=self.head_optimizer, keep=keep
+        )
 
     def check_training(self, training: Training) -> None:
         for name in self.head or ():
@@ -69,8 +71,8 @@ class SharedBody(Strategy):
         if not self.final_head_epochs:
             return None
         start, body = np.zeros(len(view.sizes), dtype=np.int64), ~head_mask(view, self.head)
-        visit = self.of_head(self.final_head_epochs, keep=True)
-        return LocalProblem(start=start, objective=Objective(frozen=body), visit=visit)
+        training = self.of_head(self.final_head_epochs, keep=True)
+        return LocalProblem(start=start, objective=Objective(frozen=body), training=training)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}

@@ -24,9 +24,9 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    LocalTraining,
     Reply,
     State,
-    Visit,
     at_least,
 )
 from raysim.strategies.shared.program_average import AveragedTraining, ProgramAverage
@@ -66,8 +66,8 @@ class PerFedAvg(ProgramAverage):
         return MetaTraining(len(view.initial), self.alpha)
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem:
-        visit = Visit(epochs=1, learning_rate=self.alpha, batch_size=0, optimizer="sgd", keep=True)
-        return LocalProblem(start=np.zeros(len(view.sizes), dtype=np.int64), visit=visit)
+        training = LocalTraining(epochs=1, learning_rate=self.alpha, batch_size=0, optimizer="sgd", keep=True)
+        return LocalProblem(start=np.zeros(len(view.sizes), dtype=np.int64), training=training)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         everyone = np.zeros(len(view.sizes), dtype=np.int64)

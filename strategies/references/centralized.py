@@ -18,15 +18,16 @@ from raysim.strategies.base import (
     FederationView,
     Ids,
     LocalProblem,
+    LocalTraining,
     Needs,
     State,
     Strategy,
     Training,
     Uncertainty,
     Upload,
-    Visit,
 )
 from raysim.strategies.regressions.newton import Newton
+from raysim.strategies.trees.federated import PooledTrees
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Centralized(Strategy):
     title: ClassVar[str] = "All rows in one place"
     needs: ClassVar[Needs] = Needs.more("sends every row")
 
-    yardstick: ClassVar[bool] = True
+    is_reference: ClassVar[bool] = True
 
     solve: bool = False
     """Whether a regression is solved to convergence, instead of trained by steps."""
@@ -77,8 +78,11 @@ class Centralized(Strategy):
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return np.array([POOLED])
 
+    def with_trees(self) -> Strategy:
+        return PooledTrees()
+
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(start=np.zeros_like(ids), upload=Upload(np.ones(1)), visit=Visit(carry=True))
+        return LocalProblem(start=np.zeros_like(ids), upload=Upload(np.ones(1)), training=LocalTraining(carry=True))
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
         return SOLVER.uncertainty(view, state) if self.solve else None

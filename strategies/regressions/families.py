@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import entr, expit
 
 from raysim.strategies.problem import Floats
 
@@ -52,6 +52,11 @@ class Family:
     """The derivative of ``mu`` by ``eta``, at ``mu``."""
     weight_slope: Callable[[Floats], Floats]
     """The derivative of the weight by ``eta``, at ``mu``."""
+    own: Callable[[Floats], Floats]
+    """What the loss of a fit lacks that meets every ``y``: their sum is half the deviance."""
+    alone: Callable[[float], float]
+    """The loss of a row where ``mu`` is the mean of all rows, by that mean: the baseline without columns. NaN for a
+    linear one, which takes more than the mean."""
 
     def sums(
         self,
@@ -60,15 +65,16 @@ class Family:
         beta: Floats,
         offset: Floats | float = 0.0,
         counts: Floats | float = 1.0,
+        second: bool = True,
     ) -> Sums:
         """The sums over rows ``X [n, p]`` with outcomes ``y [n]`` at ``beta [p]``.
 
-        ``offset [n]`` is added to eta; a row counts ``counts [n]`` times.
+        ``offset [n]`` is added to eta; a row counts ``counts [n]`` times. Without ``second`` the Hessian is empty.
         """
         eta = X @ beta + offset
         mu = self.mean(eta)
-        bent = X * (self.weight(mu) * counts)[:, None]
-        return Sums(len(y), float((self.loss(eta, y) * counts).sum()), X.T @ ((y - mu) * counts), bent.T @ X)
+        hessian = (X * (self.weight(mu) * counts)[:, None]).T @ X if second else np.empty((0, 0))
+        return Sums(len(y), float((self.loss(eta, y) * counts).sum()), X.T @ ((y - mu) * counts), hessian)
 
 
 def _softplus(eta: Floats) -> Floats:
@@ -82,6 +88,8 @@ LOGISTIC = Family(
     loss=lambda eta, y: _softplus(eta) - y * eta,
     weight=lambda mu: mu * (1.0 - mu),
     weight_slope=lambda mu: mu * (1.0 - mu) * (1.0 - 2.0 * mu),
+    own=np.zeros_like,
+    alone=lambda mean: float(entr(mean) + entr(1.0 - mean)),
 )
 
 
@@ -97,6 +105,8 @@ POISSON = Family(
     loss=lambda eta, y: _exp(eta) - y * eta,
     weight=lambda mu: mu,
     weight_slope=lambda mu: mu,
+    own=lambda y: -entr(y) - y,
+    alone=lambda mean: float(mean + entr(mean)),
 )
 
 LINEAR = Family(
@@ -105,6 +115,8 @@ LINEAR = Family(
     loss=lambda eta, y: (y - eta) ** 2 / 2.0,
     weight=np.ones_like,
     weight_slope=np.zeros_like,
+    own=np.zeros_like,
+    alone=lambda mean: np.nan,
 )
 
 FAMILIES = {family.name: family for family in (LOGISTIC, LINEAR, POISSON)}

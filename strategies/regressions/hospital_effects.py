@@ -1,7 +1,7 @@
 """Regressions in which every hospital has its own intercept and slopes are shared, from sums that stay small.
 
 An own intercept never leaves its hospital: what is sent has had it eliminated. Sources: Schur complements of Newton's
-system; Laplace's approximation of random intercepts (Breslow and Clayton 1993); empirical Bayes.
+system; Laplace's approximation of random intercepts (Breslow and Clayton 1993).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 
 from raysim.strategies.problem import Floats
 from raysim.strategies.regressions.families import Family
@@ -105,63 +104,3 @@ def _mode(family: Family, eta: Floats, y: Floats, precision: float, start: float
             return u
         u += step
     return u
-
-
-class Mixed(NamedTuple):
-    """A hospital's sums of a linear model with random intercepts, at one ratio of variances; they add up.
-
-    With ``k = ratio / (1 + n ratio)``: ``products [p, p] = X'X - k X'1 1'X``, ``with_outcome [p] = X'y - k X'1 1'y``,
-    ``squares = y'y - k (1'y)^2``, ``determinant = ln(1 + n ratio)``.
-    """
-
-    rows: float
-    products: Floats
-    with_outcome: Floats
-    squares: float
-    determinant: float
-
-    def restricted(self) -> tuple[float, Floats, float]:
-        """The restricted log-likelihood of the sums of all hospitals, the coefficients, and the residual variance."""
-        p = len(self.with_outcome)
-        beta = np.asarray(np.linalg.solve(self.products, self.with_outcome), dtype=np.float64)
-        free = self.rows - p
-        variance = float(self.squares - self.with_outcome @ beta) / free
-        fit = free * float(np.log(2.0 * np.pi * variance) + 1.0)
-        return -(fit + self.determinant + float(np.linalg.slogdet(self.products)[1])) / 2.0, beta, variance
-
-
-def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
-    """A hospital's sums of rows ``X [n, p]``, ``y [n]`` where intercepts vary ``ratio`` times as much as residuals."""
-    n, columns, total = len(y), X.sum(axis=0), float(y.sum())
-    k = ratio / (1.0 + n * ratio)
-    return Mixed(
-        n,
-        X.T @ X - k * np.outer(columns, columns),
-        X.T @ y - k * columns * total,
-        float(y @ y) - k * total**2,
-        float(np.log1p(n * ratio)),
-    )
-
-
-class Shrunken(NamedTuple):
-    """Empirical-Bayes estimates: ``estimates [H]`` towards ``mean``, with ``variance`` between hospitals."""
-
-    estimates: Floats
-    mean: float
-    variance: float
-
-
-def shrunken(estimates: Floats, variances: Floats) -> Shrunken:
-    """Hospitals' ``estimates [H]`` with sampling ``variances [H]``, shrunken as Paule and Mandel's variance says."""
-
-    def mean(between: float) -> float:
-        return float(np.average(estimates, weights=1.0 / (variances + between)))
-
-    def excess(between: float) -> float:
-        return float(((estimates - mean(between)) ** 2 / (variances + between)).sum()) - (len(estimates) - 1)
-
-    between = 0.0
-    if excess(0.0) > 0.0:
-        between = float(brentq(excess, 0.0, float(((estimates - estimates.mean()) ** 2).sum()) + 1.0, xtol=1e-13))
-    mu = mean(between)
-    return Shrunken(mu + between / (between + variances) * (estimates - mu), mu, between)

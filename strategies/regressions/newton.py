@@ -11,7 +11,12 @@ fit of the pooled rows; the strategy is then done, and one more call at the fina
 - Columns that are constant, or made of those before them, leave with a coefficient of 0.
 - Separated classes, whose coefficients would grow for ever, are noticed; with ``firth: auto`` Firth's penalty fits
   them.
+- ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
 - ``ridge`` adds ``ridge / 2 |beta|^2`` without the intercept, with features as the model receives them.
+
+Under a guarantee of privacy for patients (``privacy: {unit: patient, mode: pooled}``) each round is one noisy sum of
+what every row adds to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`), with rows
+no longer than ``privacy.clip``. All rounds are played, and standard errors are undefined.
 
 It needs the sums of all hospitals with training rows, so no selection is used; a round in which one is lost is played
 again. Traffic of a round, with p columns and the intercept among them: p float64 down, and ``1 + p + p (p + 1) / 2``
@@ -32,7 +37,9 @@ from raysim.strategies.base import (
     Calls,
     FederationView,
     Floats,
+    Ids,
     Needs,
+    Noise,
     State,
     Training,
     Uncertainty,
@@ -42,10 +49,11 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import FAMILIES, Family
+from raysim.strategies.regressions.label_size import LabelSize, scale_of
 from raysim.strategies.regressions.newton_steps import Fit, independent
+from raysim.strategies.regressions.noisy_newton import BoundedSums, stepped
 from raysim.strategies.regressions.standard_errors import Errors, by_hospital, model_based
 from raysim.strategies.regressions.sums_program import (
-    Grid,
     RegressionSums,
     as_beta,
     as_theta,
@@ -54,8 +62,10 @@ from raysim.strategies.regressions.sums_program import (
     sums_of,
     symmetric,
     uncertainty_of,
+    units,
     upper,
 )
+from raysim.strategies.regressions.wide import WideState, wide_round
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +76,8 @@ class Ending:
     hospitals: int
     loss: float
     pearson: float
+    outcomes: Floats
+    """Rows, labels and :attr:`Family.own`, added up."""
     information: Floats
     """The unpenalised Hessian, ``[p, p]``."""
     meat: Floats
@@ -78,6 +90,8 @@ class NewtonState(State):
 
     fit: Fit | None = None
     """The fit under way; None before the first round."""
+    scale: float | None = None
+    """What labels are multiplied by in the fit; None before they were asked for."""
     separated: bool = False
     """Whether the classes were found to be separated."""
     ending: Ending | None = None
@@ -89,7 +103,7 @@ class Newton(Exact):
     """``family`` ``auto`` is logistic for two classes and linear for a number; ``poisson`` is for counts."""
 
     title: ClassVar[str] = "Newton (exact regression)"
-    needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
+    needs: ClassVar[Needs] = Needs("programs")
 
     family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
     """What the outcome is."""
@@ -97,39 +111,63 @@ class Newton(Exact):
     """The penalty on squared coefficients, the intercept's left out."""
     firth: Literal["auto", "always", "never"] = "auto"
     """When Firth's penalty is used: ``auto`` where the classes are separated."""
+    solver: Literal["newton", "lbfgs"] = "newton"
+    """``lbfgs``, for wide tables: gradients alone, with a ridge and without standard errors."""
 
     def __post_init__(self) -> None:
         one_of("family", self.family, ("auto", *FAMILIES))
         one_of("firth", self.firth, ("auto", "always", "never"))
+        one_of("solver", self.solver, ("newton", "lbfgs"))
+        if self.solver == "lbfgs" and not self.ridge:
+            raise ValueError("ridge: 0 leaves lbfgs without one optimum where columns are collinear; set 1, say")
         at_least("ridge", self.ridge, 0)
         if self.firth == "always" and (self.ridge or self.family in ("linear", "poisson")):
             raise ValueError("firth: 'always' is for logistic regression without ridge; take auto")
 
     def check_training(self, training: Training) -> None:
         check_linear(training, "newton", weighs=True)
-        if bool(training.classes) != (self.family == "logistic") and self.family != "auto":
+        family = family_of(training).name
+        if self.family not in ("auto", family):
             label = f"has {training.classes} classes" if training.classes else "is a number"
-            raise ValueError(f"strategy.family: '{self.family}' does not fit this label, which {label}; take auto")
-        if (self.family == "poisson") != (training.link == "log"):
+            remedy = "model: poisson_regression" if (self.family, family) == ("poisson", "linear") else "family: auto"
             raise ValueError(
-                f"strategy.family: '{self.family}' and the model do not fit; write family: poisson and model: {{class: "
-                "raysim.training.kernels.poisson.PoissonRegression}, or neither"
+                f"strategy.family: '{self.family}' does not fit this label, which {label}, and this model, which is "
+                f"{family}; take {remedy}"
             )
+        reasons = {f"family: '{family}'": family != "logistic", "firth: 'always'": self.firth == "always"}
+        for what, unbounded in (reasons | {"solver: 'lbfgs'": self.solver == "lbfgs"}).items():
+            if training.noisy and unbounded:
+                raise ValueError(
+                    f"strategy.{what} adds sums that no row's length bounds, so privacy cannot be promised; use a "
+                    "logistic regression with firth: auto, or leave privacy out"
+                )
         if self.firth == "always" and not training.classes:
             raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
 
     def setup(self, view: FederationView) -> State:
-        return NewtonState(models=view.initial[None].copy())
+        kind = WideState if self.solver == "lbfgs" else NewtonState
+        return kind(models=view.initial[None].copy())
 
     def round(self, view: FederationView, state: State) -> Calls:
-        own, ids = own_state(state, NewtonState), self.select(view, state, view.round)
-        family, p = family_of(self.family, view.classes), len(view.initial)
-        rows = int(view.sizes[view.trainable].sum())
-        program = RegressionSums(family.name, p, Grid.of(np.array([rows]) if POOLED in ids else view.sizes[ids]))
-        fit = own.fit or Fit(as_beta(view, own.models[0]), ridge=self.ridge, firth=self.firth == "always")
+        ids = self.select(view, state, view.round)
+        sizes = np.array([view.sizes[view.trainable].sum()]) if POOLED in ids else view.sizes[ids]
+        if isinstance(state, WideState):
+            return (yield from wide_round(view, state, ids, sizes, self.ridge))
+        own, family, p = own_state(state, NewtonState), family_of(view), len(view.initial)
+        if view.noise is not None:
+            return (yield from self._noisy(view, own, view.noise, ids))
         if own.ending is not None:
             return own
-        answers: Answers = yield Call(program, {"beta": fit.beta}, ids)
+        if own.scale is None and family.name != "logistic":
+            answers: Answers = yield Call(LabelSize(), {}, ids)
+            if len(answers.ids) < len(ids):
+                return own
+            own = replace(own, scale=scale_of(answers))
+        rows = int(view.sizes[view.trainable].sum())
+        grid, scale = units(view, own.scale, sizes)
+        program = RegressionSums(family.name, p, grid, scale=scale)
+        fit = own.fit or Fit(as_beta(view, own.models[0]) * scale, ridge=self.ridge, firth=self.firth == "always")
+        answers = yield Call(program, {"beta": fit.beta}, ids)
         if len(answers.ids) < len(ids):
             return own
         sums = sums_of(rows, answers.sums)
@@ -144,24 +182,35 @@ class Newton(Exact):
         own = replace(own, separated=own.separated or fit.status == "separated")
         if fit.status == "separated" and self.firth == "auto":
             fit = Fit(np.zeros(p), firth=True, keep=fit.keep)
-        own = replace(own, models=as_theta(view, fit.beta)[None], fit=fit)
+        own = replace(own, models=as_theta(view, fit.beta / scale)[None], fit=fit)
         if fit.going:
             return own
         answers = yield Call(replace(program, last=True), {"beta": fit.beta}, ids)
-        return replace(own, ending=_ending(rows, len(ids), answers)) if len(answers.ids) == len(ids) else own
+        return replace(own, ending=_ending(rows, len(ids), answers, scale)) if len(answers.ids) == len(ids) else own
+
+    def _noisy(self, view: FederationView, own: NewtonState, noise: Noise, ids: Ids) -> Calls:
+        """A round with noise: one step by the sums of whoever could be heard."""
+        beta = as_beta(view, own.models[0])
+        answers: Answers = yield Call(BoundedSums(len(beta), noise.clip), {"beta": beta}, ids)
+        if not len(answers.ids):
+            return own
+        return replace(own, models=as_theta(view, stepped(beta, answers.sums, noise, self.ridge))[None])
 
     def done(self, view: FederationView, state: State) -> bool:
-        return own_state(state, NewtonState).ending is not None
+        return state.ended if isinstance(state, WideState) else own_state(state, NewtonState).ending is not None
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        if isinstance(state, WideState):
+            return None
         own = own_state(state, NewtonState)
         fit, ending = own.fit, own.ending
         if fit is None or ending is None or fit.keep is None or fit.status != "converged":
             return None
-        family = family_of(self.family, view.classes)
-        return uncertainty_of(view, as_theta(view, fit.beta), *_errors(family, fit, ending), family)
+        return uncertainty_of(view, own.models[0], *_errors(family_of(view), fit, ending))
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        if isinstance(state, WideState):
+            return state.facts
         own = own_state(state, NewtonState)
         if own.fit is None:
             return {}
@@ -176,13 +225,24 @@ class Newton(Exact):
             free = own.ending.rows - int(own.fit.keep.sum())
             facts["loss"] = own.ending.loss
             facts["dispersion"] = own.ending.pearson / free if free > 0 else np.nan
+            family, (counted, labels, already) = family_of(view), own.ending.outcomes.tolist()
+            if family.name != "linear":
+                facts["deviance"] = 2 * (own.ending.loss + already)
+                facts["deviance_of_the_mean"] = 2 * (counted * family.alone(labels / counted) + already)
         return facts
 
 
-def _ending(rows: int, hospitals: int, answers: Answers) -> Ending:
+def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending:
+    """The sums with labels as they were before they were multiplied by ``scale``."""
     sums = sums_of(rows, answers.sums)
     return Ending(
-        rows, hospitals, sums.loss, float(answers.sums["pearson"]), sums.hessian, symmetric(answers.sums["scores"])
+        rows,
+        hospitals,
+        sums.loss / scale**2,
+        float(answers.sums["pearson"]) / scale**2,
+        answers.sums["outcomes"],
+        sums.hessian,
+        symmetric(answers.sums["scores"]) / scale**2,
     )
 
 

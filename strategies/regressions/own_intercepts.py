@@ -6,9 +6,9 @@ statistics versus individual-level data in meta-analysis*, Biometrika 2010), wit
 Each round a hospital sends its Schur complement: gradient and Hessian of the slopes with its intercept taken out. The
 server takes Newton's step of the slopes; the hospital then moves its own intercept by what the step leaves. A step
 whose loss rises is halved. It equals the pooled regression with a dummy for each hospital, and is done when that has
-converged. A hospital whose outcomes are all alike has no finite intercept: it adds nothing, and is served the mean of
-the others', as are hospitals without training rows. With many small hospitals, slopes are biased away from 0
-(incidental parameters); ``random_intercepts`` is better there.
+converged. A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept: it adds
+nothing, and is served the mean of the others', as are hospitals without training rows. With many small hospitals,
+slopes are biased away from 0 (incidental parameters); ``random_intercepts`` is better there.
 
 Traffic of a round, with q features: 2 q + 2 float64 down and ``5 + q + q (q + 1) / 2`` float64 up per hospital.
 """
@@ -42,6 +42,7 @@ from raysim.strategies.base import (
 from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import FAMILIES
 from raysim.strategies.regressions.hospital_effects import Own, eliminated
+from raysim.strategies.regressions.label_size import LabelSize, scale_of
 from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, independent
 from raysim.strategies.regressions.sums_program import (
     Grid,
@@ -51,6 +52,7 @@ from raysim.strategies.regressions.sums_program import (
     normal_uncertainty,
     symmetric,
     triangle,
+    units,
     upper,
 )
 
@@ -67,6 +69,8 @@ class OwnInterceptsState(State):
     """How much of the step is tried."""
     loss: float = np.inf
     """The loss there."""
+    scale: float | None = None
+    """What labels are multiplied by in the fit; None before they were asked for."""
     taken: bool = True
     """Whether the last slopes that were tried were taken."""
     calls: int = 0
@@ -88,6 +92,8 @@ class InterceptSums(Program):
     grid: Grid
     bias: int
     """Where the intercept is among the model's parameters."""
+    scale: float = 1.0
+    """What labels are multiplied by."""
     name: str = "own_intercepts"
 
     @property
@@ -107,10 +113,10 @@ class InterceptSums(Program):
         return {"taken": point, "tried": point, "model": Keep((self.q + 1,))}
 
     def run(self, at: Context) -> Reply:
-        y, q = at.rows.y.astype(np.float64), self.q
+        y, q = at.rows.y.astype(np.float64) * self.scale, self.q
         slopes, step, share = at.received["slopes"], at.received["step"], float(at.received["share"])
         nothing = {"loss": 0.0, "gradient": np.zeros(q), "hessian": np.zeros(triangle(q)), "own": 0.0}
-        if self.family == "logistic" and y.min() == y.max():
+        if (self.family == "logistic" and y.min() == y.max()) or (self.family == "poisson" and y.max() == 0):
             return Reply(nothing | {"intercept": 0.0, "hospitals": 0})
         taken = at.memory.get("tried" if at.received["taken"] else "taken")
         intercept = 0.0
@@ -121,18 +127,18 @@ class InterceptSums(Program):
         sums, own = eliminated(FAMILIES[self.family], at.rows.X.astype(np.float64), y, intercept, slopes)
         tried = np.array([own.intercept, own.gradient, own.curvature, *own.cross])
         model = np.zeros(q + 1)
-        model[self.bias] = intercept
+        model[self.bias] = intercept / self.scale
         sent = {"loss": sums.loss, "gradient": sums.gradient, "hessian": upper(sums.hessian), "own": sums.own}
-        sent = {name: self.grid.within(values) for name, values in sent.items()}
+        sent = self.grid.sent(sent, at)
         memory = {"tried": tried, "model": model} | ({} if taken is None else {"taken": taken})
         return Reply(sent | {"intercept": self.grid.within(intercept), "hospitals": 1}, memory)
 
 
 @dataclass(frozen=True)
 class OwnIntercepts(Exact):
-    """No hyper-parameters of its own; logistic for two classes, linear for a number."""
+    """No hyper-parameters of its own; the family is the model's: logistic, linear, or Poisson."""
 
-    title: ClassVar[str] = "Shared slopes, own intercepts"
+    title: ClassVar[str] = "Own intercepts"
     needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
 
     def check_training(self, training: Training) -> None:
@@ -150,9 +156,15 @@ class OwnIntercepts(Exact):
         own, ids, q = own_state(state, OwnInterceptsState), self.select(view, state, view.round), len(view.initial) - 1
         if own.se is not None:
             return own
-        family = family_of("auto", view.classes)
+        family = family_of(view)
+        if own.scale is None and family.name != "logistic":
+            answers = yield Call(LabelSize(), {}, ids)
+            if len(answers.ids) < len(ids):
+                return own
+            own = replace(own, scale=scale_of(answers))
+        grid, scale = units(view, own.scale, view.sizes[ids])
         bias = int(np.arange(q + 1)[view.parameters["bias"]][0])
-        program = InterceptSums(family.name, q, Grid.of(view.sizes[ids]), bias)
+        program = InterceptSums(family.name, q, grid, bias, scale)
         step = np.zeros(q) if own.step is None else own.step
         slopes = np.zeros(q) if own.slopes is None else own.slopes + own.share * step
         received = {"slopes": slopes, "step": step, "share": own.share, "taken": own.taken}
@@ -182,14 +194,16 @@ class OwnIntercepts(Exact):
         if family.name == "linear":
             free = int(view.sizes[ids].sum()) - int(keep.sum()) - len(ids)
             variance = 2 * float(sums["loss"]) / free if free > 0 else np.nan
-        se[keep] = np.sqrt(np.diag(np.linalg.inv(symmetric(sums["hessian"])[np.ix_(keep, keep)])) * variance)
+        se[keep] = np.sqrt(np.diag(np.linalg.inv(symmetric(sums["hessian"])[np.ix_(keep, keep)])) * variance) / scale
         mean = float(sums["intercept"]) / max(float(sums["hospitals"]), 1.0)
         return replace(own, models=self._models(view, mean, own), loss=float(sums["loss"]), se=se)
 
     def _models(self, view: FederationView, intercept: float, own: OwnInterceptsState) -> Floats:
         slopes = np.zeros(len(view.initial) - 1) if own.slopes is None else own.slopes
         step = np.zeros_like(slopes) if own.step is None else own.share * own.step
-        return as_theta(view, np.concatenate([[intercept], slopes + step]))[None]
+        return as_theta(view, np.concatenate([[intercept], slopes + step]) / units(view, own.scale, view.sizes)[1])[
+            None
+        ]
 
     def done(self, view: FederationView, state: State) -> bool:
         own = own_state(state, OwnInterceptsState)
@@ -211,4 +225,5 @@ class OwnIntercepts(Exact):
             "halvings": float(own.halvings),
             "hospitals_left_out": float(own.left_out),
         }
-        return facts | ({"loss": own.loss} if np.isfinite(own.loss) else {})
+        scale = units(view, own.scale, view.sizes)[1]
+        return facts | ({"loss": own.loss / scale**2} if np.isfinite(own.loss) else {})

@@ -10,8 +10,11 @@ by that curvature, improved by earlier gradients (L-BFGS), halved where the like
 to the mean, so that slopes are not biased as with ``own_intercepts``. ``u_i`` never leaves a hospital; those without
 training rows are served the common intercept.
 
+A label that is a number has the exact likelihood instead, see :mod:`raysim.strategies.regressions.linear_mixed`.
+
 Traffic of a round, with p columns and the intercept among them: p + 1 float64 down and ``3 + p + p (p + 1) / 2``
-float64 up per hospital; one more call at the end brings the second derivatives for standard errors.
+float64 up per hospital; one more call at the end brings the second derivatives for standard errors. Of a number: p + 1
+down and ``2 + (p + 1) (p + 2)`` up.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from raysim.strategies.base import (
 from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.hospital_effects import laplace
+from raysim.strategies.regressions.linear_mixed import MixedState, mixed_round
 from raysim.strategies.regressions.newton_steps import ROSE, independent
 from raysim.strategies.regressions.sums_program import (
     Grid,
@@ -137,23 +141,22 @@ class MarginalSums(Program):
             sent["second"] = upper((np.array(rows) + np.array(rows).T) / 2)
         model = np.zeros(p)
         model[self.bias] = point[0] + own.mode
-        return Reply(
-            {name: self.grid.within(values) for name, values in sent.items()}, {"mode": own.mode, "model": model}
-        )
+        return Reply(self.grid.sent(sent, at), {"mode": own.mode, "model": model})
 
 
 @dataclass(frozen=True)
 class RandomIntercepts(Exact):
-    """No hyper-parameters of its own; logistic regression."""
+    """No hyper-parameters of its own; logistic regression, or linear where the label is a number."""
 
     title: ClassVar[str] = "Random intercepts"
     needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
 
     def check_training(self, training: Training) -> None:
-        check_linear(training, "random_intercepts", ("logistic",))
+        check_linear(training, "random_intercepts", ("logistic", "linear"))
 
     def setup(self, view: FederationView) -> State:
-        return RandomInterceptsState(models=view.initial[None].copy())
+        kind = RandomInterceptsState if view.classes else MixedState
+        return kind(models=view.initial[None].copy())
 
     def private(self, view: FederationView) -> Mask | None:
         mask = np.zeros(len(view.initial), np.bool_)
@@ -161,7 +164,10 @@ class RandomIntercepts(Exact):
         return mask
 
     def round(self, view: FederationView, state: State) -> Calls:
-        own, ids = own_state(state, RandomInterceptsState), self.select(view, state, view.round)
+        ids = self.select(view, state, view.round)
+        if isinstance(state, MixedState):
+            return (yield from mixed_round(view, state, ids))
+        own = own_state(state, RandomInterceptsState)
         if own.covariance is not None:
             return own
         p = len(view.initial)
@@ -202,12 +208,18 @@ class RandomIntercepts(Exact):
         return as_theta(view, (own.at + own.share * own.step)[:-1])[None]
 
     def done(self, view: FederationView, state: State) -> bool:
+        if isinstance(state, MixedState):
+            return state.ended
         return own_state(state, RandomInterceptsState).covariance is not None
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        if isinstance(state, MixedState):
+            if not state.ended or state.fit is None or state.scale is None:
+                return None
+            return normal_uncertainty(view, state.models[0], state.fit.se / state.scale)
         own = own_state(state, RandomInterceptsState)
         if own.covariance is None:
             return None
@@ -215,6 +227,8 @@ class RandomIntercepts(Exact):
             return normal_uncertainty(view, own.models[0], np.sqrt(np.diag(own.covariance))[:-1])
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        if isinstance(state, MixedState):
+            return state.facts
         own = own_state(state, RandomInterceptsState)
         if own.at is None:
             return {}

@@ -39,6 +39,8 @@ def check_linear(
             f"strategy.name: {name} fits the log-odds of two classes{_or_number(families)}, and the label {label}; "
             "choose another strategy"
         )
+    if family_of(training).name not in families:
+        raise ValueError(f"model.name: {name} fits no counts; choose another strategy, or linear_regression")
     if set(training.parameters) != {"weight", "bias"}:
         what = "logistic_regression" if training.classes else "linear_regression"
         raise ValueError(
@@ -52,9 +54,21 @@ def _or_number(families: tuple[str, ...]) -> str:
     return "" if families == ("logistic",) else " or a number"
 
 
-def family_of(name: str, classes: int) -> Family:
-    """The family called ``name``; ``auto``: logistic of two classes, else linear."""
-    return FAMILIES[("logistic" if classes else "linear") if name == "auto" else name]
+def family_of(known: FederationView | Training) -> Family:
+    """The family of the label and the model: logistic of two classes, Poisson where outputs are means of counts, or
+    linear.
+    """
+    return FAMILIES["logistic" if known.classes else "poisson" if known.link == "log" else "linear"]
+
+
+def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid, float]:
+    """The grid of hospitals with ``sizes [H]`` training rows, and what labels are multiplied by.
+
+    ``scale`` as :func:`scale_of` gives it. Counts stay what they are, and their size is that of their sums.
+    """
+    if scale is None or family_of(known).name == "linear":
+        return Grid.of(sizes), scale or 1.0
+    return Grid.of(sizes, 1 / scale), 1.0
 
 
 def design(X: Floats) -> Floats:
@@ -80,18 +94,18 @@ def normal_uncertainty(view: FederationView, theta: Floats, se: Floats) -> Uncer
     return uncertainty_of(view, theta, Errors(se, float(ndtri(0.975))), undefined)
 
 
-def uncertainty_of(
-    view: FederationView, theta: Floats, model: Errors, robust: Errors, family: Family | None = None
-) -> Uncertainty:
-    """Intervals of ``theta [P]`` by two kinds of standard errors of its coefficients, the intercept first.
-
-    ``family``: what is fitted; None: as ``auto`` is.
-    """
-    name = family_of("auto", view.classes).name if family is None else family.name
+def uncertainty_of(view: FederationView, theta: Floats, model: Errors, robust: Errors) -> Uncertainty:
+    """Intervals of ``theta [P]`` by two kinds of standard errors of its coefficients, the intercept first."""
     likely, differing = as_theta(view, model.se), as_theta(view, robust.se)
     beside, away = model.quantile * likely, robust.quantile * differing
     return Uncertainty(
-        likely, theta - beside, theta + beside, differing, theta - away, theta + away, effect=EFFECTS[name]
+        likely,
+        theta - beside,
+        theta + beside,
+        differing,
+        theta - away,
+        theta + away,
+        effect=EFFECTS[family_of(view).name],
     )
 
 
@@ -121,11 +135,19 @@ class Grid:
     largest: float
 
     @classmethod
-    def of(cls, sizes: Ids) -> Grid:
-        """For hospitals with ``sizes [H]`` training rows."""
-        largest = 2 ** math.ceil(math.log2(ROOM * max(int(sizes.max(initial=1)), 1)))
+    def of(cls, sizes: Ids, label: float = 1.0) -> Grid:
+        """For hospitals with ``sizes [H]`` training rows, whose labels are as large as ``label``, a power of two."""
+        largest = 2.0 ** math.ceil(math.log2(ROOM * max(label, 1.0) * max(int(sizes.max(initial=1)), 1)))
         bits = 61 - math.ceil(math.log2(largest * max(len(sizes), 1)))
-        return cls(min(MOST_BITS, bits), float(largest))
+        if bits < 0:
+            raise ValueError(f"data.label: numbers of up to {label:g} are too large for exact sums; use a larger unit")
+        return cls(min(MOST_BITS, bits), largest)
+
+    @property
+    def squares(self) -> Grid:
+        """The grid of squares of sums, which need more room."""
+        moved = min(self.bits, 16)
+        return Grid(self.bits - moved, self.largest * 2.0**moved)
 
     def send(self, kind: str, shape: tuple[int, ...] = ()) -> Send:
         """A sum of this grid."""
@@ -136,32 +158,44 @@ class Grid:
         most = self.largest * (1 - 2.0**-20)
         return np.nan_to_num(np.clip(sums, -most, most), nan=most)
 
+    def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:
+        """The named ``sums`` below the largest. Raises ``ValueError`` for those of the first call that are not: no step
+        is to blame for them.
+        """
+        sent = {name: self.within(values) for name, values in sums.items()}
+        if at.round == 1 and at.turn == 0 and any(not np.array_equal(sent[name], sums[name]) for name in sums):
+            raise ValueError(
+                "data.preprocessing: columns or labels are too large for exact sums of their squares; use standard"
+            )
+        return sent
+
 
 @dataclass(frozen=True)
 class RegressionSums(Program):
     """The sums of a regression at the coefficients ``beta [p]`` that it receives.
 
-    ``last``: also each hospital's part of the spread of scores, and Pearson's statistic. With ``information [p, p]``
-    (of the columns ``keep [p]``) received, the gradient is Firth's.
+    ``second``: whether second derivatives are among them. ``last``: also each hospital's part of the spread of scores,
+    Pearson's statistic, and ``outcomes [3]``: rows, labels and :attr:`Family.own` added up. With ``information [p, p]``
+    (of the columns ``keep [p]``) received, the gradient is Firth's. Labels are multiplied by ``scale``.
     """
 
     family: str
     p: int
     grid: Grid
     last: bool = False
+    second: bool = True
+    scale: float = 1.0
     name: str = "regression"
 
     @property
     def sends(self) -> Mapping[str, Send]:
-        sends = {
-            "loss": self.grid.send("loss"),
-            "gradient": self.grid.send("gradient", (self.p,)),
-            "hessian": self.grid.send("hessian", triangle(self.p)),
-        }
+        sends = {"loss": self.grid.send("loss"), "gradient": self.grid.send("gradient", (self.p,))}
+        if self.second:
+            sends["hessian"] = self.grid.send("hessian", triangle(self.p))
         if self.last:
-            # They are squares of gradients, which need more room.
-            sends["scores"] = Send(triangle(self.p), kind="scores", bits=max(self.grid.bits - 16, 0))
+            sends["scores"] = self.grid.squares.send("scores", triangle(self.p))
             sends["pearson"] = self.grid.send("loss")
+            sends["outcomes"] = self.grid.send("loss", (3,))
         return sends
 
     def run(self, at: Context) -> Reply:
@@ -169,18 +203,22 @@ class RegressionSums(Program):
         X, y = design(at.rows.X), at.rows.y.astype(np.float64)
         if family.name == "poisson" and not ((y >= 0) & (y == np.rint(y))).all():
             raise ValueError("data.label: family poisson is for whole numbers of at least 0; choose linear")
-        counts = 1.0 if at.rows.weights is None else at.rows.weights
-        sums = family.sums(X, y, beta, counts=counts)
+        y = y * self.scale
+        counts = np.ones(len(y)) if at.rows.weights is None else at.rows.weights
+        sums = family.sums(X, y, beta, counts=counts, second=self.second)
         gradient = sums.gradient
         if "information" in at.received:
             information, keep = symmetric(at.received["information"]), at.received["keep"]
             gradient = firth_gradient(family, X, y, beta, information, keep, counts)
-        sent = {"loss": sums.loss, "gradient": gradient, "hessian": upper(sums.hessian)}
+        sent = {"loss": sums.loss, "gradient": gradient} | ({"hessian": upper(sums.hessian)} if self.second else {})
         if self.last:
             mu = family.mean(X @ beta)
-            sent["scores"] = upper(np.outer(sums.gradient, sums.gradient))
             sent["pearson"] = float((counts * (y - mu) ** 2 / family.weight(mu)).sum())
-        return Reply({name: self.grid.within(values) for name, values in sent.items()})
+            sent["outcomes"] = np.array([counts.sum(), counts @ y, counts @ family.own(y)])
+        sent = self.grid.sent(sent, at)
+        if self.last:
+            sent["scores"] = self.grid.squares.within(upper(np.outer(sums.gradient, sums.gradient)))
+        return Reply(sent)
 
 
 def sums_of(rows: int, answered: Mapping[str, Floats]) -> Sums:

@@ -65,7 +65,7 @@ class Haccs(Selection):
     Remembers ``clusters [N]`` (-1 without training rows), last known ``losses [N]`` and ``latencies [N]`` in seconds.
     """
 
-    hears_losses: ClassVar[bool] = True
+    uses_losses: ClassVar[bool] = True
 
     rho: float = 0.95
     """ρ: the weight of speed in the choice of a cluster; the loss has the rest."""

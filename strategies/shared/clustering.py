@@ -13,19 +13,19 @@ from typing import Literal
 
 import numpy as np
 
+from raysim.process.one_thread import one_thread
 from raysim.strategies.base import (
     FederationView,
     Floats,
     Ids,
     LocalProblem,
     Objective,
-    Pull,
+    Proximal,
     State,
     Update,
     Upload,
     at_least,
 )
-from raysim.strategies.shared.one_thread import one_thread
 from raysim.strategies.shared.signatures import Block, Signature, signature_matrix
 
 CLUSTERS = 5
@@ -178,13 +178,13 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
     participating = np.bincount(cluster, weights=sizes, minlength=len(state.models))
     return LocalProblem(
         start=cluster,
-        upload=Upload(sizes / participating[cluster], into=cluster - 1, sums=len(state.models) - 1),
-        objective=Objective(pulls=(Pull(2.0 * lam, cluster), Pull(2.0 * mu, np.zeros_like(cluster)))),
+        upload=Upload(sizes / participating[cluster], sum_index=cluster - 1, sums=len(state.models) - 1),
+        objective=Objective(proximal=(Proximal(2.0 * lam, cluster), Proximal(2.0 * mu, np.zeros_like(cluster)))),
     )
 
 
 def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
-    """The two levels of aggregation, then the pull of clusters towards the global model.
+    """The two levels of aggregation, then the proximal step of clusters towards the global model.
 
     ``theta_k += sum of its deltas`` (idle clusters stay), ``theta_g = sum_k N_k/N theta_k``, then for every cluster
     ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` (appendix A).

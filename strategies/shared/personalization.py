@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from raysim.strategies.base import Ids, LocalProblem, Objective, Pull, Visit, at_least
+from raysim.strategies.base import Ids, LocalProblem, LocalTraining, Objective, Proximal, at_least
 
 RECALIBRATED = "recalibrated"
 """The name of the model served that recalibration makes of the headline model."""
@@ -53,7 +53,7 @@ class LastSteps:
     """How hospitals recalibrate the headline model; None: not at all."""
 
 
-def fine_tune(start: Ids, how: Personalization, pulls: tuple[Pull, ...] = ()) -> LocalProblem:
+def fine_tune(start: Ids, how: Personalization, proximal: tuple[Proximal, ...] = ()) -> LocalProblem:
     """Every hospital continues from model row ``start [N]`` and keeps the result; nothing is sent."""
-    visit = Visit(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
-    return LocalProblem(start=start, objective=Objective(pulls), visit=visit)
+    training = LocalTraining(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
+    return LocalProblem(start=start, objective=Objective(proximal), training=training)

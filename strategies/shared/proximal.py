@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, Ids, Pull
+from raysim.strategies.base import FederationView, Floats, Ids, Proximal
 
 
-def global_pull(view: FederationView, ids: Ids, mu: float, by_hospital: Mapping[str, float]) -> Pull:
+def global_proximal(view: FederationView, ids: Ids, mu: float, by_hospital: Mapping[str, float]) -> Proximal:
     """``mu/2 * |theta - theta_global|^2``, with another mu for the hospitals named in ``by_hospital``."""
     weight: float | Floats = mu
     if by_hospital:
         weight = np.array([by_hospital.get(view.names[i], mu) for i in ids])
-    return Pull(weight, np.zeros_like(ids))
+    return Proximal(weight, np.zeros_like(ids))

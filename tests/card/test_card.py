@@ -95,7 +95,7 @@ def test_a_kernel_trains_as_on_the_cpu(name, optimizer, card):
         P = model.layout.size
         X, y = rows_of(name, sum(SIZES))
         tasks, at = [], 0
-        for task in make_tasks(SIZES, features, classes or 2, P, pulls=1, rate=0.01, epochs=1, dtype=np.float32):
+        for task in make_tasks(SIZES, features, classes or 2, P, proximal=1, rate=0.01, epochs=1, dtype=np.float32):
             part = slice(at, at := at + len(task.y))
             start = model.initial(np.random.default_rng(len(tasks))).astype(np.float32)
             more = {"weights": np.linspace(0.5, 2, len(task.y)), "moments": Moments(), "frozen": np.arange(P) % 5 == 0}

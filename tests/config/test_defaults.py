@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from raysim.config.reading import resolve
 from raysim.config.schema import Config
-from raysim.config.sections.plugin_sections import StrategySection
+from raysim.config.sections.plugin_sections import ModelSection, StrategySection
 from raysim.core import registry
 from raysim.core.defaults import Default, default, table
 from raysim.data.split import Split
@@ -25,6 +25,9 @@ from raysim.tune.settings import Sweep
 BESIDE: dict[str, type[BaseModel]] = {"sweep.": Sweep, "study.": Study, "curve.": Curve}
 """Sections that commands of these names read beside a configuration, by where they stand."""
 
+NAMED: dict[str, type[BaseModel]] = {"strategy.": StrategySection, "model.": ModelSection}
+"""Sections that stand in lists, too, and have the same defaults there."""
+
 BY_LABEL = "sweep.objectives"
 """A default that depends on the kind of label: see :func:`raysim.tune.settings.fitted`."""
 
@@ -35,10 +38,11 @@ def sections(model: type[BaseModel], place: str = "") -> Iterator[tuple[str, typ
     for name, field in model.model_fields.items():
         at = f"{place}{field.alias or name}"
         for kind in (field.annotation, *get_args(field.annotation)):
-            if isinstance(kind, type) and issubclass(kind, BaseModel) and kind is not StrategySection:
+            if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in NAMED.values():
                 yield from sections(kind, f"{at}.*." if get_args(field.annotation)[:1] == (str,) else f"{at}.")
     if model is Config:
-        yield from sections(StrategySection, "strategy.")
+        for at, kind in NAMED.items():
+            yield from sections(kind, at)
 
 
 def keys() -> dict[str, Any]:

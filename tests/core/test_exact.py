@@ -13,7 +13,7 @@ from raysim.data.federation import Federation
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.messages.update_sums import heaviest
 from raysim.strategies.asynchronous.fedbuff import FedBuff
-from raysim.strategies.base import LocalProblem, Objective, Strategy, Upload, Variates, Visit
+from raysim.strategies.base import LocalProblem, LocalTraining, Objective, Strategy, Upload, Variates
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
 from tests.conftest import play, store
@@ -68,8 +68,8 @@ def test_terms_are_rounded_to_the_nearest_unit_and_halves_to_the_even_one():
 
 def test_the_heaviest_sum_is_that_of_the_whole_chain():
     ids = np.arange(3)
-    local = LocalProblem(start=ids, visit=Visit(keep=True))
-    weights = Upload(np.array([0.5, -1.0, 2.0]), into=np.array([0, 1, 1]), sums=2)
+    local = LocalProblem(start=ids, training=LocalTraining(keep=True))
+    weights = Upload(np.array([0.5, -1.0, 2.0]), sum_index=np.array([0, 1, 1]), sums=2)
     assert heaviest(LocalProblem(start=ids, upload=weights, then=local)) == 3.0
     assert heaviest(LocalProblem(start=ids, then=LocalProblem(start=ids, upload=weights))) == 3.0
     each = LocalProblem(start=ids, upload=Upload(np.array([[1.0, 0.0], [1.0, 0.5], [0.25, 0.0]]), sums=2))

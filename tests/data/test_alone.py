@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from raysim.data.alone import parts
+from raysim.data.alone import parts, used
 from raysim.data.split import Split
 from tests.data.written import records
 
@@ -60,3 +60,14 @@ def test_rows_without_an_id_go_by_their_content(by: str) -> None:
     assert (made[::2] == made[1::2]).all()
     more = records({"x": [9.5, *x], "c": ["a first one", *text]}, [0, *y], ["h0", *silo])
     np.testing.assert_array_equal(parts(THIRDS, more, np.arange(1, 401), by, 0), made)
+
+
+def test_smaller_shares_of_training_rows_are_within_larger_ones() -> None:
+    group = np.array([f"p{i // 2}" for i in range(N)], object)
+    made, rows = records({"x": range(N)}, Y, ["a", "b"] * (N // 2), group=group), np.arange(N)
+    half, eighth = (used(Split(used=share), made, rows, "patient", 0) for share in (0.5, 0.125))
+    assert not (eighth & ~half).any()
+    assert (half[::2] == half[1::2]).all()
+    np.testing.assert_allclose([half.mean(), eighth.mean()], [0.5, 0.125], atol=4 * np.sqrt(0.5 / N))
+    without = used(Split(used=0.125), made, rows[100:], "patient", 0)
+    np.testing.assert_array_equal(without, eighth[100:])  # who else is in the data changes nothing

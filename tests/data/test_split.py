@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from raysim.core.streams import stream
-from raysim.data.split import Split, _parts, assign, groups, number
+from raysim.data.split import Split, _parts, assign, groups, number, used
 
 THIRDS = Split(train=0.5, validation=0.25, test=0.25)
 
@@ -188,3 +188,22 @@ def test_groups_of_one_row_are_divided_as_rows_are():
 
 def test_rows_without_a_group_are_groups_of_their_own():
     assert groups(None, np.array(["b", None, "a", "b", None], object), "x")[1].tolist() == [1, 2, 0, 1, 3]
+
+
+def test_smaller_shares_of_training_rows_are_within_larger_ones() -> None:
+    home, group = np.repeat([0, 1, 2], [40, 24, 2]), np.arange(66) // 2  # pairs of rows are never divided
+    part = assign(THIRDS, home, names(3), group, 0)
+    before = np.ones(66, np.bool_)
+    for share in (0.5, 0.25, 0.125):
+        kept = used(Split(used=share), home, names(3), part, group, 0)
+        assert kept[part != 0].all()
+        assert not (kept & ~before).any()
+        for h in range(2):
+            training = (home == h) & (part == 0)
+            assert 2 <= kept[training].sum() <= max(2.0, share * training.sum() + 1)
+        for g in np.unique(group):
+            assert len(set(kept[group == g].tolist())) == 1
+        before = kept
+    alone = used(Split(used=0.25), np.zeros(24, np.int64), ("h1",), part[40:64], group[40:64], 0)
+    together = used(Split(used=0.25), home, names(3), part, group, 0)[40:64]
+    np.testing.assert_array_equal(alone, together)  # a hospital's rows do not depend on others

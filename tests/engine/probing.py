@@ -50,7 +50,7 @@ class Training(Program):
     def run(self, at: Context) -> Reply:
         theta, n = at.received["theta"], len(at.rows.y)
         own = at.memory.get("model", theta)
-        trained = at.model.train(0.5 * (theta + own), pulls=[(0.1, theta)]).theta
+        trained = at.model.train(0.5 * (theta + own), proximal=[(0.1, theta)]).theta
         trained = trained + 1e-3 * at.rng("noise", 1).normal(size=self.size)
         label = at.rows.y.astype(float)
         sent = {"delta": n * (trained - theta), "rows": n, "moments": np.column_stack([label, label**2])}

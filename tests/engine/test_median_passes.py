@@ -15,9 +15,9 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.engine.attacks.secure_geometric_median import NU, PASSES, Weiszfeld
-from raysim.engine.client.local_training import LocalTraining
+from raysim.engine.client.local_training import CohortTraining
 from raysim.engine.job import RunState
-from raysim.engine.messages.plan import MODEL
+from raysim.engine.messages.memory import MODEL
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.robust.centres import geometric_median
@@ -116,11 +116,11 @@ def test_masks_change_no_bit(federation, strategy):
 def test_hospitals_train_once_a_round_and_forget_their_updates(federation, strategy, monkeypatch):
     trained = []
 
-    def counting(self, phase, tasks, some, play=LocalTraining._trained):
+    def counting(self, phase, tasks, some, play=CohortTraining._trained):
         trained.extend(int(self._plan.ids[j]) for j in some if phase.upload is not None)
         return play(self, phase, tasks, some)
 
-    monkeypatch.setattr(LocalTraining, "_trained", counting)
+    monkeypatch.setattr(CohortTraining, "_trained", counting)
     job = median(federation, strategy, rounds=2)
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     events = list(Coordinator(pool).run(job, every=1))

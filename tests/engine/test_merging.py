@@ -17,7 +17,7 @@ from raysim.engine.client import deltas, local_training
 from raysim.engine.measuring.evaluation import existing
 from raysim.engine.messages.plan import PartialResult
 from raysim.engine.server.merging import in_precision, merged
-from raysim.strategies.base import OWN, LocalProblem, Objective, RowGroups, Strategy, Upload, Variates, Visit
+from raysim.strategies.base import OWN, LocalProblem, LocalTraining, Objective, RowGroups, Strategy, Upload, Variates
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold
@@ -72,7 +72,7 @@ def test_control_variates_come_behind_the_sums():
 
 
 def test_where_nobody_sends_there_is_a_sum_of_zeros():
-    problem = LocalProblem(start=np.zeros(4, np.int64), visit=Visit(keep=True))
+    problem = LocalProblem(start=np.zeros(4, np.int64), training=LocalTraining(keep=True))
     update = merged([PartialResult(ids=IDS)], problem, IDS, size=3)
     assert update.sums.tolist() == [[0.0, 0.0, 0.0]]
     assert update.deltas is None
@@ -139,7 +139,7 @@ def test_deltas_added_up_together_are_those_added_up_one_by_one(
     by_scalar = play(federation, strategy, rounds=3, batch_size=4)
     monkeypatch.setattr(deltas, "TOGETHER", 5)
     in_pieces = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(local_training.LocalTraining, "_is_plain", lambda *_: False)
+    monkeypatch.setattr(local_training.CohortTraining, "_is_plain", lambda *_: False)
     alone = play(federation, strategy, rounds=3, batch_size=4)
     np.testing.assert_array_equal(together.models, alone.models)
     np.testing.assert_array_equal(in_parts.models, alone.models)

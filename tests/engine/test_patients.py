@@ -16,7 +16,7 @@ from raysim.engine.client import hospital_group as engine
 from raysim.engine.measuring.divisions import HELD, Groups
 from raysim.engine.server.coordinator import Coordinator
 from raysim.experiment.plan import weigh
-from raysim.strategies.base import LocalProblem, RowGroups, State, Strategy, Unfit, Upload, Visit
+from raysim.strategies.base import LocalProblem, LocalTraining, RowGroups, State, Strategy, Unfit, Upload
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play, store
@@ -58,8 +58,8 @@ class TwoGroups(Strategy):
         weight = n / np.bincount(group, weights=n, minlength=2)[group]
         return LocalProblem(
             start=1 + group,
-            upload=Upload(weight, into=group, sums=2, losses=True),
-            visit=Visit(keep=self.keep),
+            upload=Upload(weight, sum_index=group, sums=2, losses=True),
+            training=LocalTraining(keep=self.keep),
             groups=RowGroups(ids[at], group, n),
         )
 

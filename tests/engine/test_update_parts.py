@@ -15,9 +15,10 @@ from raysim.data.federation import Federation
 from raysim.engine.attacks.own_attacks import OwnAttack
 from raysim.engine.messages.update_sums import heaviest, number_rows, sum_count
 from raysim.engine.pipeline.secure_sums import SecureSums
-from raysim.engine.pipeline.update_pipeline import UpdatePipeline
 from raysim.engine.privacy.calibration import Terms
 from raysim.engine.privacy.hospital_noise import HospitalNoise
+from raysim.engine.privacy.noisy_statistics import FirstAnswers
+from raysim.engine.server.update_pipeline import UpdatePipeline
 from raysim.secure import traffic
 from raysim.strategies.base import Floats, LocalProblem, Objective, State, Upload, Variates
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -88,9 +89,10 @@ def test_sums_of_numbers_and_of_variates_stand_behind_those_of_updates() -> None
 )
 def test_under_a_bound_all_in_a_sum_have_one_weight(federation: Federation, upload: Upload, even: list) -> None:
     job = replace(job_of(federation, FedAvg()), aggregation=AggregationSection(name="norm_bound"))
-    pipeline = UpdatePipeline(replace(job, secure=SecureSection()), federation, None, 4)
+    job = replace(job, secure=SecureSection())
+    pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers())
     cohort = ScheduledCohort(np.arange(3), LocalProblem(START, upload), State(np.zeros((1, 4))))
-    fitted = pipeline.fitted(1, cohort).problem
+    fitted = pipeline.fitted(cohort).problem
     assert fitted is not None
     assert fitted.sent is not None
     assert fitted.sent.weight is not None
@@ -127,7 +129,7 @@ def test_noise_on_counts_covers_also_what_stays_of_the_model(federation: Federat
     private = np.array([False, True, False, True])
     guard = HospitalNoise(section, terms, job, Counting(), 4, private)
     cohort = ScheduledCohort(np.arange(3), None, State(np.zeros((1, 4))))
-    fitted = guard.fitted(View(np.arange(3), np.array([6, 5, 4])), cohort).problem
+    fitted = guard.posed(View(np.arange(3), np.array([6, 5, 4])), cohort).problem
     assert fitted is not None
     noise = guard.noised(1, fitted, np.zeros((3, 4), np.int64))
     assert ((noise[0] == 0) == private).all()

@@ -21,7 +21,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, RunState
 from raysim.engine.messages.update_sums import number_rows
 from raysim.engine.privacy.checks import check_privacy
-from raysim.engine.privacy.release import Release
+from raysim.engine.privacy.release import Release, release_of
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.adaptive import update_multiplier
@@ -141,9 +141,9 @@ def first_sums(federation: Federation, job: Job) -> tuple[np.ndarray, np.ndarray
     def watched(plan, memory):
         partials, later = forward(plan, memory)
         if plan.round == 1 and plan.problem is not None and plan.problem.sent is not None:
-            assert isinstance(plan.release, Release)
+            assert isinstance(release_of(plan), Release)
             sent, variates = plan.problem.sent, plan.problem.objective.variates
-            into = np.zeros(len(plan.ids), dtype=int) if sent.into is None else sent.into
+            into = np.zeros(len(plan.ids), dtype=int) if sent.sum_index is None else sent.sum_index
             shares = np.full(sent.sums, 1e-300)
             capped = np.minimum(federation.sizes("train")[plan.ids] / (job.privacy.cap or 1), 1.0)
             np.maximum.at(shares, into, sent.weight / capped)

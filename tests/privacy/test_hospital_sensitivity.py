@@ -25,6 +25,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.messages.update_sums import number_rows
 from raysim.engine.privacy import release
+from raysim.engine.privacy.release import release_of
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.clip import clipped
 from raysim.strategies.selections.sampling import All
@@ -93,7 +94,7 @@ def check_hospital(name: str, mode: str, seed: int, hospital: int, scale: float 
             continue
         moved = (units - others).astype(np.float64) * 2.0**-FRACTION_BITS
         rounding = np.sqrt(units.size) * 2.0**-FRACTION_BITS / float(problem.sent.weight.max())
-        if plan.release.bit:
+        if plan.bit:
             moved, bit = moved[:-1], moved[-1]
             assert np.linalg.norm(bit) <= 1.0  # each is 1/2 or -1/2, also of an update that is not finite
         moved[: problem.sent.sums + number_rows(problem, size)] /= float(problem.sent.weight.max())
@@ -104,7 +105,7 @@ def check_hospital(name: str, mode: str, seed: int, hospital: int, scale: float 
             counts = moved[problem.sent.sums :]
             assert np.linalg.norm(counts) <= np.sqrt(2.0) + rounding  # its 1 may stand elsewhere
             moved = moved[: problem.sent.sums]
-        assert np.linalg.norm(moved) <= twice * plan.release.clip + rounding
+        assert np.linalg.norm(moved) <= twice * release_of(plan).clip + rounding
 
 
 @pytest.mark.parametrize(

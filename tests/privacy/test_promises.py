@@ -21,7 +21,7 @@ from raysim.engine.privacy.release import check_patient_problem, check_sent
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy import quick
 from raysim.privacy.events import Gaussian, Laplace
-from raysim.strategies.base import LocalProblem, Objective, Pull, Upload, Visit
+from raysim.strategies.base import LocalProblem, LocalTraining, Objective, Proximal, Upload
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.traffic.ledger import Ledger
 from tests.conftest import MakeFederation, job_of, run
@@ -137,7 +137,7 @@ def test_the_largest_clip_is_taken_and_none_above_it(federation: Federation) -> 
 def test_a_step_of_pooled_gradients_is_as_long_as_the_problem_says(federation: Federation) -> None:
     class Faster(FedAvg):
         def problem(self, view, state, ids):
-            return replace(super().problem(view, state, ids), visit=Visit(learning_rate=0.3))
+            return replace(super().problem(view, state, ids), training=LocalTraining(learning_rate=0.3))
 
     pooled = {"unit": "patient", "mode": "pooled", "rate": 0.5, "clip": 0.5}
     by_problem = run(federation, promised(federation, Faster(), {"learning_rate": 0.1}, **pooled), 1).models
@@ -181,9 +181,9 @@ PLAIN = LocalProblem(IDS, Upload(np.ones(2)))
         (LocalProblem(IDS - 2, Upload(np.ones(2))), True, False, "starts from models that stay at hospitals"),
         (LocalProblem(IDS - 2, Upload(np.ones(2))), False, False, None),
         (LocalProblem(IDS, Upload(np.ones(2), losses=True)), False, False, "tells hospitals' losses"),
-        (replace(PLAIN, visit=Visit(carry=True)), False, False, "goes on with an earlier optimiser"),
+        (replace(PLAIN, training=LocalTraining(carry=True)), False, False, "goes on with an earlier optimiser"),
         (replace(PLAIN, objective=Objective(frozen=np.ones(4, bool))), False, False, "freezes parameters"),
-        (replace(PLAIN, objective=Objective(pulls=(Pull(1.0, IDS),))), True, False, None),
+        (replace(PLAIN, objective=Objective(proximal=(Proximal(1.0, IDS),))), True, False, None),
     ],
 )
 def test_problems_whose_steps_cannot_be_made_noisy(problem, pooled, contrasts, why) -> None:

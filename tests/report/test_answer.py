@@ -61,6 +61,47 @@ def test_a_true_difference_is_found_and_the_better_one_recommended():
     assert tree["reasons"][0] == said.card.headline
 
 
+def test_in_a_tie_between_models_the_simpler_is_taken_and_said():
+    per_seed, hospitals = frames({"fedavg, linear": 0.80, "fedavg, mlp": 0.8001, "prox, mlp": 0.8002}, noise=0.05)
+    learners = [name.partition(", ")[2] for name in per_seed["strategy"]]
+    said = answered(per_seed.assign(learner=learners), hospitals, "fedavg, mlp")
+    assert said.card.recommended == "fedavg, linear"
+    assert said.card.headline.endswith("MLP is not demonstrably better than linear.")
+    which = said.card.line("which")
+    assert which is not None
+    assert "fedavg, linear has the simplest model of the 3 methods that no other is better than" in which.text
+    assert which.text.endswith("Take linear, the simpler model.")
+    assert which.figure is not None
+    assert which.figure["learner"] == "linear"
+    unknown = answered(per_seed, hospitals, "fedavg, mlp")
+    assert unknown.card.recommended == "fedavg, mlp"
+
+
+def test_a_complex_model_that_is_better_is_taken():
+    per_seed, hospitals = frames({"fedavg, linear": 0.80, "fedavg, mlp": 0.84, "prox, mlp": 0.79})
+    learners = [name.partition(", ")[2] for name in per_seed["strategy"]]
+    said = answered(per_seed.assign(learner=learners), hospitals, "fedavg, linear")
+    assert said.card.recommended == "fedavg, mlp"
+    which = said.card.line("which")
+    assert which is not None
+    assert "Linear is worse than MLP: -0.04" in which.text
+    assert "demonstrably" not in said.card.headline
+
+
+def test_training_alone_stands_with_the_model_that_does_best_there():
+    means = {"fedavg, linear": 0.80, "local, linear": 0.70, "local, mlp": 0.83}
+    per_seed, hospitals = frames(means, aside=("local, linear", "local, mlp"))
+    shown = evidence(per_seed, hospitals, "fedavg, linear", alone=("local, linear", "local, mlp"))
+    assert shown is not None
+    assert shown.alone is not None
+    assert shown.references[shown.alone].name.startswith("local, mlp")
+    assert shown.over_alone_intervals[0].high < 0
+    by_itself = evidence(per_seed, hospitals, "fedavg, linear", alone=("local, mlp",))
+    assert by_itself is not None
+    together, one = (np.diff(each.over_alone_intervals[0])[0] for each in (shown, by_itself))
+    assert together >= one  # of two that hospitals train alone the better one: the interval holds for both
+
+
 def test_answer_json_can_be_read_again():
     said = answered(*frames({"fedavg": 0.80, "chip": 0.84, "local": 0.7}, aside=("local",)), "fedavg", ("local",))
     tree = json.loads(json.dumps(said.as_json(), allow_nan=False))

@@ -239,6 +239,27 @@ def test_the_choice(better, equal, traffic, reference, taken, why, instead) -> N
     assert (choice.index, choice.why, choice.instead_of) == (taken, why, instead)
 
 
+@pytest.mark.parametrize(
+    ("better", "equal", "traffic", "reference", "complexity", "taken", "why", "instead"),
+    [
+        ((), (), (1, 1, 1), 2, (0, 1, 1), 0, "simpler", None),  # the reference has a more complex model
+        ((), (), (1, 1, 1), None, (0, 0, 1), 1, "simpler", None),  # of the simplest the best mean
+        ((), (), (1, 1, 1), 0, (0, 0, 1), 0, "reference", None),  # the reference has the simplest
+        (((2, 0), (2, 1)), (), (1, 1, 1), 0, (0, 0, 1), 2, "better", None),  # better than all simpler ones
+        (((2, 0),), (), (1, 1, 1), 2, (0, 0, 1), 1, "simpler", None),  # a worse one of a simple model does not stand
+        ((), ((0, 1),), (9, 1, 1), 0, (0, 1, 1), 0, "reference", None),  # fewer bytes do not excuse a complex model
+        ((), ((0, 1),), (9, 1, 1), 0, (1, 0, 1), 1, "simpler", None),
+        ((), ((0, 1),), (9, 1, 1), 0, (0, 0, 1), 1, "reference", 0),
+    ],
+)
+def test_a_more_complex_model_has_to_be_better(
+    better, equal, traffic, reference, complexity, taken, why, instead
+) -> None:
+    same = matrix(3, *equal) | matrix(3, *equal).T
+    choice = choose([0.80, 0.81, 0.82], matrix(3, *better), same, traffic, reference, complexity)
+    assert (choice.index, choice.why, choice.instead_of) == (taken, why, instead)
+
+
 # D4: whom does it harm?
 
 NAMES = ("north", "south", "east", "west", "centre")

@@ -14,7 +14,7 @@ from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.shared.clustering import capped, number_of
 from raysim.strategies.shared.label_counts import check_classes, check_epsilon
 from raysim.strategies.shared.personalization import Personalization
-from raysim.strategies.shared.proximal import global_pull
+from raysim.strategies.shared.proximal import global_proximal
 from raysim.strategies.shared.weights import group_weights, hospital_weights
 from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 
@@ -82,6 +82,7 @@ STRATEGIES: dict[str, dict[str, Bounds]] = {
     "per_fedavg": WEIGHTED | {"alpha": ANY},
     "pfedme": {"lam": ANY, "steps": ONE_OR_MORE, "approach": PART, "beta": ANY},
     "random_intercepts": {},
+    **{key: {} for key in ("federated_trees", "trees_bagging", "trees_cyclic")},
     "ditto": WEIGHTED | {"lam": ANY, "epochs": NONE_OR_MORE, "learning_rate": ANY},
     "fairfed": {"beta": ANY, "positive": NONE_OR_MORE},
     "fedadagrad": ADAPTIVE,
@@ -198,9 +199,9 @@ def test_numbers_by_hospital():
 
 def test_a_hospital_with_a_number_of_its_own_is_pulled_by_it():
     view, ids = view_of([hospital([1, 1])] * 3), np.array([0, 2])
-    by_hospital = global_pull(view, ids, 0.5, {"h2": 2.0})
+    by_hospital = global_proximal(view, ids, 0.5, {"h2": 2.0})
     assert (by_hospital.weight.tolist(), by_hospital.towards.tolist()) == ([0.5, 2.0], [0, 0])
-    of_all = global_pull(view, ids, 0.5, {})
+    of_all = global_proximal(view, ids, 0.5, {})
     assert (of_all.weight, of_all.towards.tolist()) == (0.5, [0, 0])
 
 
@@ -212,8 +213,8 @@ def test_only_hospitals_that_are_there_have_numbers_of_their_own():
             FedProx(**{key: {"h1": 1, "h3": 1}}).check(["h0", "h1", "h2"], sizes)
     view, ids = view_of([hospital([1, 1])] * 3), np.array([0, 2])
     slow = FedProx(straggler_epochs={"h2": 0})
-    assert slow.problem(view, slow.setup(view), ids).visit.epochs.tolist() == [view.local_epochs, 0]
-    assert FedProx().problem(view, slow.setup(view), ids).visit.epochs is None
+    assert slow.problem(view, slow.setup(view), ids).training.epochs.tolist() == [view.local_epochs, 0]
+    assert FedProx().problem(view, slow.setup(view), ids).training.epochs is None
 
 
 def test_clusters_are_at_most_one_for_each_hospital_unless_a_number_is_given():

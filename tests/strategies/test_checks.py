@@ -19,6 +19,7 @@ from raysim.strategies.base import (
     Draw,
     Invalid,
     LocalProblem,
+    LocalTraining,
     Objective,
     Selection,
     State,
@@ -26,7 +27,6 @@ from raysim.strategies.base import (
     Update,
     Upload,
     Variates,
-    Visit,
     choose,
 )
 from raysim.strategies.checks import answers
@@ -145,7 +145,7 @@ def test_what_else_a_strategy_returns():
     for count in (0, None, 1.5):
         with pytest.raises(Invalid, match=r"^division\.count: .* is no number of groups; give at least 1$"):
             answers.check_division(SimpleNamespace(count=count))  # type: ignore[arg-type]
-    check_personal(problem(upload=None, visit=KEPT))
+    check_personal(problem(upload=None, training=KEPT))
     with pytest.raises(Invalid, match=r"^upload: nothing is aggregated after the last round"):
         check_personal(problem(upload=None, then=RIGHT))
 
@@ -215,7 +215,7 @@ def test_weights_and_states_are_told_from_what_has_none():
     assert base.shares(np.array([0, 0])).tolist() == [0, 0]
     sums = np.zeros((1, 4))
     assert base.sent_weights(Update(IDS, sums, problem=RIGHT)) is RIGHT.upload.weight
-    for nothing in (None, problem(upload=None, visit=KEPT), problem(upload=Upload(single=True))):
+    for nothing in (None, problem(upload=None, training=KEPT), problem(upload=Upload(single=True))):
         with pytest.raises(TypeError, match="does not say how it was weighted"):
             base.sent_weights(Update(IDS, sums, problem=nothing))
     with pytest.raises(TypeError, match="State is not the state that this strategy set up"):
@@ -234,9 +234,9 @@ def test_who_can_train_and_who_is_there():
 
 
 def test_a_hospital_remembers_what_any_problem_of_a_chain_keeps():
-    kept = LocalProblem(START, visit=KEPT)
-    carried, corrected = Visit(carry=True), Objective(variates=Variates(np.zeros(4), np.ones(3)))
-    assert [problem(visit=visit).keeps for visit in (Visit(), KEPT, carried)] == [False, True, True]
+    kept = LocalProblem(START, training=KEPT)
+    carried, corrected = LocalTraining(carry=True), Objective(variates=Variates(np.zeros(4), np.ones(3)))
+    assert [problem(training=training).keeps for training in (LocalTraining(), KEPT, carried)] == [False, True, True]
     assert problem(objective=corrected).keeps
     assert problem(then=kept).keeps
     assert problem(then=kept).sent is RIGHT.upload
@@ -254,7 +254,17 @@ def test_all_that_an_author_needs_is_in_the_package():
     for name in raysim.__all__:
         if hasattr(base, name):
             assert getattr(raysim, name) is getattr(base, name)
-    needed = {"Strategy", "LocalProblem", "Objective", "Visit", "Upload", "Pull", "Variates", "Contrast", "RowGroups"}
+    needed = {
+        "Strategy",
+        "LocalProblem",
+        "Objective",
+        "LocalTraining",
+        "Upload",
+        "Proximal",
+        "Variates",
+        "Contrast",
+        "RowGroups",
+    }
     needed |= {"State", "Update", "FederationView", "Selection", "Draw", "Question", "HospitalRows", "Division"}
     needed |= {"Program", "Send", "Keep", "Bound", "Call", "Reply", "Context", "Answers"}
     assert needed | {"OWN", "MIXTURE", "LAST", "POOLED"} <= set(raysim.__all__)
@@ -268,8 +278,12 @@ def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so
         "staleness": None,
         "round_seconds": None,
         "round": 0,
+        "rounds": 0,
+        "most_calls": 0,
+        "link": "identity",
         "hides": False,
         "optimizer": "sgd",
+        "momentum": 0.0,
         "batch_size": 0,
         "least_members": 1,
     }
@@ -284,7 +298,7 @@ def test_a_label_has_two_classes_and_rows_are_of_the_first_hospital_unless_they_
 
 def test_a_federation_is_there_and_hides_nothing_unless_it_says_so():
     view = view_of([hospital([1, 1])])
-    assert not Selection.hears_losses
+    assert not Selection.uses_losses
     assert (view.round, view.hides, view.least_members) == (0, False, 1)
     assert (view.available, view.staleness, view.round_seconds, view.measured) == (None, None, None, frozenset())
 

@@ -191,8 +191,8 @@ def test_chip_on_a_quadratic_reaches_the_closed_form():
     theta = state.models[problem.start[0]].copy()
     for _ in range(7):
         gradient = theta - 1.3
-        for pull in problem.objective.pulls:
-            gradient = gradient + pull.weight * (theta - state.models[pull.towards[0]])
+        for term in problem.objective.proximal:
+            gradient = gradient + term.weight * (theta - state.models[term.towards[0]])
         theta = theta - 0.1 * gradient
     assert theta[0] == pytest.approx(0.6001330221637841, abs=1e-15)
     assert problem.upload.weight == pytest.approx([1.0])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from raysim.core import registry
-from raysim.strategies.base import POOLED, Upload, Visit
+from raysim.strategies.base import POOLED, LocalTraining, Upload
 from raysim.strategies.checks.problem import Frame
 from raysim.strategies.coalitions.solver.cliques import PATTERNS
 from raysim.strategies.coalitions.solver.solve import find_coalitions
@@ -46,6 +46,9 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "fednova": WEIGHTED | {"mu": 0.0},
     "fedsam": WEIGHTED | {"rho": 0.05},
     "meta_analysis": {"combine": "information", "local_fit": "firth"},
+    "federated_trees": {},
+    "trees_bagging": {"scale": "hospitals"},
+    "trees_cyclic": {},
     "newton": {"family": "auto", "ridge": 0.0, "firth": "auto"},
     "odal": {"order": 2, "robust": False, "local_fit": "firth"},
     "per_fedavg": WEIGHTED | {"alpha": 0.05},
@@ -98,8 +101,8 @@ def test_defaults_are_the_papers(kind, name, expected):
 
 
 def test_what_strategies_and_selections_say_of_themselves():
-    """Which are yardsticks, which train alone, and which selections hear of losses."""
-    said: dict[str, set[str]] = {"yardstick": set(), "alone": set(), "hears_losses": set()}
+    """Which are references, which train alone, and which selections use losses."""
+    said: dict[str, set[str]] = {"is_reference": set(), "alone": set(), "uses_losses": set()}
     for kind in ("strategies", "selections"):
         for name in registry.entries(kind):
             cls = registry.load(kind, name, kind)
@@ -115,11 +118,12 @@ def test_what_strategies_and_selections_say_of_themselves():
         assert {"weights", "minimum_weight"} & vars(cls()).keys() <= {*named}, name
     by_themselves = {n for n in strategies if not classes[n]().uses_selection()}
     regressions = {"newton", "meta_analysis", "odal", "ensemble"}
-    assert by_themselves == {"afl", "centralized", "cs_rcfl", "fairfed", "fedsoft", "local"} | regressions
+    trees = {"federated_trees", "trees_bagging", "trees_cyclic"}
+    assert by_themselves == {"afl", "centralized", "cs_rcfl", "fairfed", "fedsoft", "local"} | regressions | trees
     assert {flag: names & ours for flag, names in said.items()} == {
-        "yardstick": {"centralized", "local"},
+        "is_reference": {"centralized", "local"},
         "alone": {"local"},
-        "hears_losses": {"haccs"},
+        "uses_losses": {"haccs"},
     }
 
 
@@ -192,13 +196,13 @@ def test_who_trains_alone_or_on_all_rows_goes_on_with_its_optimiser():
     view = view_of([hospital([1, 1])] * 2)
     for cls, cohort in ((Centralized, [POOLED]), (Local, [0, 1])):
         problem = cls().problem(view, cls().setup(view), np.array(cohort))
-        assert (problem.visit.carry, problem.visit.keep) == (True, cls is Local)
+        assert (problem.training.carry, problem.training.keep) == (True, cls is Local)
 
 
 def test_what_a_problem_leaves_out():
-    """A visit forgets its start, a sum is one of deltas, and nobody sees single ones."""
-    visit, upload = Visit(), Upload()
-    assert (visit.keep, visit.carry) == (False, False)
+    """A local update forgets its start, a sum is one of deltas, and nobody sees single ones."""
+    training, upload = LocalTraining(), Upload()
+    assert (training.keep, training.carry) == (False, False)
     assert (upload.sums, upload.what, upload.single, upload.losses) == (1, "delta", False, False)
     frame = Frame(size=4, models=2)
     assert (frame.mixes, frame.keeps, frame.groups) == (False, False, None)

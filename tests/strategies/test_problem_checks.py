@@ -18,12 +18,12 @@ from raysim.strategies.base import (
     Contrast,
     Invalid,
     LocalProblem,
+    LocalTraining,
     Objective,
-    Pull,
+    Proximal,
     RowGroups,
     Upload,
     Variates,
-    Visit,
 )
 from raysim.strategies.checks.problem import Frame, check_problem
 
@@ -34,7 +34,7 @@ FRAME = Frame(size=4, models=2)
 VIEW: Any = SimpleNamespace(sizes=np.array([5, 0, 3, 9, 1]), initial=np.zeros(4))
 START, WEIGHT = np.array([0, 1, 0]), np.array([0.5, -0.25, 0.75])
 RIGHT = LocalProblem(start=START, upload=Upload(WEIGHT))
-KEPT = Visit(keep=True)
+KEPT = LocalTraining(keep=True)
 
 
 def problem(**parts: Any) -> LocalProblem:
@@ -66,15 +66,15 @@ def test_sentinels_are_distinct_and_fit_into_arrays_of_rows():
         RIGHT,
         problem(start=np.array([OWN, 1, OWN]), upload=Upload(np.array([1, 2, 3]))),
         problem(upload=Upload(np.ones((3, 4)), sums=4)),
-        problem(upload=Upload(WEIGHT, into=np.array([0, 6, 1]), sums=7, what="parameters", losses=True)),
+        problem(upload=Upload(WEIGHT, sum_index=np.array([0, 6, 1]), sums=7, what="parameters", losses=True)),
         problem(upload=Upload(single=True)),
-        problem(upload=None, visit=KEPT),
+        problem(upload=None, training=KEPT),
         problem(upload=None, then=LocalProblem(start=np.full(3, LAST), upload=Upload(WEIGHT))),
-        problem(then=LocalProblem(start=np.array([LAST, OWN, 0]), visit=KEPT)),
-        problem(visit=Visit(epochs=np.array([0, 1, 2]), learning_rate=0.0, batch_size=0, optimizer="adam")),
-        problem(visit=Visit(carry=True), then=LocalProblem(start=np.full(3, LAST), visit=KEPT)),
-        problem(visit=Visit(epochs=np.int64(2), learning_rate=np.float64(0.5))),  # type: ignore[arg-type]
-        problem(objective=Objective((Pull(0.0, START), Pull(np.array([0.0, 1.0, 2.0]), START)))),
+        problem(then=LocalProblem(start=np.array([LAST, OWN, 0]), training=KEPT)),
+        problem(training=LocalTraining(epochs=np.array([0, 1, 2]), learning_rate=0.0, batch_size=0, optimizer="adam")),
+        problem(training=LocalTraining(carry=True), then=LocalProblem(start=np.full(3, LAST), training=KEPT)),
+        problem(training=LocalTraining(epochs=np.int64(2), learning_rate=np.float64(0.5))),  # type: ignore[arg-type]
+        problem(objective=Objective((Proximal(0.0, START), Proximal(np.array([0.0, 1.0, 2.0]), START)))),
         problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT, "gradient"))),
         problem(objective=Objective(contrast=Contrast(0.0, 0.5), frozen=np.zeros(4, np.bool_))),
     ],
@@ -101,12 +101,15 @@ def test_what_is_right_only_for_some_passes_for_these():
         (problem(start=START[:, None]), "start: shape [3, 1] for 3 hospitals; give one for each"),
         (problem(start=np.array([0, 2, 0])), "start: 2 is no row of state.models; there are 0 to 1, or OWN"),
         (problem(start=np.array([0, -9, 0])), "start: -9 is no row of state.models; there are 0 to 1, or OWN"),
-        (problem(start=np.array([0, POOLED, 0])), "start: -1 is no row of the models"),
+        (problem(start=np.array([0, POOLED, 0])), "start: -1 is no row of state.models"),
         (problem(start=np.array([0, LAST, 0])), "start: LAST, but no problem is before this one"),
         (problem(start=np.array([0, MIXTURE, 0])), "start: MIXTURE, but mixture gives None"),
         (problem(upload=WEIGHT), "upload: an array [3] of float64 is no Upload; give one, or leave it out"),
         (problem(upload=Upload()), "upload.weight: none, so that what hospitals send would be lost"),
-        (problem(upload=Upload(into=START, single=True)), "upload.into: nothing goes into a sum without a weight"),
+        (
+            problem(upload=Upload(sum_index=START, single=True)),
+            "upload.sum_index: nothing goes into a sum without a weight",
+        ),
         (problem(upload=Upload(0.5)), "upload.weight: 0.5 for 3 hospitals; give an array of numbers, one for each"),
         (problem(upload=Upload(WEIGHT[:1])), "upload.weight: 1 value for 3 hospitals; give one for each"),
         (problem(upload=Upload(np.array([1.0, np.nan, 1.0]))), "upload.weight: not finite at place 1; give numbers"),
@@ -121,35 +124,47 @@ def test_what_is_right_only_for_some_passes_for_these():
             problem(upload=Upload(np.array([[1.0, 1.0], [1.0, np.nan], [np.inf, 1.0]]), sums=2)),
             "upload.weight: not finite at place 1",
         ),
-        (problem(upload=Upload(np.ones((3, 2)), into=START, sums=2)), "upload.into: there is a weight for each sum"),
-        (problem(upload=Upload(WEIGHT, into=START)), "upload.into: 1 is no sum; there are 0 to 0, so raise sums"),
-        (problem(upload=Upload(WEIGHT, into=-START, sums=2)), "upload.into: -1 is no sum; there are 0 to 1"),
-        (problem(upload=Upload(WEIGHT, into=START[1:], sums=2)), "upload.into: 2 values for 3 hospitals"),
+        (
+            problem(upload=Upload(np.ones((3, 2)), sum_index=START, sums=2)),
+            "upload.sum_index: there is a weight for each sum",
+        ),
+        (
+            problem(upload=Upload(WEIGHT, sum_index=START)),
+            "upload.sum_index: 1 is no sum; there are 0 to 0, so raise sums",
+        ),
+        (problem(upload=Upload(WEIGHT, sum_index=-START, sums=2)), "upload.sum_index: -1 is no sum; there are 0 to 1"),
+        (problem(upload=Upload(WEIGHT, sum_index=START[1:], sums=2)), "upload.sum_index: 2 values for 3 hospitals"),
         (problem(upload=Upload(WEIGHT, sums=0)), "upload.sums: 0 is no whole number of at least 1"),
         (problem(upload=Upload(WEIGHT, what="gradient")), "upload.what: 'gradient' is not one of delta, parameters"),
-        (problem(objective=Pull(1.0, START)), "objective: a Pull is no Objective; give one, or leave it out"),
-        (problem(objective=Objective(Pull(1.0, START))), "objective.pulls: a Pull is no tuple of Pull; write (pull,)"),
-        (problem(objective=Objective((1.0,))), "objective.pulls.0: 1.0 is no Pull"),
+        (problem(objective=Proximal(1.0, START)), "objective: a Proximal is no Objective; give one, or leave it out"),
         (
-            problem(objective=Objective((Pull(1.0, START), Pull(-1.0, START)))),
-            "objective.pulls.1.weight: -1.0 is no number of at least 0",
+            problem(objective=Objective(Proximal(1.0, START))),
+            "objective.proximal: a Proximal is no tuple of Proximal; write (term,)",
+        ),
+        (problem(objective=Objective((1.0,))), "objective.proximal.0: 1.0 is no Proximal"),
+        (
+            problem(objective=Objective((Proximal(1.0, START), Proximal(-1.0, START)))),
+            "objective.proximal.1.weight: -1.0 is no number of at least 0",
         ),
         (
-            problem(objective=Objective((Pull(np.array([1.0, -2.0, 0.0]), START),))),
-            "objective.pulls.0.weight: -2.0 is not at least 0",
+            problem(objective=Objective((Proximal(np.array([1.0, -2.0, 0.0]), START),))),
+            "objective.proximal.0.weight: -2.0 is not at least 0",
         ),
         (
-            problem(objective=Objective((Pull(WEIGHT[1:], START),))),
-            "objective.pulls.0.weight: 2 values for 3 hospitals",
+            problem(objective=Objective((Proximal(WEIGHT[1:], START),))),
+            "objective.proximal.0.weight: 2 values for 3 hospitals",
         ),
         (
-            problem(objective=Objective((Pull(np.nan, START),))),
-            "objective.pulls.0.weight: nan is no number of at least",
+            problem(objective=Objective((Proximal(np.nan, START),))),
+            "objective.proximal.0.weight: nan is no number of at least",
         ),
-        (problem(objective=Objective((Pull(1.0, START[1:]),))), "objective.pulls.0.towards: 2 values for 3 hospitals"),
         (
-            problem(objective=Objective((Pull(1.0, np.array([0, OWN, 0])),))),
-            "objective.pulls.0.towards: -2 is no row of state.models; there are 0 to 1",
+            problem(objective=Objective((Proximal(1.0, START[1:]),))),
+            "objective.proximal.0.towards: 2 values for 3 hospitals",
+        ),
+        (
+            problem(objective=Objective((Proximal(1.0, np.array([0, OWN, 0])),))),
+            "objective.proximal.0.towards: -2 is no row of state.models; there are 0 to 1",
         ),
         (
             problem(objective=Objective(variates=Variates(np.zeros(3), WEIGHT))),
@@ -164,15 +179,15 @@ def test_what_is_right_only_for_some_passes_for_these():
             "objective.variates.renew: 'II' is not one of steps, gradient",
         ),
         (
-            problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT)), upload=None, visit=KEPT),
-            "objective.variates: they travel with an upload, in the problem that a visit begins with",
+            problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT)), upload=None, training=KEPT),
+            "objective.variates: they travel with an upload, in the first problem of a local update",
         ),
         (
             problem(
                 upload=None,
                 then=problem(start=np.full(3, LAST), objective=Objective(variates=Variates(np.zeros(4), WEIGHT))),
             ),
-            "then.objective.variates: they travel with an upload, in the problem that a visit begins with",
+            "then.objective.variates: they travel with an upload, in the first problem of a local update",
         ),
         (
             problem(objective=Objective(contrast=Contrast(1.0, 0.0))),
@@ -187,30 +202,42 @@ def test_what_is_right_only_for_some_passes_for_these():
             problem(objective=Objective(frozen=np.array([0, 1, 1, 1]))),
             "objective.frozen: holds int64; give an array of truth values, one for each",
         ),
-        (problem(visit={"epochs": 3}), "visit: {'epochs': 3} is no Visit"),
-        (problem(visit=Visit(epochs=-1)), "visit.epochs: -1 is no whole number of at least 0"),
-        (problem(visit=Visit(epochs=1.5)), "visit.epochs: 1.5 is no whole number of at least 0"),
-        (problem(visit=Visit(epochs=np.array([1, -2, 1]))), "visit.epochs: -2 is not at least 0"),
-        (problem(visit=Visit(epochs=np.array([1, 2]))), "visit.epochs: 2 values for 3 hospitals"),
-        (problem(visit=Visit(learning_rate=-0.1)), "visit.learning_rate: -0.1 is no number of at least 0"),
-        (problem(visit=Visit(learning_rate=np.inf)), "visit.learning_rate: inf is no number of at least 0"),
-        (problem(visit=Visit(batch_size=-1)), "visit.batch_size: -1 is no whole number of at least 0"),
+        (problem(training={"epochs": 3}), "training: {'epochs': 3} is no LocalTraining"),
+        (problem(training=LocalTraining(epochs=-1)), "training.epochs: -1 is no whole number of at least 0"),
+        (problem(training=LocalTraining(epochs=1.5)), "training.epochs: 1.5 is no whole number of at least 0"),
+        (problem(training=LocalTraining(epochs=np.array([1, -2, 1]))), "training.epochs: -2 is not at least 0"),
+        (problem(training=LocalTraining(epochs=np.array([1, 2]))), "training.epochs: 2 values for 3 hospitals"),
         (
-            problem(visit=Visit(carry=True), then=LocalProblem(np.full(3, LAST), visit=Visit(keep=True, carry=True))),
-            "visit.carry: two problems of a chain carry the optimiser of the one hospital; let one do so",
+            problem(training=LocalTraining(learning_rate=-0.1)),
+            "training.learning_rate: -0.1 is no number of at least 0",
         ),
-        (problem(visit=Visit(optimizer="adamw")), "visit.optimizer: 'adamw' is not one of sgd, momentum, adam"),
+        (
+            problem(training=LocalTraining(learning_rate=np.inf)),
+            "training.learning_rate: inf is no number of at least 0",
+        ),
+        (problem(training=LocalTraining(batch_size=-1)), "training.batch_size: -1 is no whole number of at least 0"),
+        (
+            problem(
+                training=LocalTraining(carry=True),
+                then=LocalProblem(np.full(3, LAST), training=LocalTraining(keep=True, carry=True)),
+            ),
+            "training.carry: two problems of a chain carry the optimiser of the one hospital; let one do so",
+        ),
+        (
+            problem(training=LocalTraining(optimizer="adamw")),
+            "training.optimizer: 'adamw' is not one of sgd, momentum, adam",
+        ),
         (problem(upload=None), "upload: nothing, and the result is not kept either, so that it is lost"),
         (problem(then=LocalProblem(start=START)), "then.upload: nothing, and the result is not kept either"),
         (
-            problem(upload=None, then=LocalProblem(start=START, visit=KEPT)),
+            problem(upload=None, then=LocalProblem(start=START, training=KEPT)),
             "upload: nothing, and the result is not kept either",
         ),
-        (problem(then=RIGHT), "then.upload: two problems of one visit upload; let one of them"),
+        (problem(then=RIGHT), "then.upload: two problems of one local update upload; let one of them"),
         (problem(then="fine-tune"), "then: 'fine-tune' is no LocalProblem"),
         (problem(then=problem(start=START[1:])), "then.start: 2 values for 3 hospitals"),
         (
-            problem(then=LocalProblem(START, visit=KEPT, then=LocalProblem(START - 9, visit=KEPT))),
+            problem(then=LocalProblem(START, training=KEPT, then=LocalProblem(START - 9, training=KEPT))),
             "then.then.start: -9",
         ),
     ],
@@ -232,7 +259,7 @@ def test_a_mistake_is_named_by_its_field(wrong, message):
             "groups: a hospital trains on groups of its rows, but what it",
         ),
         (
-            replace(groups(), visit=KEPT),
+            replace(groups(), training=KEPT),
             replace(FRAME, groups=3),
             "groups: a hospital trains on groups of its rows, but",
         ),
@@ -257,7 +284,7 @@ def test_a_mistake_is_named_by_its_field(wrong, message):
         ),
         (groups(rows=np.array([1, 2, -1, 1])), replace(FRAME, groups=3), "groups.rows: -1 is no number of rows"),
         (problem(groups={}), replace(FRAME, groups=3), "groups: {} is no RowGroups"),
-        (replace(groups(), visit=None), replace(FRAME, groups=3), "visit: None is no Visit"),
+        (replace(groups(), training=None), replace(FRAME, groups=3), "training: None is no LocalTraining"),
         (replace(groups(), then={}), replace(FRAME, groups=3), "then: {} is no LocalProblem"),
         (
             LocalProblem(IDS[:0], Upload(WEIGHT[:0]), groups=RowGroups(IDS[:0], IDS[:0], IDS[:0])),
@@ -265,7 +292,7 @@ def test_a_mistake_is_named_by_its_field(wrong, message):
             "groups.hospital: there is none",
         ),
         (
-            replace(groups(), then=replace(groups(), upload=None, visit=Visit())),
+            replace(groups(), then=replace(groups(), upload=None, training=LocalTraining())),
             replace(FRAME, groups=3),
             "then.groups: those of the first problem hold for the whole chain",
         ),
@@ -286,13 +313,17 @@ def test_hospitals_choose_where_they_start_all_together_and_nobody_tells_where()
     check_problem(NEAREST_OF_TWO, IDS, three)
     with pytest.raises(Invalid, match=r"^start: NEAREST for some; let all hospitals choose, or none$"):
         check_problem(replace(NEAREST_OF_TWO, start=np.array([NEAREST, 0, NEAREST])), IDS, three)
-    needed = "^start: NEAREST needs an upload with a weight for each hospital, no into and 2 sums, one for each model"
+    needed = (
+        "^start: NEAREST needs an upload with a weight for each hospital, no sum_index and 2 sums, one for each model"
+    )
     for wrong in (
         Upload(WEIGHT, sums=3),
-        Upload(WEIGHT, sums=2, into=np.array([0, 1, 0])),
+        Upload(WEIGHT, sums=2, sum_index=np.array([0, 1, 0])),
         Upload(np.ones((3, 2)), sums=2),
         Upload(single=True, sums=2),
         None,
     ):
         with pytest.raises(Invalid, match=needed):
-            check_problem(replace(NEAREST_OF_TWO, upload=wrong, visit=KEPT if wrong is None else Visit()), IDS, three)
+            check_problem(
+                replace(NEAREST_OF_TWO, upload=wrong, training=KEPT if wrong is None else LocalTraining()), IDS, three
+            )

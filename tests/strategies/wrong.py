@@ -6,7 +6,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim import LAST, MIXTURE, OWN, LocalProblem, Objective, Pull, Selection, Strategy, Upload, Visit, shares
+from raysim import (
+    LAST,
+    MIXTURE,
+    OWN,
+    LocalProblem,
+    LocalTraining,
+    Objective,
+    Proximal,
+    Selection,
+    Strategy,
+    Upload,
+    shares,
+)
 
 
 @dataclass(frozen=True)
@@ -68,23 +80,23 @@ class SumsTooFew(Strategy):
         return replace(super().setup(view), models=np.repeat(view.initial[None], 3, axis=0))
 
     def problem(self, view, state, ids):
-        return LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids]), into=ids % 2))
+        return LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids]), sum_index=ids % 2))
 
 
 @dataclass(frozen=True)
 class PullsToItself(Strategy):
     def problem(self, view, state, ids):
-        pull = Pull(0.1, np.full_like(ids, OWN))
+        term = Proximal(0.1, np.full_like(ids, OWN))
         weights = Upload(shares(view.sizes[ids]))
-        return LocalProblem(start=np.zeros_like(ids), upload=weights, objective=Objective(pulls=(pull,)))
+        return LocalProblem(start=np.zeros_like(ids), upload=weights, objective=Objective(proximal=(term,)))
 
 
 @dataclass(frozen=True)
 class ForgetsComma(Strategy):
     def problem(self, view, state, ids):
-        pull = Pull(0.1, np.zeros_like(ids))
+        term = Proximal(0.1, np.zeros_like(ids))
         weights = Upload(shares(view.sizes[ids]))
-        return LocalProblem(start=np.zeros_like(ids), upload=weights, objective=Objective(pulls=(pull)))  # type: ignore[arg-type]
+        return LocalProblem(start=np.zeros_like(ids), upload=weights, objective=Objective(proximal=(term)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -141,7 +153,7 @@ class ServesWhatIsNot(Strategy):
 class SendsAtTheEnd(Strategy):
     def personalize(self, view, state):
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
-        return LocalProblem(start=everyone, upload=Upload(shares(view.sizes)), visit=Visit(keep=True))
+        return LocalProblem(start=everyone, upload=Upload(shares(view.sizes)), training=LocalTraining(keep=True))
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from raysim.strategies.base import (
     OWN,
     POOLED,
     LocalProblem,
+    LocalTraining,
     Objective,
-    Pull,
+    Proximal,
     RowGroups,
     State,
     Upload,
     Variates,
-    Visit,
 )
 from raysim.strategies.hospital_clusters.ifca import Counted
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -51,7 +51,7 @@ def recorded(problem: LocalProblem, ids: np.ndarray = IDS, **keys) -> tuple[tupl
 def test_a_model_goes_down_and_a_vector_and_the_number_of_rows_come_up():
     assert recorded(PLAIN) == ((60, 72), [(2, "update", [1, 4, 7], [24, 24, 24])])
     assert recorded(PLAIN, losses=True) == ((60, 84), [(2, "update", [1, 4, 7], [28, 28, 28])])
-    assert recorded(replace(PLAIN, upload=None, visit=Visit(keep=True))) == ((60, 0), [])
+    assert recorded(replace(PLAIN, upload=None, training=LocalTraining(keep=True))) == ((60, 0), [])
     assert recorded(PLAIN, np.array([POOLED])) == ((0, 0), [])
 
 
@@ -82,8 +82,8 @@ def test_who_chooses_receives_all_models_and_sends_a_vector_and_a_count_for_each
 
 
 def test_each_row_that_is_named_comes_once():
-    pulls = (Pull(np.array([0.5, 0.0, 1.0]), np.array([1, 1, 0])), Pull(0.0, np.array([2, 2, 2])))
-    pulled = replace(PLAIN, objective=Objective(pulls=pulls))
+    proximal = (Proximal(np.array([0.5, 0.0, 1.0]), np.array([1, 1, 0])), Proximal(0.0, np.array([2, 2, 2])))
+    pulled = replace(PLAIN, objective=Objective(proximal=proximal))
     assert named_rows(pulled).tolist() == [[0, 1, OWN], [2, OWN, OWN], [0, 0, OWN]]
     assert downlink(pulled, 5, 3).tolist() == [10, 5, 5]
     chain = LocalProblem(start=np.array([OWN, 2, MIXTURE]), then=LocalProblem(start=np.array([1, LAST, LAST])))

@@ -21,7 +21,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.modules.generic import ModuleModel
-from raysim.training.kernels.modules.visit import seed
+from raysim.training.kernels.modules.local_sgd import seed
 from raysim.training.models import build_model
 from tests.conftest import MakeFederation, play
 
@@ -111,7 +111,7 @@ def test_statistics_follow_the_parameters_and_begin_as_the_module_makes_them() -
 
 def test_statistics_of_one_full_batch_by_hand() -> None:
     model = bound(Normed)
-    task = replace(task_of(model, 5, epochs=1), pulls=[(3.0, np.full(model.layout.size, 9.0))])
+    task = replace(task_of(model, 5, epochs=1), proximal=[(3.0, np.full(model.layout.size, 9.0))])
     linear = np.full(model.layout.size, 0.5)
     for given in (task, replace(task, linear=linear)):
         (theta,) = model.train([given], Optimizer("sgd", 0.1, 0))

@@ -111,13 +111,13 @@ def test_a_step_of_the_mlp_follows_the_whole_losss_differences(C: int) -> None:
     F=st.integers(1, 4),
     batch_size=st.integers(0, 6),
     epochs=st.integers(0, 3),
-    pulls=st.integers(0, 1),
+    proximal=st.integers(0, 1),
 )
 def test_the_hand_written_kernel_equals_autograd(
-    C: int, optimizer: str, sizes: list[int], F: int, batch_size: int, epochs: int, pulls: int
+    C: int, optimizer: str, sizes: list[int], F: int, batch_size: int, epochs: int, proximal: int
 ) -> None:
     plain, fast = plain_loop("mlp", F, C, "float64"), kernel("numpy", "mlp", F, C, "float64")
-    tasks = make_tasks(sizes, F, C, plain.layout.size, epochs=epochs, pulls=pulls, rate=0.02)
+    tasks = make_tasks(sizes, F, C, plain.layout.size, epochs=epochs, proximal=proximal, rate=0.02)
     tasks = contrasted(tasks, plain.layout.size)
     terms = Optimizer(optimizer, 0.02, batch_size)
     # Batches, representations and order agree; autograd's other order of sums is all that is left.

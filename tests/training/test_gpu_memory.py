@@ -78,7 +78,7 @@ def cohort(
 
 
 def visits(P: int, sizes: tuple[int, ...] = (70, 64, 33, 48, 40, 90)) -> list[Task]:
-    tasks = make_tasks(sizes, F, C, P, pulls=1, rate=0.01, dtype=np.float32)
+    tasks = make_tasks(sizes, F, C, P, proximal=1, rate=0.01, dtype=np.float32)
     frozen = np.arange(P) % 5 == 0
     return [replace(t, moments=Moments(), weights=np.linspace(0.5, 2, len(t.y)), frozen=frozen) for t in tasks]
 
@@ -244,7 +244,7 @@ def test_what_is_measured_has_all_that_a_visit_has() -> None:
     for extra in ({"linear": np.ones(6)}, {"frozen": np.ones(6, bool)}, {"weights": np.ones(4)}):
         like = example([plain[0], replace(plain[1], **extra)], 5)
         assert {name for name in ("linear", "frozen", "weights") if getattr(like, name) is not None} == set(extra)
-    assert example(make_tasks([3], 2, 2, 6, pulls=1), 5).linear is not None
+    assert example(make_tasks([3], 2, 2, 6, proximal=1), 5).linear is not None
 
 
 @pytest.mark.parametrize("kind", ["dense", "vmap"])
@@ -264,7 +264,7 @@ def test_no_tensor_is_made_on_another_device(kind: str, optimizer: str, monkeypa
     monkeypatch.setattr(Tensor, "cpu", cpu)
     monkeypatch.setattr(Tensor, "__int__", lambda _: 1)
     P = model.layout.size
-    tasks = make_tasks([20, 9], features, 10, P, pulls=1, dtype=np.float32)
+    tasks = make_tasks([20, 9], features, 10, P, proximal=1, dtype=np.float32)
     full = {"weights": np.ones(20), "frozen": np.zeros(P, bool), "linear": np.ones(P), "moments": Moments()}
     tasks[0] = replace(tasks[0], **full)
     assert model.train(tasks, Optimizer(optimizer, 0.1, 8, weight_decay=0.1)).shape == (2, P)

@@ -82,7 +82,7 @@ def make_tasks(
     P: int,
     *,
     epochs: int = 2,
-    pulls: int = 0,
+    proximal: int = 0,
     rate: float = 0.1,
     dtype: Any = float,
 ) -> list[Task]:
@@ -91,7 +91,7 @@ def make_tasks(
     for h, n in enumerate(sizes):
         rng = np.random.default_rng([h, n, F])
         y = np.full(n, h % C) if h % 2 == 0 else rng.integers(0, C, n)
-        towards = [(0.3 * (j + 1), rng.normal(size=P).astype(dtype)) for j in range(pulls)]
+        towards = [(0.3 * (j + 1), rng.normal(size=P).astype(dtype)) for j in range(proximal)]
         X, start = rng.normal(size=(n, F)).astype(dtype), (0.4 * rng.normal(size=P)).astype(dtype)
         for array in (X, y, start, *(target for _, target in towards)):
             array.flags.writeable = False  # as they come out of a shared object store
@@ -136,14 +136,22 @@ def test_a_model_that_has_trained_others_trains_as_a_new_one_does(
     F=st.integers(1, 4),
     batch_size=st.integers(0, 6),
     epochs=st.integers(0, 3),
-    pulls=st.integers(0, 2),
+    proximal=st.integers(0, 2),
 )
 def test_kernels_equal_the_plain_loop(
-    family: str, C: int, kind: str, optimizer: str, sizes: list[int], F: int, batch_size: int, epochs: int, pulls: int
+    family: str,
+    C: int,
+    kind: str,
+    optimizer: str,
+    sizes: list[int],
+    F: int,
+    batch_size: int,
+    epochs: int,
+    proximal: int,
 ) -> None:
     plain, fast = plain_loop(family, F, C, "float64"), kernel(kind, family, F, C, "float64")
     assert plain.layout == fast.layout
-    tasks = make_tasks(sizes, F, C, plain.layout.size, epochs=epochs, pulls=pulls, rate=0.02)
+    tasks = make_tasks(sizes, F, C, plain.layout.size, epochs=epochs, proximal=proximal, rate=0.02)
     terms = Optimizer(optimizer, 0.02, batch_size)
     close(fast.train(tasks, terms), plain.train(tasks, terms), 1e-10)
 
@@ -153,7 +161,7 @@ def test_kernels_equal_the_plain_loop(
 @pytest.mark.parametrize(("family", "C"), FAMILIES)
 def test_single_precision(family: str, C: int, kind: str, optimizer: str) -> None:
     plain, fast = plain_loop(family, 20, C, "float32"), kernel(kind, family, 20, C, "float32")
-    tasks = make_tasks([40, 0, 33, 1], 20, C, plain.layout.size, pulls=1, rate=0.01, dtype=np.float32)
+    tasks = make_tasks([40, 0, 33, 1], 20, C, plain.layout.size, proximal=1, rate=0.01, dtype=np.float32)
     terms = Optimizer(optimizer, 0.01, 16)
     close(fast.train(tasks, terms), plain.train(tasks, terms), 2e-4)
 
@@ -163,7 +171,7 @@ def test_single_precision(family: str, C: int, kind: str, optimizer: str) -> Non
 def test_rows_and_starts_of_another_precision_or_stride_are_taken(family: str, C: int, precision: str) -> None:
     dtype, other = np.dtype(precision), np.dtype({"float32": "float64", "float64": "float32"}[precision])
     model = kernel("numpy", family, 6, C, precision)
-    tasks = make_tasks([13, 5], 6, C, model.layout.size, pulls=1, dtype=np.float32)
+    tasks = make_tasks([13, 5], 6, C, model.layout.size, proximal=1, dtype=np.float32)
     strided = [
         replace(t, X=np.asfortranarray(np.repeat(t.X, 2, 0))[::2].astype(other), start=t.start.astype(other))
         for t in tasks
@@ -179,7 +187,7 @@ def test_rows_and_starts_of_another_precision_or_stride_are_taken(family: str, C
 @pytest.mark.parametrize(("family", "C"), FAMILIES)
 def test_neighbours_change_no_bit(family: str, C: int, optimizer: str, batch_size: int) -> None:
     model = build_model(family, 37, C, options={"hidden": (32, 17)} if family == "mlp" else {}, precision="float32")
-    tasks = make_tasks([70, 1, 0, 33, 16, 150, 7], 37, C, model.layout.size, pulls=1, dtype=np.float32)
+    tasks = make_tasks([70, 1, 0, 33, 16, 150, 7], 37, C, model.layout.size, proximal=1, dtype=np.float32)
     broken = replace(tasks[3], learning_rate=1e30)  # leaves NaN in whatever memory is shared
     terms = Optimizer(optimizer, 0.1, batch_size)
     together = model.train([*tasks, broken], terms)
@@ -192,7 +200,7 @@ def test_neighbours_change_no_bit(family: str, C: int, optimizer: str, batch_siz
 @pytest.mark.parametrize(("batch_size", "limit"), [(0, "CELLS"), (4, "CELLS"), (4, "SCHEDULED")])
 def test_groups_of_a_cohort_change_nothing(monkeypatch: pytest.MonkeyPatch, batch_size: int, limit: str) -> None:
     model = kernel("dense", "mlp", 3, 2, "float64")
-    tasks = make_tasks([9, 0, 4, 20, 1, 6], 3, 2, model.layout.size, pulls=1)
+    tasks = make_tasks([9, 0, 4, 20, 1, 6], 3, 2, model.layout.size, proximal=1)
     tasks[2] = replace(tasks[2], epochs=5)
     whole = model.train(tasks, Optimizer("adam", 0.1, batch_size))
     monkeypatch.setattr(batch_schedule, limit, 3 * 2 * (batch_size or 20))
@@ -234,7 +242,7 @@ def test_a_generator_is_asked_for_once_an_epoch_and_never_for_a_full_batch(kind:
 @pytest.mark.parametrize(("family", "C"), FAMILIES)
 def test_divergence_comes_out_without_a_warning(family: str, C: int, optimizer: str) -> None:
     model = kernel("numpy", family, 3, C, "float32")
-    tasks = make_tasks([0, 20], 3, C, model.layout.size, epochs=20, rate=1e38, pulls=1, dtype=np.float32)
+    tasks = make_tasks([0, 20], 3, C, model.layout.size, epochs=20, rate=1e38, proximal=1, dtype=np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         thetas = model.train(tasks, Optimizer(optimizer, 1e38, 4))
@@ -258,6 +266,6 @@ def test_logits_equal_the_module(family: str, C: int) -> None:
 @pytest.mark.parametrize(("family", "C"), FAMILIES)
 def test_on_a_gpu(family: str, C: int, kind: str, optimizer: str) -> None:
     plain, fast = plain_loop(family, 20, C, "float64"), kernel(kind, family, 20, C, "float64", "cuda")
-    tasks = make_tasks([40, 0, 33, 1], 20, C, plain.layout.size, pulls=2, rate=0.01)
+    tasks = make_tasks([40, 0, 33, 1], 20, C, plain.layout.size, proximal=2, rate=0.01)
     terms = Optimizer(optimizer, 0.01, 16)
     close(fast.train(tasks, terms), plain.train(tasks, terms), 1e-10)

@@ -249,8 +249,8 @@ def test_looking_up_a_part_equals_training_the_whole(optimizer: str, name: str, 
     other = task.start + 0.1
     task = {
         "none": task,
-        "towards the start": replace(task, pulls=[(0.5, task.start), (0.0, other)]),
-        "towards another": replace(task, pulls=[(0.5, task.start), (0.2, other)]),
+        "towards the start": replace(task, proximal=[(0.5, task.start), (0.0, other)]),
+        "towards another": replace(task, proximal=[(0.5, task.start), (0.2, other)]),
         "linear": replace(task, linear=np.full(len(other), 0.01)),
         "frozen": replace(task, frozen=np.arange(len(other)) % 3 == 0),
     }[terms]

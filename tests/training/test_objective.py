@@ -52,7 +52,7 @@ def minimise(cls: type[nn.Module], F: int, C: int, visits: list[Task], how: Opti
                     functional_call(module, named, (X[rows],)), y[rows], reduction="none"
                 )
                 objective = (losses * w[rows]).sum() / len(rows)
-                for weight, towards in task.pulls:
+                for weight, towards in task.proximal:
                     objective = objective + weight / 2 * (theta - torch.from_numpy(towards.copy())).square().sum()
                 for name, p in named.items():
                     if not name.endswith("bias"):
@@ -84,7 +84,7 @@ def weighted(tasks: list[Task]) -> list[Task]:
     sizes=st.lists(st.integers(0, 9), max_size=4),
     batch_size=st.integers(0, 6),
     epochs=st.integers(0, 3),
-    pulls=st.integers(0, 1),
+    proximal=st.integers(0, 1),
     decay=st.sampled_from([0.0, 0.3]),
     weighs=st.booleans(),
 )
@@ -96,12 +96,12 @@ def test_kernels_minimise_the_objective(
     sizes: list[int],
     batch_size: int,
     epochs: int,
-    pulls: int,
+    proximal: int,
     decay: float,
     weighs: bool,
 ) -> None:
     model = model_of(kind, family, C)
-    tasks = make_tasks(sizes, 3, C, model.layout.size, epochs=epochs, pulls=pulls, rate=0.02)
+    tasks = make_tasks(sizes, 3, C, model.layout.size, epochs=epochs, proximal=proximal, rate=0.02)
     tasks = weighted(tasks) if weighs else tasks
     how = Optimizer(optimizer, 0.02, batch_size, decay)
     cls = Linear if family == "logistic_regression" else Perceptron
@@ -116,7 +116,7 @@ def test_visits_that_carry_the_optimiser_are_one_descent(family: str, C: int, ki
     """Three visits of which each goes on where the last stopped; a neighbour joins late, with fewer steps."""
     model = model_of(kind, family, C)
     P, how = model.layout.size, Optimizer(optimizer, 0.02, 3, 0.1)
-    (task, other) = weighted(make_tasks([7, 3], 3, C, P, epochs=2, pulls=1, rate=0.02))
+    (task, other) = weighted(make_tasks([7, 3], 3, C, P, epochs=2, proximal=1, rate=0.02))
     visits, others = (
         [replace(each, batches=lambda epoch, t=t: np.random.default_rng([t, epoch])) for t in range(3)]
         for each in (task, other)
@@ -142,7 +142,7 @@ def test_visits_that_carry_the_optimiser_are_one_descent(family: str, C: int, ki
 @pytest.mark.parametrize(("family", "C"), FAMILIES)
 def test_no_decay_and_weights_of_one_change_no_bit(family: str, C: int, kind: str, optimizer: str) -> None:
     model = model_of(kind, family, C)
-    tasks = make_tasks([7, 0, 5], 3, C, model.layout.size, pulls=1)
+    tasks = make_tasks([7, 0, 5], 3, C, model.layout.size, proximal=1)
     ones = [replace(task, weights=np.ones(len(task.y)), moments=Moments()) for task in tasks]
     plain = model.train(tasks, Optimizer(optimizer, 0.1, 3))
     np.testing.assert_array_equal(model.train(tasks, Optimizer(optimizer, 0.1, 3, 0.0)), plain)
@@ -179,7 +179,7 @@ def test_a_real_label(kind: str, loss: str, family: str) -> None:
     model = host if kind == "numpy" else Cohort(host, Dense(widths, loss), device="cpu", precision="float64")
     module = Perceptron if family == "mlp" else nn.Linear
     plain = ModuleModel(FlatModule(module, 3, 1, {}, "default", "cpu", "float64"), loss)
-    tasks = weighted(make_tasks([7, 0, 5], 3, 2, model.layout.size, pulls=1))
+    tasks = weighted(make_tasks([7, 0, 5], 3, 2, model.layout.size, proximal=1))
     tasks = [replace(task, y=task.y + np.linspace(0.1, 0.3, len(task.y))) for task in tasks]
     how = Optimizer("momentum", 0.1, 3, 0.2)
     close(model.train(tasks, how), plain.train(tasks, how), 1e-10)

@@ -10,12 +10,12 @@ from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM
 from raysim.training.models import build_model
 
 
-def task(X: object, y: object, start: object, pulls: object = (), epochs: int = 1, rate: float = 0.1) -> Task:
+def task(X: object, y: object, start: object, proximal: object = (), epochs: int = 1, rate: float = 0.1) -> Task:
     return Task(
         np.asarray(X, float),
         np.asarray(y, np.int64),
         np.asarray(start, float),
-        pulls,  # type: ignore[arg-type]
+        proximal,  # type: ignore[arg-type]
         epochs,
         rate,
         np.random.default_rng,
@@ -48,9 +48,9 @@ def test_a_pull_alone_solves_its_quadratic(optimizer: str) -> None:
     # features 0 and as many events as not: the loss has no gradient at bias 0, so theta only follows the two pulls,
     # whose joint minimum is the weighted mean (.5*2 + 1.5*(-2))/2 = -1 of the weight
     F = 3
-    pulls = [(0.5, np.array([2.0] * F + [0.0])), (1.5, np.array([-2.0] * F + [0.0]))]
+    proximal = [(0.5, np.array([2.0] * F + [0.0])), (1.5, np.array([-2.0] * F + [0.0]))]
     start, rate, epochs = np.array([1.0] * F + [0.0]), 0.1, 7
-    job = task(np.zeros((2, F)), [0, 1], start, pulls, epochs, rate)
+    job = task(np.zeros((2, F)), [0, 1], start, proximal, epochs, rate)
     (theta,) = binary(F).train([job], Optimizer(optimizer, rate, 0))
     x, v, m, s = 1.0, 0.0, 0.0, 0.0
     for t in range(1, epochs + 1):
@@ -67,7 +67,7 @@ def test_a_pull_alone_solves_its_quadratic(optimizer: str) -> None:
 
 
 def test_fedprox_on_mini_batches_in_numpy() -> None:
-    """Short last batch, two epochs, one proximal pull towards the start, against sigmoid and sums written out."""
+    """Short last batch, two epochs, one proximal terms towards the start, against sigmoid and sums written out."""
     rng = np.random.default_rng(3)
     n, F, B, rate, mu = 11, 4, 4, 0.3, 0.7
     X, y, start = rng.normal(size=(n, F)), rng.integers(0, 2, n), rng.normal(size=F + 1)

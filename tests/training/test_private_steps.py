@@ -76,7 +76,7 @@ def task_of(built: Any, classes: int, patients: list[int], *, steps: int = 4, we
         X=rng.normal(size=(n, FEATURES)),
         y=rng.integers(classes, size=n) if classes else rng.normal(size=n),
         start=rng.normal(size=built.layout.size),
-        pulls=(),
+        proximal=(),
         epochs=1,
         learning_rate=0.2,
         batches=lambda epoch: stream(0, "never"),
@@ -139,7 +139,7 @@ def test_pulls_frozen_parameters_and_moments_are_those_of_plain_steps():
     towards = np.ones(built.layout.size)
     for optimizer in ("sgd", "momentum"):
         tasks = [
-            replace(task_of(built, 2, [1, 2, 1, 1], frozen=frozen, moments=Moments()), pulls=[(0.3, towards)])
+            replace(task_of(built, 2, [1, 2, 1, 1], frozen=frozen, moments=Moments()), proximal=[(0.3, towards)])
             for _ in range(2)
         ]
         solver = Optimizer(optimizer, 0.2, 2)

@@ -102,7 +102,7 @@ def test_steps_are_those_of_gradients_written_out(kind: str, hidden: tuple[int, 
     models = model.train(tasks, Optimizer("sgd", 0.1, batch))
     for task, got in zip(tasks, models, strict=True):
         theta, n = task.start.copy(), len(task.y)
-        ((weight, towards),) = task.pulls
+        ((weight, towards),) = task.proximal
         for epoch in range(task.epochs):
             size = min(batch or n, n)
             order = np.arange(n) if size == n else task.batches(epoch).permutation(n)

@@ -32,7 +32,7 @@ def with_terms(tasks: list[Task], linear: bool, frozen: str) -> list[Task]:
     sizes=st.lists(st.integers(0, 9), max_size=4),
     batch_size=st.integers(0, 6),
     epochs=st.integers(0, 3),
-    pulls=st.integers(0, 1),
+    proximal=st.integers(0, 1),
     linear=st.booleans(),
     frozen=st.sampled_from(["none", "some", "all"]),
 )
@@ -44,12 +44,12 @@ def test_kernels_equal_the_plain_loop(
     sizes: list[int],
     batch_size: int,
     epochs: int,
-    pulls: int,
+    proximal: int,
     linear: bool,
     frozen: str,
 ) -> None:
     plain, fast = plain_loop(family, 3, C, "float64"), kernel(kind, family, 3, C, "float64")
-    tasks = make_tasks(sizes, 3, C, plain.layout.size, epochs=epochs, pulls=pulls, rate=0.02)
+    tasks = make_tasks(sizes, 3, C, plain.layout.size, epochs=epochs, proximal=proximal, rate=0.02)
     tasks = with_terms(tasks, linear, frozen)
     terms = Optimizer(optimizer, 0.02, batch_size)
     models = fast.train(tasks, terms)

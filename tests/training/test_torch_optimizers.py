@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from raysim.training.base import Layout, Moments, Optimizer, Task
+from raysim.training.kernels.modules.local_sgd import ProximalTerms
 from raysim.training.kernels.modules.optimizers import make_solver
-from raysim.training.kernels.modules.visit import Pulls
 
 SHAPES = ((3, 2), (5,), (2,))
 LAYOUT = Layout(("a", "b", "c"), SHAPES, 0)
@@ -85,7 +85,7 @@ def test_pulls_are_added_to_gradients_and_stand_for_those_that_are_missing() -> 
     second.grad = torch.tensor([1.0])
     start, anchor = np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.0, 1.0])
     task = Task(np.zeros((1, 1)), np.zeros(1), start, [(0.5, anchor)], 1, 0.1, np.random.default_rng)
-    Pulls(task, Optimizer("sgd", 0.1, 0), [first, second], Layout(("a", "b"), ((2,), (1,)), 0)).add_gradient()
+    ProximalTerms(task, Optimizer("sgd", 0.1, 0), [first, second], Layout(("a", "b"), ((2,), (1,)), 0)).add_gradient()
     assert first.grad is not None
     assert first.grad.tolist() == [0.5, 1.0]
     assert second.grad.tolist() == [1.0 + 0.5 * (3 - 1)]
@@ -107,7 +107,7 @@ def test_large_parameters_move_as_torchs_class_moves_them() -> None:
 def test_one_parameter_is_enough() -> None:
     parameter, layout, moments = nn.Parameter(torch.tensor([1.0, 2.0])), Layout(("a",), ((2,),), 0), Moments()
     task = Task(np.zeros((1, 1)), np.zeros(1), np.ones(2), [(2.0, np.ones(2))], 1, 0.1, np.random.default_rng)
-    Pulls(task, Optimizer("adam", 0.1, 0), [parameter], layout).add_gradient()
+    ProximalTerms(task, Optimizer("adam", 0.1, 0), [parameter], layout).add_gradient()
     assert parameter.grad is not None
     assert parameter.grad.tolist() == [0.0, 2.0]
     solver = make_solver("adam", [parameter], 0.1)

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from raysim.config.written import made, place_of, section_of
+from raysim.config.serialise import made, place_of, section_of
 from raysim.core.defaults import default
 from raysim.data.split import Split
 from raysim.strategies.base import Strategy
@@ -71,6 +71,9 @@ class DataSection(OpenSection):
 
     Kept are hospitals with at least ``minimum`` rows, and of these the ``largest`` so many; None keeps all.
 
+    ``scores`` are existing scores of the rows, such as APACHE IV: a comparison has them as references, and they are
+    never features. None: there are none.
+
     ``predicts`` is what reports call the label, a phrase in one line; None: what the source calls it.
     """
 
@@ -78,6 +81,7 @@ class DataSection(OpenSection):
     predicts: str | None = default("data.predicts")
     minimum: int | None = default("data.minimum", ge=1)
     largest: int | None = default("data.largest", ge=1)
+    scores: tuple[str, ...] | None = default("data.scores")
     split: Split = Field(default_factory=Split)
     preprocessing: Literal["standard", "median", "none", "declared"] = default("data.preprocessing")
     missing_flags: bool = default("data.missing_flags")
@@ -89,6 +93,14 @@ class DataSection(OpenSection):
         if value is not None and (not value.strip() or not value.isprintable() or len(value) > LONGEST_NAME):
             raise ValueError(f"write a phrase of 1 to {LONGEST_NAME} characters in one line, such as death in hospital")
         return None if value is None else value.strip()
+
+    @field_validator("scores")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        twice = next((name for name in value or () if (value or ()).count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"'{twice}' stands there twice; name each score once")
+        return value or None
 
     @model_validator(mode="before")
     @classmethod
@@ -118,11 +130,22 @@ class PlugIn(OpenSection):
 
 
 class ModelSection(PlugIn):
-    """``model``: which model, its options, and how it starts."""
+    """``model``: which model, its options, how it starts, and what tables call it as a learner."""
 
     name: str | None = default("model.name")
     class_path: str | None = default("model.class", alias="class")
+    label: str | None = default("model.label")
     init: Literal["default", "zeros"] = default("model.init")
+
+    @property
+    def learner(self) -> str:
+        """What tables call the model: its label, else its name, else its class."""
+        return self.label or self.name or (self.class_path or "").rpartition(".")[2]
+
+    @field_validator("label")
+    @classmethod
+    def _names_a_folder(cls, value: str | None) -> str | None:
+        return value if value is None else short_enough(value)
 
 
 class SelectionSection(PlugIn):

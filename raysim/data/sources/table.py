@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import as_yaml, counted
@@ -68,6 +68,7 @@ class Table(BaseModel):
     sex: str | None = Field(None, description="the column of the patient's sex; it stays a feature unless dropped")
     ethnicity: str | None = Field(None, description="the column of the patient's ethnicity, likewise")
     age: str | None = Field(None, description="the column of the patient's age in years, likewise")
+    _scores: tuple[str, ...] = PrivateAttr(())
     attributes: list[str] | dict[str, dict[str, str]] = Field(
         [],
         description="what hospitals are: columns of one value a hospital (likewise), or {region: {hospital: text}}",
@@ -133,7 +134,9 @@ class Table(BaseModel):
         return self.attributes if isinstance(self.attributes, list) else []
 
     def _never_features(self) -> set[str]:
-        return {self._silo, self.label, *self.drop} | {name for name in (self.group, self.part) if name is not None}
+        return {self._silo, self.label, *self.drop, *self._scores} | {
+            name for name in (self.group, self.part) if name is not None
+        }
 
     def reserve(self, by: str | None, column: str | None) -> Table:
         """This table divided by column ``by``, or into the parts that ``column`` names."""
@@ -145,6 +148,16 @@ class Table(BaseModel):
                 kind = "silo" if name == self._silo else "label"
                 raise DataError(f"data.split.{field}: '{name}' is the {kind} column; name another")
         return self.model_copy(update={**changed, "drop": [*self.drop, *left]})
+
+    def with_scores(self, names: tuple[str, ...]) -> Table:
+        """This table with these columns as existing scores."""
+        for name in names:
+            if name in (self._silo, self.label, self.group, self.part):
+                raise DataError(f"data.scores: '{name}' is the hospital, label, patient or part column; name another")
+        left = [name for name in self.drop if name not in names]
+        told = self.model_copy(update={"drop": left})
+        told._scores = names
+        return told
 
     @property
     def predicts(self) -> str:
@@ -208,6 +221,10 @@ class Table(BaseModel):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
         if self.age is not None:
             patients["age"] = numbers(limited(table, self.age, reading), self.age, "data.age", rows=kept)
+        scores = {
+            name: numbers(limited(table, name, reading), name, "data.scores", "correct it, or leave it empty", kept)
+            for name in self._scores
+        }
         described, differing = hospital_attributes(self.attributes, table, silo)
         of_files = f" ({counted(len(read.files), 'file')})" if len(read.files) > 1 else ""
         return Records(
@@ -222,6 +239,7 @@ class Table(BaseModel):
             hospital_column=self._silo,
             label_column=self.label,
             patients=patients,
+            scores=scores,
             attributes=described,
             notes=(
                 f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, "
@@ -243,6 +261,7 @@ class Table(BaseModel):
             ("sex", self.sex),
             ("ethnicity", self.ethnicity),
             ("age", self.age),
+            *(("scores", name) for name in self._scores),
             *(("attributes", name) for name in self._described_by()),
             *(("units", name) for name in self.units),
             *(("numeric", name) for name in self.numeric or () if name != FURTHER),

@@ -22,13 +22,14 @@ from raysim.core.exact import ExactSum, decode, largest_entry
 from raysim.data.federation import Federation
 from raysim.engine.attacks.colluding import Colluders
 from raysim.engine.attacks.own_attacks import FeatureScale, OwnAttack
-from raysim.engine.attacks.robust_rule import Ruling, Tally, by_sum, check_ruled
-from raysim.engine.messages.update_sums import heaviest
+from raysim.engine.attacks.robust_rule import Ruling, Tally, check_ruled
+from raysim.engine.messages.update_sums import by_sum, heaviest, uploading
+from raysim.engine.pipeline.step import Step
 from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, Mask, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 
-class Byzantine:
+class Byzantine(Step):
     """Attack and rule of one job on ``federation``; the parameters ``private [P]`` never leave a hospital."""
 
     def __init__(
@@ -57,7 +58,7 @@ class Byzantine:
         """Whether bad hospitals lie about their data before training."""
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
-    def own_attack(self, round: int) -> OwnAttack | None:
+    def half(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
         """What bad hospitals do on their own in a round, or None."""
         section = self._adversary
         if section is None or not len(self.bad) or section.attack not in (*ON_ROWS, *ON_UPDATES, "signature_lie"):
@@ -70,7 +71,7 @@ class Byzantine:
         return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem as hospitals receive it: with single updates where these are needed."""
+        """The cohort with single updates where these are needed."""
         problem = cohort.problem
         if problem is None or POOLED in cohort.ids or problem.sent is None:
             return cohort
@@ -157,10 +158,3 @@ class Byzantine:
         if sent is None or not sent.single:
             update = replace(update, deltas=None)
         return replace(update, problem=problem)
-
-
-def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
-    """The problem with an upload that sends each update by itself."""
-    if problem.upload is not None:
-        return replace(problem, upload=replace(problem.upload, single=single))
-    return problem if problem.then is None else replace(problem, then=uploading(problem.then, single=single))

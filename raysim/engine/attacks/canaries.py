@@ -8,18 +8,18 @@ canary.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from raysim.engine.attacks.byzantine import uploading
-from raysim.strategies.base import Floats, Ids, Mask, Update
+from raysim.engine.attacks.own_attacks import Tampering
+from raysim.engine.messages.update_sums import uploading
+from raysim.engine.pipeline.step import Step
+from raysim.strategies.base import Floats, Ids, LocalProblem, Mask, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 @dataclass(frozen=True, eq=False)
-class Canaries:
+class Canaries(Tampering):
     """``M`` canaries, hospitals or patients, each of them in the data or not."""
 
     hospital: Ids
@@ -32,10 +32,6 @@ class Canaries:
     """The 2-norm of the update that a canary hospital sends; None: canaries are patients, and their rows are there."""
     single: bool
     """Whether the server sees each hospital's update by itself; else it sees sums."""
-
-    def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What ``hospital`` trains on: its rows ``X [n, F]`` and ``y [n]`` as they are."""
-        return X, y
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
         """What ``hospital`` sends in place of ``delta [P]``, before clipping: zeros for a canary that is left out.
@@ -51,12 +47,6 @@ class Canaries:
             crafted[parameters] = min(self.length / np.sqrt(len(parameters)), limit / 2.0)
         return crafted
 
-    def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem as hospitals receive it."""
-        if not self.single or cohort.problem is None or cohort.problem.sent is None:
-            return cohort
-        return replace(cohort, problem=uploading(cohort.problem, single=True))
-
     def seen(self, update: Update) -> Floats:
         """The component of a round's ``update`` along each canary, ``[M]``; 0 where its hospital sent nothing."""
         root = np.sqrt(self.parameters.shape[1])
@@ -70,13 +60,21 @@ class Canaries:
 
 
 @dataclass
-class Watch:
-    """What the server has seen of ``canaries``."""
+class Watch(Step):
+    """The server's half: what it has seen of ``canaries``."""
 
     canaries: Canaries
     rounds: list[Floats] = field(default_factory=list)
     """By round, ``[M]`` each; see :meth:`Canaries.seen`."""
 
-    def see(self, update: Update) -> None:
-        """Note what a round's ``update`` reveals."""
+    def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
+        if not self.canaries.single or cohort.problem is None or cohort.problem.sent is None:
+            return cohort
+        return replace(cohort, problem=uploading(cohort.problem, single=True))
+
+    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Canaries:
+        return self.canaries
+
+    def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
         self.rounds.append(self.canaries.seen(update))
+        return update

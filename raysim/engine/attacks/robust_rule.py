@@ -16,7 +16,7 @@ from raysim.data.federation import Federation
 from raysim.robust.aggregation import Aggregation
 from raysim.robust.breakdown import kappa
 from raysim.robust.rule import Aggregate
-from raysim.strategies.base import Floats, Ids, LocalProblem, Mask, Upload
+from raysim.strategies.base import Floats, Ids, LocalProblem, Mask
 
 
 @dataclass
@@ -164,15 +164,3 @@ def check_ruled(problem: LocalProblem, name: str) -> None:
             f"aggregation.name: strategy '{name}' also averages control variates, which no rule guards; choose another "
             "strategy or leave aggregation out"
         )
-
-
-def by_sum(sent: Upload) -> Floats:
-    """The weights of each entry in each sum, ``[H, G]``."""
-    weight = sent.weight
-    if weight is None:
-        raise ValueError("nothing is summed")
-    if weight.ndim == 2:
-        return weight
-    spread = np.zeros((len(weight), sent.sums))
-    spread[np.arange(len(weight)), 0 if sent.into is None else sent.into] = weight
-    return spread

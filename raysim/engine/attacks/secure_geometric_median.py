@@ -4,8 +4,6 @@ K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learn
 Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum, weighs
 its update by ``b_i = w_i / max(nu, |delta_i - z|)`` itself and sends ``b_i delta_i`` and ``b_i``; their sums give the
 next point. The first point is 0, no change of the model. A hospital that lies about its ``b_i`` is not resisted.
-
-Hospitals train in the first pass alone, and hold their updates until the last one.
 """
 
 from __future__ import annotations
@@ -17,10 +15,13 @@ import numpy as np
 
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.core.errors import ConfigError
-from raysim.engine.attacks.robust_rule import by_sum, check_ruled
-from raysim.engine.messages.plan import Pass
-from raysim.engine.privacy.release import weighed
+from raysim.engine.attacks.robust_rule import check_ruled
+from raysim.engine.messages.memory import HELD, HELD_LOSS
+from raysim.engine.messages.steps import HospitalStep, Leaving
+from raysim.engine.messages.update_sums import by_sum, weighed
+from raysim.engine.pipeline.step import Step
 from raysim.strategies.base import Floats, Ids, LocalProblem, Update
+from raysim.virtual_time.scheduling import ScheduledCohort
 
 PASSES = 3
 """How many passes there are."""
@@ -52,8 +53,28 @@ class Weiszfeld:
         return pull * delta, numbers
 
 
-class MedianPasses:
-    """The passes of one job, whose strategy errors call ``name``; hospitals have ``sizes [N]`` training rows."""
+@dataclass(frozen=True)
+class Pass(HospitalStep):
+    """A hospital's half: it trains in the first pass alone, and holds its update until the last."""
+
+    trains: bool = True
+    last: bool = False
+    """Whether hospitals forget the update afterwards."""
+    remembers = True
+
+    def forward(self, leaving: Leaving) -> None:
+        if self.trains:
+            leaving.remember(HELD, leaving.checked())
+            leaving.remember(HELD_LOSS, np.array([leaving.loss()]))
+        elif self.last:
+            leaving.forget(HELD, HELD_LOSS)
+
+
+class MedianPasses(Step):
+    """The server's half: the passes of one job, whose strategy is called ``name`` in errors.
+
+    Hospitals have ``sizes [N]`` training rows.
+    """
 
     def __init__(self, section: AggregationSection, name: str, sizes: Ids) -> None:
         self._section, self._name, self._sizes = section, name, sizes
@@ -61,17 +82,16 @@ class MedianPasses:
         self.number = 0
         """Which pass of its round it is, from 0 on."""
 
-    @property
-    def which(self) -> Pass:
-        """The pass as the plan tells it to hospitals."""
-        return Pass(self.number == 0, self.number == PASSES - 1)
+    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
+        return None if problem.sent is None else Pass(self.number == 0, self.number == PASSES - 1)
 
-    def begun(self, problem: LocalProblem, ids: Ids, size: int) -> LocalProblem:
-        """The problem of a first pass: hospitals ``ids`` minimise ``problem``, of models of ``size`` scalars."""
+    def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with the problem of a first pass."""
+        problem, ids, size = cohort.problem, cohort.ids, cohort.state.models.shape[1]
+        if problem is None or problem.sent is None:
+            return cohort
         check_ruled(problem, self._name)
         sent = problem.sent
-        if sent is None:
-            return problem
         section, weight = self._section, by_sum(sent)
         if sent.message is not None or problem.groups is not None or (sent.weight is not None and sent.weight.ndim > 1):
             raise ConfigError(
@@ -84,16 +104,15 @@ class MedianPasses:
         even = (weight != 0) * mass[:, None]
         each = (even / np.maximum(even.sum(axis=0), 1e-300)).sum(axis=1)
         self.number, self._problem = 0, weighed(problem, each)
-        return pass_from(self._problem, np.zeros((sent.sums, size)))
+        return replace(cohort, problem=pass_from(self._problem, np.zeros((sent.sums, size))))
 
-    def next(self, update: Update) -> LocalProblem | None:
-        """The problem of the next pass, given the ``update`` of the last one; None after the last pass."""
+    def further(self, update: Update) -> LocalProblem | None:
         self.number += 1
         if self.number >= PASSES or self._problem is None:
             return None
         return pass_from(self._problem, points(update))
 
-    def median(self, update: Update, problem: LocalProblem) -> Update:
+    def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
         """The update as the strategy receives it: the medians, times the total weights of its ``problem``."""
         sent = problem.sent
         if sent is None or update.numbers is None:

@@ -22,14 +22,15 @@ from raysim.engine.client import programs
 from raysim.engine.client.answer_cache import AnswerCache
 from raysim.engine.client.failure_context import named, of_full_memory
 from raysim.engine.client.initial_model import parameters, with_private
-from raysim.engine.client.local_training import LocalTraining
+from raysim.engine.client.local_training import CohortTraining
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.measuring.recalibrating import OwnShifts
 from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.engine.measuring.served_model import ServedModel
 from raysim.engine.measuring.untrained import Rows, untrained
-from raysim.engine.messages.plan import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.messages.memory import MODEL, HospitalStates
+from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.privacy.contributions import Contributions
 from raysim.engine.privacy.noisy_answers import noisy_answer, noisy_figures
 from raysim.metrics.score_counts import score_counts
@@ -67,6 +68,7 @@ class HospitalGroup:
         self._serves[served] = True
         self._models: dict[str, Model] = {}
         self._initials: dict[str, Floats] = {}
+        self._made = programs.MadeOfRows()
         self._groups, self._contributions, self._answers = Groups(), Contributions(), AnswerCache()
         self._federation = lru_cache(maxsize=16)(open)
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
@@ -89,7 +91,7 @@ class HospitalGroup:
             kept = self._train(plan, kept, result)
         if plan.call is not None and (mine := np.flatnonzero(self._are_mine(plan.ids)).tolist()):
             opened, model = partial(self._federation, plan.work.federation), partial(self.model, plan.work)
-            kept = programs.run(plan, plan.call, mine, opened, model, kept, result)
+            kept = programs.run(plan, plan.call, mine, opened, model, kept, result, self._made)
         result.seconds = time.perf_counter() - began
         return result, kept
 
@@ -165,7 +167,7 @@ class HospitalGroup:
                 rows = int(federation.sizes("train")[plan.ids[mine]].max())
                 chunk = min(chunk, max(1, CHUNK_BYTES // max(1, rows * federation.X.shape[1] * 4)))
         folder = plan.work.federation
-        visits = LocalTraining(
+        visits = CohortTraining(
             plan,
             mine,
             self.model(plan.work),

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.engine.messages.plan import MODEL, HospitalStates
+from raysim.engine.messages.memory import MODEL, HospitalStates
 from raysim.strategies.base import MIXTURE, OWN, Floats, Mask
 
 Parameters = NDArray[Any]

@@ -1,4 +1,4 @@
-"""A round's training at the hospitals of one process: each visit's chain of problems, and what it sends.
+"""A round's training at the hospitals of one process: each local update's chain of problems, and what it sends.
 
 The problem has been checked (:mod:`raysim.strategies.checks`): its rows are those of the server's models, and its
 entries fit the cohort.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,25 +23,17 @@ from raysim.engine.client.sending import Sending
 from raysim.engine.client.tasks import Tasks
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
-from raysim.engine.messages.plan import (
-    FIRST,
-    HELD,
-    HELD_LOSS,
-    MODEL,
-    SECOND,
-    STEPS,
-    HospitalStates,
-    PartialResult,
-    RoundPlan,
-)
+from raysim.engine.messages.memory import FIRST, HELD, HELD_LOSS, MODEL, SECOND, STEPS, HospitalStates
+from raysim.engine.messages.plan import PartialResult, RoundPlan
+from raysim.engine.messages.steps import CHANGE
 from raysim.engine.privacy.contributions import Contributions
 from raysim.engine.privacy.patient_release import PatientRelease, pooled_gradient, with_private_steps
-from raysim.privacy.clip import clipped
-from raysim.strategies.base import LocalProblem
+from raysim.engine.privacy.release import release_of
+from raysim.strategies.base import Floats, LocalProblem
 from raysim.training.base import DeviceFull, Model, Moments, Optimizer, Task
 
 
-class LocalTraining:
+class CohortTraining:
     """The entries ``mine`` of ``plan``'s cohort, trained with ``model``.
 
     ``open(pooled)`` gives the federation. ``kept`` is what hospitals remember, and is not changed. ``groups`` knows
@@ -64,6 +57,7 @@ class LocalTraining:
         self._kept = {hospital: dict(vectors) for hospital, vectors in kept.items()}
         self._tasks = Tasks(plan, plan.problem, open, self._kept, groups)
         self._sending = Sending(plan, plan.problem, self._tasks, self._kept, open)
+        self._release = release_of(plan)
         self._losses: list[float] = []
 
     def train(self, chunk: int) -> tuple[PartialResult, HospitalStates]:
@@ -72,10 +66,11 @@ class LocalTraining:
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
-        if self._plan.repeated is None or self._plan.repeated.first:
+        again = next((k for k, step in enumerate(self._plan.steps) if not step.trains), None)
+        if again is None:
             self._train_all(chunk)
         else:
-            self._send_again(last=self._plan.repeated.last)
+            self._send_again(again)
         sent = PartialResult(
             ids=self._plan.ids[list(self._mine)],
             units=self._sending.units,
@@ -107,8 +102,8 @@ class LocalTraining:
                 for j, end in zip(some, ends, strict=True):
                     self._sending.remember(j, MODEL, end)
 
-    def _send_again(self, *, last: bool) -> None:
-        """Send again from the updates of the round's first pass, and forget them in its ``last`` one."""
+    def _send_again(self, first: int) -> None:
+        """Walk the steps from the ``first`` on again, from the updates that hospitals hold."""
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
             return
@@ -117,9 +112,9 @@ class LocalTraining:
             loss = float(memory[HELD_LOSS][0])
             if self._plan.losses:
                 self._losses.append(loss)
-            self._sending.send_made(phase.upload, j, memory[HELD], loss, self._tasks.rate(phase.visit))
-            if last:
-                del memory[HELD], memory[HELD_LOSS]
+            rate = self._tasks.rate(phase.training)
+            leaving = self._sending.leaving(phase, phase.upload, j, memory[HELD], rate, lambda loss=loss: loss)
+            self._sending.send(leaving, self._plan.steps[first:])
 
     def _nearest(self, j: int) -> int:
         """The model row whose model has the least loss on the rows of entry ``j``; of equal ones the first."""
@@ -136,7 +131,7 @@ class LocalTraining:
         return float(weighted_losses(self._model, self._plan.work, outputs, task.y).mean())
 
     def _trained(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> NDArray[Any]:
-        optimizer, release = self._tasks.optimizer(phase.visit), self._plan.release
+        optimizer, release = self._tasks.optimizer(phase.training), self._release
         if release is not None and release.patients is not None and phase.upload is not None:
             if release.patients.pooled:  # hospitals stay at their starts
                 return np.stack([task.start for task in tasks])
@@ -187,10 +182,10 @@ class LocalTraining:
             return None
         moved = self._model.layout.trained
         if variates.renew == "gradient":
-            whole = [replace(task, pulls=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
+            whole = [replace(task, proximal=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
             decay = self._plan.work.optimizer.weight_decay
             trained = self._train_named(whole, Optimizer("sgd", 1.0, 0, decay), some)
-        batch, renewed = self._tasks.optimizer(phase.visit).batch_size, []
+        batch, renewed = self._tasks.optimizer(phase.training).batch_size, []
         for task, end, j in zip(tasks, trained, some, strict=True):
             variate = self._tasks.variate(int(self._plan.ids[j])).copy()
             steps = task.epochs * (-(-len(task.y) // batch) if batch else 1)
@@ -207,70 +202,43 @@ class LocalTraining:
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
-        changes = (plan.private, plan.attack, plan.bound, plan.release, plan.compressing)
-        as_it_is = all(change is None for change in changes) and (plan.masking is None or not plan.masking.execute)
-        forgets = not phase.visit.keep and not phase.visit.carry and phase.objective.variates is None
+        as_it_is = plan.private is None and not any(step.changes for step in plan.steps)
+        forgets = not phase.training.keep and not phase.training.carry and phase.objective.variates is None
         return as_it_is and forgets and upload.message is None and not phase.chosen
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
-        """Send what entry ``j`` sends after its visit, and note what its hospital remembers."""
-        delta = np.subtract(theta, task.start, dtype=np.float64)
-        private, upload, variates = self._plan.private, phase.upload, phase.objective.variates
-        release = self._plan.release
-        # Where a guarantee hides the hospital, an update that is not finite is sent as zeros, without an error.
-        hidden = release is not None and release.patients is None
+        """Send what entry ``j`` sends after its local update, and note what its hospital remembers."""
+        private, upload, variates, release = self._plan.private, phase.upload, phase.objective.variates, self._release
+        delta, change, rate = np.subtract(theta, task.start, dtype=np.float64), None, task.learning_rate
         if private is not None:
-            if not hidden:
-                self._sending.check(delta[private], np.inf, j, task.learning_rate)  # which nobody else sees
+            # Nobody else receives it. Where a guarantee hides the hospital, there are no errors about its updates.
+            if release is None or not release.hides:
+                self._sending.check(delta[private], np.inf, j, rate)
             delta[private] = 0.0
-        change = None
         if variate is not None and variates is not None:
             change = np.subtract(variate, self._tasks.variate(int(self._plan.ids[j])), dtype=np.float64)
-        if upload is not None and release is not None and release.patients is not None and release.patients.pooled:
-            hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
-            contribution = self._contribution(release.patients, hospital)
-            delta = pooled_gradient(self._model, task, release.patients, contribution, seed, self._plan.round, hospital)
-        summed = upload is not None and upload.weight is not None and upload.what == "delta"
-        limit = self._sending.limit if summed else np.inf
-        if upload is not None and self._plan.attack is not None:
-            delta = self._plan.attack.update(int(self._plan.ids[j]), delta, limit)
-            if private is not None:
-                delta[private] = 0.0
-        if upload is not None and self._plan.bound is not None:
-            if not hidden:
-                self._sending.check(delta, limit, j, task.learning_rate)
-            (delta,) = clipped([delta], self._plan.bound)
-        if upload is not None and (upload.message is not None or phase.chosen):
-            if not hidden:
-                self._sending.check(delta, limit, j, task.learning_rate)
-            loss = self._loss(task)
-            if self._plan.repeated is not None:
-                self._sending.remember(j, HELD, delta)
-                self._sending.remember(j, HELD_LOSS, np.array([loss]))
-            self._sending.send_made(upload, j, delta, loss, task.learning_rate)
-            if phase.visit.keep:
-                self._sending.remember(j, MODEL, theta)
-            if task.moments is not None:
-                self._carry(j, task.moments)
-            return
-        if upload is not None and release is not None and hidden:
-            vectors = [delta] if change is None else [delta, change]
-            self._sending.send_bit(release, vectors, j)
-            delta, *changes = release.leaving(vectors, self._plan.work.seed, self._plan.round, int(self._plan.ids[j]))
-            if private is not None:
-                delta[private] = 0.0
-            change = changes[0] if changes else None
-        if upload is not None and self._plan.compressing is not None:
-            delta = self._sending.compressed(upload, j, delta)
-        self._sending.check(delta, limit, j, task.learning_rate)
-        if upload is not None:
-            self._sending.send(upload, j, delta, theta, task)
-        if phase.visit.keep:
+        if upload is None:
+            self._sending.check(delta, np.inf, j, rate)
+        else:
+            if release is not None and release.patients is not None and release.patients.pooled:
+                delta = self._pooled_gradient(release.patients, task, j)
+            leaving = self._sending.leaving(phase, upload, j, delta, rate, partial(self._loss, task))
+            if change is not None:
+                leaving.vectors[CHANGE] = change
+            self._sending.send(leaving, self._plan.steps, theta)
+            change = leaving.vectors.get(CHANGE)
+        if phase.training.keep:
             self._sending.remember(j, MODEL, theta)
         if task.moments is not None:
             self._carry(j, task.moments)
         if change is not None and variate is not None and variates is not None:
             self._sending.vary(variates, j, variate, change, task)
+
+    def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
+        """What entry ``j`` sends in the place of an update: clipped gradients at its start, and its share of noise."""
+        hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
+        contribution = self._contribution(release, hospital)
+        return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)
 
     def _carry(self, j: int, moments: Moments) -> None:
         for what, vector in ((FIRST, moments.first), (SECOND, moments.second)):

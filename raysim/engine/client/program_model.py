@@ -71,14 +71,14 @@ class HospitalModel:
         *,
         epochs: int | None = None,
         learning_rate: float | None = None,
-        pulls: Sequence[tuple[float, Floats]] = (),
+        proximal: Sequence[tuple[float, Floats]] = (),
         linear: Floats | None = None,
         frozen: Mask | None = None,
     ) -> Trained:
         epochs = self.epochs if epochs is None else epochs
         rate = self.learning_rate if learning_rate is None else learning_rate
         task = self._task(theta, None, epochs, rate)
-        task.pulls = [(weight, self._sized(towards)) for weight, towards in pulls if weight]
+        task.proximal = [(weight, self._sized(towards)) for weight, towards in proximal if weight]
         task.linear, task.frozen = None if linear is None else self._sized(linear), frozen
         trained = np.asarray(self._model.train([task], self._optimizer)[0], np.float64)
         batches = -(-len(self._rows.y) // (self.batch_size or len(self._rows.y) or 1))

@@ -15,8 +15,10 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.initial_model import Parameters, parameters
 from raysim.engine.measuring.divisions import Groups
-from raysim.engine.messages.plan import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, RoundPlan
-from raysim.strategies.base import LAST, NEAREST, POOLED, LocalProblem, Visit
+from raysim.engine.messages.memory import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
+from raysim.engine.messages.plan import RoundPlan
+from raysim.engine.messages.update_sums import of_entry
+from raysim.strategies.base import LAST, NEAREST, POOLED, LocalProblem, LocalTraining
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.class_weights import row_weights
 
@@ -54,7 +56,7 @@ class Tasks:
         else:
             start = parameters(plan, row, hospital, self._kept)
         objective = phase.objective
-        weights = [(float(of_entry(pull.weight, j)), pull.towards[j]) for pull in objective.pulls]
+        weights = [(float(of_entry(term.weight, j)), term.towards[j]) for term in objective.proximal]
         contrast = None
         if objective.contrast is not None:
             previous = self._kept.get(hospital, {}).get(MODEL, start)
@@ -66,15 +68,15 @@ class Tasks:
             X=X,
             y=y,
             start=start,
-            pulls=[(weight, plan.models[row]) for weight, row in weights if weight],
-            epochs=plan.work.epochs if phase.visit.epochs is None else int(of_entry(phase.visit.epochs, j)),
-            learning_rate=self.rate(phase.visit),
+            proximal=[(weight, plan.models[row]) for weight, row in weights if weight],
+            epochs=plan.work.epochs if phase.training.epochs is None else int(of_entry(phase.training.epochs, j)),
+            learning_rate=self.rate(phase.training),
             batches=partial(self._stream(self._purpose(step, j)).at, hospital),
             linear=linear,
             frozen=objective.frozen,
             contrast=contrast,
             weights=row_weights(plan.work.class_weights, y),
-            moments=self._moments(hospital) if phase.visit.carry else None,
+            moments=self._moments(hospital) if phase.training.carry else None,
         )
 
     def _moments(self, hospital: int) -> Moments:
@@ -84,9 +86,11 @@ class Tasks:
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 
     def rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Features and labels that the entry trains on; those of a bad hospital are changed by its attack."""
+        """Features and labels that the entry trains on; an attack changes those of a bad hospital."""
         X, y = self._true_rows(hospital, j)
-        return (X, y) if self._plan.attack is None else self._plan.attack.rows(hospital, X, y)
+        for step in self._plan.steps:
+            X, y = step.rows(hospital, X, y)
+        return X, y
 
     def _true_rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
         federation, groups = self._open(hospital == POOLED), self._problem.groups
@@ -119,25 +123,20 @@ class Tasks:
         group = 0 if self._problem.groups is None else int(self._problem.groups.group[j])
         return "batch" + (f" {step}" if step else "") + (f" of group {group}" if group else "")
 
-    def rate(self, visit: Visit) -> float:
-        """The learning rate of a visit."""
-        return self._plan.work.optimizer.learning_rate if visit.learning_rate is None else visit.learning_rate
+    def rate(self, training: LocalTraining) -> float:
+        """The learning rate of a local update."""
+        return self._plan.work.optimizer.learning_rate if training.learning_rate is None else training.learning_rate
 
-    def optimizer(self, visit: Visit) -> Optimizer:
-        """The optimiser of a visit: the run's, as far as the strategy does not ask for another."""
+    def optimizer(self, training: LocalTraining) -> Optimizer:
+        """The optimiser of a local update: the run's, as far as the strategy does not ask for another."""
         usual = self._plan.work.optimizer
         return replace(
             usual,
-            name=usual.name if visit.optimizer is None else visit.optimizer,
-            batch_size=usual.batch_size if visit.batch_size is None else visit.batch_size,
+            name=usual.name if training.optimizer is None else training.optimizer,
+            batch_size=usual.batch_size if training.batch_size is None else training.batch_size,
         )
 
     def variate(self, hospital: int) -> Parameters:
         """The hospital's control variate ``[P]``; 0 until it has one."""
         variate = self._kept.get(hospital, {}).get(VARIATE)
         return np.zeros(self._plan.models.shape[1], self._plan.models.dtype) if variate is None else variate
-
-
-def of_entry(value: Any, j: int) -> Any:
-    """The value of entry ``j``; ``value`` is one for all entries or an array ``[H]``."""
-    return value[j] if isinstance(value, np.ndarray) else value

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job import Round, told_stays
+from raysim.engine.job import Round, noisy_stays
 from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.recalibrating import Recalibrated, Recalibrating, gathered
@@ -261,7 +261,7 @@ class Evaluation:
         return means
 
     def _stays(self, figures: Floats) -> Ids:
-        return told_stays(self._federation, self._sizes, figures)
+        return noisy_stays(self._federation, self._sizes, figures)
 
     def _enter_measured(self, round: int, scalars: int) -> None:
         """Enter into the ledger that every hospital has sent ``scalars`` numbers of measurements."""
@@ -285,7 +285,7 @@ class Evaluation:
                 kept[model] = counts
         if model in self.scores:
             # Only now: it takes a fifth of a second to import.
-            from raysim.statistics.clinical.figures import calibration_metrics
+            from raysim.statistics.clinical.clinical_figures import calibration_metrics
 
             row.metrics[model] |= calibration_metrics(self.scores[model], self._bins)
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.data.federation import Federation
-from raysim.engine.messages.plan import MODEL, HospitalStates, RoundPlan
+from raysim.engine.messages.memory import MODEL, HospitalStates
+from raysim.engine.messages.plan import RoundPlan
 from raysim.metrics.labels import TaskKind
 from raysim.strategies.base import MIXTURE, OWN, Floats, Ids, Mask
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from raysim.data.federation import Federation
 from raysim.engine.measuring.group_gaps import Rearranging
 from raysim.engine.measuring.subgroups import GroupFigures, Grouping
-from raysim.engine.privacy.release import Release
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.metrics.summed import SummedFigures
@@ -27,24 +26,9 @@ if TYPE_CHECKING:
     from raysim.config.sections.plugin_sections import ModelSection
     from raysim.config.sections.privacy import RowUnit
     from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
-    from raysim.engine.pipeline.compressing import Compressing
-    from raysim.engine.pipeline.secure_sums import Masking
+    from raysim.engine.messages.steps import HospitalStep
+    from raysim.engine.privacy.program_release import ProgramRelease
     from raysim.secure.protocol import SecureSum
-
-HospitalStates = dict[int, dict[str, NDArray[Any]]]
-"""What hospitals remember between rounds: vectors ``[P]`` by hospital id and by name (:data:`MODEL`, ...)."""
-
-MODEL, VARIATE = "model", "variate"
-"""A hospital's own model, and its control variate."""
-
-FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
-"""The state of its optimiser; see :class:`raysim.training.base.Moments`."""
-
-KEPT = "kept "
-"""What the names begin with that client programs give to what a hospital remembers, all but :data:`MODEL`."""
-
-HELD, HELD_LOSS = "update", "loss"
-"""Its update of this round and its loss before training, kept while the round makes further passes over updates."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +51,7 @@ class ModelSpec:
             self.class_path or self.name or "",
             federation.X.shape[1],
             len(federation.classes),
+            levels=lambda: federation.levels,
             options=self.options,
             init=self.init,
             device=device,
@@ -85,25 +70,13 @@ class Work:
     optimizer: Optimizer
     """The optimiser, unless a problem names another."""
     epochs: int
-    """Epochs of a hospital's visit, unless a problem says otherwise."""
+    """Epochs of a hospital's local update, unless a problem says otherwise."""
     seed: int
     """The seed of all random streams of the run."""
     precision: str
     """The type of hospitals' parameters: ``float32`` or ``float64``."""
     class_weights: ClassWeights = "none"
     """The weight of the loss by class; the server replaces ``balanced`` by numbers before it sends any work."""
-
-
-class Tampering(Protocol):
-    """How some hospitals deviate from the protocol: an attack, or the canaries of an audit."""
-
-    def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What a hospital trains on in place of ``X [n, F]`` and ``y [n]``."""
-        ...
-
-    def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """What it sends in place of ``delta [P]``, all entries below ``limit`` in magnitude."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -130,16 +103,6 @@ class FigureNoise:
     """Which sums, and the figures that follow from them."""
 
 
-@dataclass(frozen=True)
-class Pass:
-    """One of several passes over the updates of a round: hospitals train in the first, and keep their updates."""
-
-    first: bool
-    """Whether hospitals train; else they send from the update that they keep."""
-    last: bool
-    """Whether they forget the update afterwards."""
-
-
 @dataclass(frozen=True, eq=False)
 class ProgramCall:
     """A client program that hospitals run."""
@@ -160,6 +123,8 @@ class ProgramCall:
     """The secure sum that all of its sums travel in, one behind the other; None: they are not hidden."""
     masked: bool = False
     """Whether masks are really made, and not only counted."""
+    release: ProgramRelease | None = None
+    """What a guarantee of privacy does to what leaves; None: nothing."""
 
     @property
     def remembers(self) -> bool:
@@ -191,18 +156,8 @@ class RoundPlan:
     """How rows are cut into groups."""
     losses: bool = False
     """Whether each hospital that trains sends its mean loss before training."""
-    attack: Tampering | None = None
-    """What bad hospitals do on their own; None: nothing."""
-    bound: float | None = None
-    """The norm to which each hospital clips its update before anything else; None: no clipping."""
-    compressing: Compressing | None = None
-    """How updates are compressed before they leave; None: not at all."""
-    release: Release | None = None
-    """How an update is clipped and noised before it leaves; None: not at all."""
-    masking: Masking | None = None
-    """How sums are hidden; None: not at all."""
-    repeated: Pass | None = None
-    """Which pass over the round's updates this is; None: there is only one."""
+    steps: tuple[HospitalStep, ...] = ()
+    """What becomes of rows, and of what leaves a hospital, in order."""
     serve: dict[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model served: model rows or OWN, [N] or [N, G]}``."""
     untrained: tuple[int, ...] = ()
@@ -242,12 +197,16 @@ class RoundPlan:
         return list(self.serve)[-1]
 
     @property
+    def bit(self) -> bool:
+        """Whether each hospital also sends a bit, for a sum of its own behind all others."""
+        return any(step.bit for step in self.steps)
+
+    @property
     def remembers(self) -> bool:
         """Whether hospitals remember anything after this round."""
         if self.call is not None:
             return self.call.remembers
-        residuals = self.compressing is not None and self.compressing.remembers
-        lasting = self.private is not None or residuals or self.repeated is not None
+        lasting = self.private is not None or any(step.remembers for step in self.steps)
         return self.problem is not None and (lasting or self.problem.keeps)
 
 

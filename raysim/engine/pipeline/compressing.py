@@ -10,15 +10,17 @@ import numpy as np
 from raysim.compression.compression import Compression, ef21, with_error_feedback
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.strategies.base import Floats, LocalProblem
+from raysim.engine.messages.steps import HospitalStep, Leaving
+from raysim.engine.pipeline.step import Step
+from raysim.strategies.base import Floats, Ids, LocalProblem
 
 if TYPE_CHECKING:
     from raysim.config.sections.compression import CompressionSection
 
 
 @dataclass(frozen=True)
-class Compressing:
-    """How updates are compressed in a round; it travels with its plan."""
+class Compressing(HospitalStep):
+    """A hospital's half: how updates are compressed in a round."""
 
     compression: Compression
     """The compressor."""
@@ -26,16 +28,32 @@ class Compressing:
     """The seed of the run."""
     round: int
     """The round."""
+    in_shares: bool = False
+    """Whether updates hold shares of noise, so that only a sum on a common grid hides a unit."""
 
     @staticmethod
-    def of(section: CompressionSection, seed: int) -> Compressing:
+    def of(section: CompressionSection, seed: int, in_shares: bool = False) -> Compressing:
         """The compression that a section asks for, before any round."""
-        return Compressing(section.make(Compression, feedback=section.remembers), seed, 0)
+        return Compressing(section.make(Compression, feedback=section.remembers), seed, 0, in_shares)
 
     @property
-    def remembers(self) -> bool:
+    def remembers(self) -> bool:  # type: ignore[override]
         """Whether hospitals remember residuals."""
         return self.compression.feedback != "none"
+
+    def forward(self, leaving: Leaving) -> None:
+        weight, compressing, update = leaving.upload.weight, self, leaving.update
+        if self.in_shares and self.compression.name == "grid" and weight is not None and weight[leaving.entry]:
+            compressing, counts = self.exactly(float(weight[leaving.entry]))
+            leaving.grid = compressing.compression.step, counts
+        name = f"residual of {leaving.group}"
+        travels = slice(None) if leaving.private is None else ~leaving.private
+        before = leaving.recall(name)
+        sent, remembered, leaving.bits = compressing.sent(leaving.hospital, leaving.group, update[travels], before)
+        if self.remembers:
+            leaving.remember(name, remembered)
+        leaving.update = np.zeros_like(update)
+        leaving.update[travels] = sent
 
     def exactly(self, weight: float) -> tuple[Compressing, float]:
         """As :meth:`Compression.whole`."""
@@ -62,15 +80,29 @@ class Compressing:
         sent, bits = made.compress(update, rng)
         return sent, state, bits
 
-    def check(self, problem: LocalProblem | None, name: str) -> None:
-        """Raise ``ConfigError`` where the strategy called ``name`` does not send plain updates."""
-        if problem is not None and problem.sent is not None and (problem.sent.message is not None or problem.chosen):
+
+class CompressedUpdates(Step):
+    """The server's half: it refuses what is not compressed. The strategy is called ``name`` in errors."""
+
+    def __init__(self, section: CompressionSection, seed: int, name: str, in_shares: bool) -> None:
+        self._compressing, self._name = Compressing.of(section, seed, in_shares), name
+        self.compression = self._compressing.compression
+
+    @property
+    def remembers(self) -> bool:
+        """Whether hospitals remember residuals."""
+        return self._compressing.remembers
+
+    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Compressing:
+        sent = problem.sent
+        if sent is not None and (sent.message is not None or problem.chosen):
             raise ConfigError(
-                f"compression.name: strategy '{name}' has hospitals send numbers or zeros beside their updates where "
-                "sums are all that the server learns, which is not compressed; leave compression out"
+                f"compression.name: strategy '{self._name}' has hospitals send numbers or zeros beside their updates "
+                "where sums are all that the server learns, which is not compressed; leave compression out"
             )
-        if problem is not None and problem.sent is not None and problem.sent.what == "parameters":
+        if sent is not None and sent.what == "parameters":
             raise ConfigError(
-                f"compression.name: strategy '{name}' sends whole models, of which nothing can be left out; choose "
-                "another or leave compression out"
+                f"compression.name: strategy '{self._name}' sends whole models, of which nothing can be left out; "
+                "choose another or leave compression out"
             )
+        return replace(self._compressing, round=round)

@@ -6,6 +6,7 @@ out, and the sum is scaled to the weights of all; a sum of too few hospitals is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,12 +19,15 @@ from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum
 from raysim.core.plain_checks import whole_number
 from raysim.core.streams import stream
-from raysim.engine.privacy.shares import sure_to_be_left
+from raysim.engine.messages.steps import Adding
+from raysim.engine.pipeline.shares import sure_to_be_left
+from raysim.engine.pipeline.step import Step
 from raysim.secure import graph, traffic
 from raysim.secure.protocol import Lost, SecureSum
 from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, State, Update
 
 if TYPE_CHECKING:
+    from raysim.config.sections.privacy import PrivacySection
     from raysim.config.sections.secure import SecureSection
 
 
@@ -32,8 +36,8 @@ FIRST_OF_CALLS = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class Masking:
-    """The secure sums of a round; it travels with the plan."""
+class Masking(Adding):
+    """A hospital's half: the secure sums of a round, to which it adds."""
 
     sums: tuple[SecureSum | None, ...]
     """By sum; None where there are too few hospitals to mask it."""
@@ -54,13 +58,18 @@ class Masking:
         alone.add(0, weight, vector)
         sums.units[group] += secure.masked(hospital, alone.units[0]).view(np.int64)
 
+    @property
+    def changes(self) -> bool:  # type: ignore[override]
+        """Whether masks are really made."""
+        return self.execute
+
     def admits(self, group: int, hospital: int) -> bool:
         """Whether a message of ``hospital`` enters sum ``group``: it is not lost, and the sum is opened."""
         secure = self.sums[group]
         return secure is not None and secure.opens and hospital in secure.in_sum
 
     @cached_property
-    def everybody(self) -> bool:
+    def everybody(self) -> bool:  # type: ignore[override]
         """Whether the messages of all hospitals enter their sums."""
         return all(secure is not None and secure.opens and not secure.lost.anybody for secure in self.sums)
 
@@ -73,7 +82,7 @@ class Masking:
                 admitted[in_group] = np.isin(hospitals[in_group], secure.masking)
         return admitted
 
-    def tell(self, sums: ExactSum, number: float, hospital: int) -> None:
+    def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
         """Add the ``number`` of ``hospital`` to the sum of numbers, likewise."""
         if self.number_sum is None or not self.number_sum.opens or hospital not in self.number_sum.in_sum:
             return
@@ -118,18 +127,21 @@ class Opening:
         return replace(update, sums=update.sums * self.scale[:count, None], variates=variates, numbers=numbers)
 
 
-class SecureSums:
-    """The secure sums of one job, which errors call ``name``; ``size`` scalars of a model travel."""
+class SecureSums(Step):
+    """The server's half: the secure sums of one job, which errors call ``name``; ``size`` scalars of a model travel."""
 
     def __init__(
-        self, section: SecureSection, seed: int, name: str, size: int, noisy: bool = False, tells: bool = False
+        self, section: SecureSection, seed: int, name: str, size: int, privacy: PrivacySection | None = None
     ) -> None:
-        """``noisy``: whether each message has a share of the noise, so that a sum needs enough of them.
-
-        ``tells``: whether each hospital also sends a number, for one sum over all hospitals.
+        """``privacy``: where each message has a share of noise, a sum needs enough of them; where the clip adapts, each
+        hospital also sends a number, for one sum over all hospitals.
         """
-        self._section, self._seed, self._name, self._size = section, seed, name, size
-        self._noisy, self._tells = noisy, tells
+        self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
+        self._noisy = privacy is not None and privacy.way in ("pooled", "distributed")
+        self._tells = privacy is not None and privacy.tells_bits
+        self._sends = Counter[int]()
+        self._masking: Masking | None = None
+        self._opening: Opening | None = None
         self._tried = 0
         self._given_up = 0
         self._loses = section.loses
@@ -223,6 +235,37 @@ class SecureSums:
             scale[g] = 1.0 if left[weights[:, g] != 0].all() or those == 0 else whole / those
         return Opening(masking, scale)
 
+    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Masking | None:
+        number, self._sends = self._sends[round], Counter({round: self._sends[round] + 1})
+        # Each pass over the updates of a round has masks of its own.
+        self._masking = self.masking(round, problem, ids, number)
+        return self._masking
+
+    def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        self._opening = None if self._masking is None else self.opening(self._masking, problem, ids)
+        return units if self._opening is None else self._opening.opened(units)
+
+    @property
+    def given_up(self) -> Ids:
+        """Which of the sums that were opened last are given up."""
+        return np.flatnonzero(() if self._opening is None else self._opening.scale == 0)
+
+    def learned(self, round: int, update: Update, problem: LocalProblem) -> Update | None:
+        """The update; None where no sum could be opened and no noise is added centrally.
+
+        Where noise hides who takes part, weights do not depend on the cohort, and sums are not rescaled.
+        """
+        opening, privacy = self._opening, self._privacy
+        if opening is None or (privacy is not None and privacy.way == "central"):
+            return update
+        if not opening.scale.any():
+            return None
+        return opening.scaled(update) if privacy is None or privacy.own_steps else update
+
+    def sent(self, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int] | None:
+        """As :meth:`bytes`, of the sums that were sent last; None where none were hidden."""
+        return None if self._masking is None else self.bytes(self._masking, problem, ids)
+
     def bytes(self, masking: Masking, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int]:
         """The bytes of each entry's update ``[H]``, without its number of rows, and all bytes that go down beside
         models.
@@ -292,7 +335,7 @@ class SecureSums:
             raise ValueError("nothing is summed")
         weight = sent.weight
         if weight.ndim == 1:
-            into = np.zeros(entries, dtype=np.int64) if sent.into is None else sent.into
+            into = np.zeros(entries, dtype=np.int64) if sent.sum_index is None else sent.sum_index
             weight = np.zeros((entries, sent.sums))
             weight[np.arange(entries), into] = sent.weight
             if problem.chosen:  # whatever it has chosen, a hospital is in all sums

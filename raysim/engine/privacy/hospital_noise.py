@@ -1,15 +1,13 @@
-"""From hospitals' sums to the update that the strategy receives, under a guarantee of privacy or without one.
+"""A guarantee for hospitals: updates are clipped, their weights fixed, and sums noised before anybody reads them.
 
-Without ``privacy`` the merged sums are the update. With it, hospitals receive a problem with fixed weights, and noise
-is added to the sums before anybody reads them, in rounds in which nobody takes part too; or hospitals add the noise.
+Noise is added in rounds in which nobody takes part too. The server adds it, or hospitals do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,128 +15,23 @@ from numpy.typing import NDArray
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.defaults import table
 from raysim.core.exact import FRACTION_BITS
-from raysim.data.federation import Federation
 from raysim.engine.job import Job
-from raysim.engine.messages.plan import PartialResult
-from raysim.engine.messages.update_sums import number_rows, sum_count
-from raysim.engine.privacy.calibration import Terms, bit_noise, largest_clip, settled
-from raysim.engine.privacy.noisy_statistics import FirstAnswers
-from raysim.engine.privacy.patient_noise import PatientNoise
-from raysim.engine.privacy.release import (
-    FixedWeights,
-    Release,
-    check_sent,
-    fixed_weights,
-    weighed,
-)
-from raysim.engine.privacy.shares import sure_to_be_left
-from raysim.engine.server.merging import summed, update_of
+from raysim.engine.messages.update_sums import number_rows, weighed
+from raysim.engine.pipeline.shares import sure_to_be_left
+from raysim.engine.privacy.calibration import Terms, bit_noise, largest_clip
+from raysim.engine.privacy.guard import Guard
+from raysim.engine.privacy.release import FixedWeights, Release, check_sent, fixed_weights
 from raysim.privacy.adaptive import next_clip, update_multiplier
 from raysim.privacy.counting import split
 from raysim.privacy.noise import grid_units, normals, with_rounding
-from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
+from raysim.strategies.base import FederationView, Floats, LocalProblem, Mask, State, Strategy
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
-    from raysim.engine.pipeline.secure_sums import Opening
+    pass
 
 
-class Guard(Protocol):
-    """What a guarantee of privacy does in every round."""
-
-    def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with the problem as hospitals receive it."""
-        ...
-
-    def release(self) -> Release:
-        """What hospitals do before they send."""
-        ...
-
-    def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums ``[G, P]`` of a ``round`` in steps of their grid, as the strategy may see them."""
-        ...
-
-    @property
-    def memory(self) -> Any:
-        """What it carries from round to round, in plain values."""
-        ...
-
-    def resume(self, memory: Any) -> None:
-        """Go on from ``memory``."""
-        ...
-
-
-class Reception:
-    """Receives the sums of one job, whose models have ``size`` scalars; ``private [P]`` never leave a hospital.
-
-    ``first``: what hospitals have told with noise before the first round.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        strategy: Strategy,
-        federation: Federation,
-        size: int,
-        private: Mask | None,
-        first: FirstAnswers,
-    ) -> None:
-        self._size, self._first = size, first
-        self._guard: Guard | None = None
-        self._central = job.privacy is not None and job.privacy.way == "central"
-        if job.privacy is not None:
-            terms = Terms.of(job, federation, first.sizes)
-            section = settled(job.privacy, terms)
-            if section.unit == "hospital":
-                self._guard = HospitalNoise(section, terms, job, strategy, size, private)
-            else:
-                self._guard = PatientNoise(section, terms, job, federation, size, private)
-
-    def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with the problem as hospitals receive it."""
-        return cohort if self._guard is None else self._guard.fitted(view, cohort)
-
-    def release(self, problem: LocalProblem | None) -> Release | None:
-        """What hospitals do with an update of ``problem`` before they send it; None: nothing."""
-        return None if self._guard is None or problem is None or problem.sent is None else self._guard.release()
-
-    def update(
-        self,
-        round: int,
-        partials: Sequence[PartialResult],
-        problem: LocalProblem,
-        ids: Ids,
-        opening: Opening | None = None,
-    ) -> Update:
-        """The update of a ``round`` from a cohort ``ids`` that minimised the fitted ``problem``.
-
-        ``opening`` takes the masks off sums that are hidden.
-        """
-        release = self.release(problem)
-        bits = release is not None and release.bit
-        units = summed(partials, max(sum_count(problem, self._size), 1) + bits, self._size)
-        if opening is not None:
-            units = opening.opened(units)
-        if self._guard is not None and problem.sent is not None:
-            units = self._guard.noised(round, problem, units)
-            if opening is not None and not self._central:
-                units[opening.scale == 0] = 0  # a sum that was given up is 0, without noise
-        return update_of(units, partials, problem, ids)
-
-    @property
-    def memory(self) -> Any:
-        """What it carries from round to round, in plain values; None: nothing."""
-        guard = None if self._guard is None else self._guard.memory
-        first = {name: value for name, value in self._first.memory.items() if value is not None}
-        return {"guard": guard, "first": first} if guard is not None or first else None
-
-    def resume(self, memory: Any) -> None:
-        """Go on from ``memory``. Raises ``ValueError`` for values that it cannot have."""
-        if self._guard is not None:
-            self._guard.resume(None if memory is None else memory["guard"])
-
-
-class HospitalNoise:
+class HospitalNoise(Guard):
     """Noise on clipped sums with fixed weights, so that a hospital's part in them is hidden.
 
     The server adds it, or each hospital to what it sends.
@@ -147,14 +40,15 @@ class HospitalNoise:
     def __init__(
         self, section: PrivacySection, terms: Terms, job: Job, strategy: Strategy, size: int, private: Mask | None
     ) -> None:
-        self._section, self._terms, self._rate, self._job, self._strategy = section, terms, terms.rate, job, strategy
+        super().__init__(section, job.work.seed)
+        self._terms, self._rate, self._job, self._strategy = terms, terms.rate, job, strategy
         self._size, self._clip, self._hospitals = size, section.clip, terms.rate * terms.hospitals
         self._largest = largest_clip(terms, section.noise_multiplier or 0.0)
         self._travels = np.ones(size, dtype=np.bool_) if private is None else ~private
         self._weights: FixedWeights | None = None
         self._problem: LocalProblem | None = None
 
-    def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
+    def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """The cohort with fixed weights; an empty cohort gets a problem too, as noise is added all the same."""
         problem = cohort.problem
         if problem is None:

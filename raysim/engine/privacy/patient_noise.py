@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +11,19 @@ from numpy.typing import NDArray
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.client.tasks import of_entry
 from raysim.engine.job import Job
+from raysim.engine.messages.update_sums import of_entry, weighed
+from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.calibration import Terms, multipliers
+from raysim.engine.privacy.guard import Guard
 from raysim.engine.privacy.patient_release import PatientRelease
-from raysim.engine.privacy.release import Release, check_patient_problem, weighed
-from raysim.engine.privacy.shares import sure_to_be_left
+from raysim.engine.privacy.release import Release, check_patient_problem
 from raysim.privacy.noise import grid_units, with_rounding
 from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 
-class PatientNoise:
+class PatientNoise(Guard):
     """Noise that hospitals add for their patients: to their own steps, or in shares to sums of gradients.
 
     There is one sum for each of the server's models. A patient is at one hospital, and a hospital is in one sum, so all
@@ -39,7 +39,8 @@ class PatientNoise:
         size: int,
         private: Mask | None,
     ) -> None:
-        self._section, self._terms, self._job, self._size = section, terms, job, size
+        super().__init__(section, job.work.seed)
+        self._terms, self._job, self._size = terms, job, size
         model = job.work.model.bind(federation, "cpu", job.work.precision)
         self._contrasts = bool(getattr(model, "clips_contrast", False))
         self._share = np.zeros(len(terms.patients))
@@ -50,7 +51,7 @@ class PatientNoise:
                 "model; set privacy.mode to local, or choose another strategy"
             )
 
-    def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
+    def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """The cohort with its problem; where gradients are pooled, each counts by its share of its sum's step."""
         problem, pooled = cohort.problem, self._section.way == "pooled"
         if problem is None:
@@ -59,7 +60,7 @@ class PatientNoise:
         sent = problem.sent
         if not pooled or sent is None:
             return cohort
-        into = np.zeros(len(cohort.ids), dtype=np.int64) if sent.into is None else sent.into
+        into = np.zeros(len(cohort.ids), dtype=np.int64) if sent.sum_index is None else sent.sum_index
         patients = np.array(self._terms.patients, dtype=np.float64)[cohort.ids]
         step = self._steps(problem, np.bincount(into, weights=patients, minlength=sent.sums).astype(np.float64))
         self._share = self._shares(cohort.ids, into, step, sent.sums)
@@ -82,12 +83,6 @@ class PatientNoise:
             noise=section.noise,
         )
         return Release(patients=patients)
-
-    memory: Any = None
-    """Nothing is carried from round to round."""
-
-    def resume(self, memory: Any) -> None:
-        """Does nothing, as nothing is carried."""
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums, which have hospitals' noise already, plus the step of proximal terms for each model."""
@@ -117,7 +112,7 @@ class PatientNoise:
         return steps
 
     def _rate(self, problem: LocalProblem) -> float:
-        rate = problem.visit.learning_rate
+        rate = problem.training.learning_rate
         return self._job.work.optimizer.learning_rate if rate is None else rate
 
     def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
@@ -127,9 +122,9 @@ class PatientNoise:
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)
-        for pull in problem.objective.pulls:
+        for term in problem.objective.proximal:
             for j, g in enumerate(into.tolist()):
-                weight = float(of_entry(pull.weight, j)) * patients[j] / total[g]
-                if weight and pull.towards[j] != problem.start[j]:
-                    moved[g] -= weight * (state.models[problem.start[j]] - state.models[pull.towards[j]])
+                weight = float(of_entry(term.weight, j)) * patients[j] / total[g]
+                if weight and term.towards[j] != problem.start[j]:
+                    moved[g] -= weight * (state.models[problem.start[j]] - state.models[term.towards[j]])
         return self._rate(problem) * moved if moved.any() else None

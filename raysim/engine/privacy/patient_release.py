@@ -1,4 +1,4 @@
-"""A hospital's visit under a guarantee for its patients: DP-SGD, or one clipped sum of gradients."""
+"""A hospital's local update under a guarantee for its patients: DP-SGD, or one clipped sum of gradients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PatientRelease:
     expected: Floats
     """How many units a step of each hospital is expected to draw, by its public number of units, ``[N]``."""
     steps: tuple[int, ...]
-    """How many steps each hospital makes in a visit, ``[N]``; one where pooled."""
+    """How many steps each hospital makes in a local update, ``[N]``; one where pooled."""
     noise: Origin
     """Where the noise comes from."""
 
@@ -69,7 +69,7 @@ def pooled_gradient(
 def with_private_steps(
     task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Task:
-    """The task as a visit of noisy steps, on the rows that stand for the hospital's units."""
+    """The task as a local update of noisy steps, on the rows that stand for the hospital's units."""
     rate, patient = float(release.rate[hospital]), None if contribution.single else contribution.patient
     count = release.steps[hospital]
     steps = PrivateSteps(

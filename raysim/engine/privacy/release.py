@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from raysim.core.errors import ConfigError
+from raysim.engine.messages.steps import HospitalStep, Leaving
 from raysim.engine.privacy.patient_release import PatientRelease
 from raysim.privacy.clip import clipped, norm
 from raysim.privacy.noise import Origin, normals
@@ -21,11 +22,12 @@ from raysim.strategies.base import Floats, Ids, LocalProblem
 
 if TYPE_CHECKING:
     from raysim.config.sections.privacy import PrivacySection
+    from raysim.engine.messages.plan import RoundPlan
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
-    """What a hospital does with its update before it leaves; it travels with the plan of a round."""
+class Release(HospitalStep):
+    """What a hospital does with its update before it leaves."""
 
     clip: float = math.inf
     """The norm to which all vectors of a hospital together are clipped."""
@@ -43,11 +45,27 @@ class Release:
     """The standard deviation of the noise that it adds to the bit."""
     patients: PatientRelease | None = None
     """What is done for a hospital's patients; None: nothing."""
+    seed: int = 0
+    """The seed of the run."""
+    round: int = 0
+    """The round."""
 
     @property
-    def in_shares(self) -> bool:
-        """Whether the noise that hides a unit is in sums alone, of which each hospital adds a share."""
-        return self.among is not None or (self.patients is not None and self.patients.pooled)
+    def hides(self) -> bool:
+        """Whether it hides the whole hospital, and not only its patients."""
+        return self.patients is None
+
+    def forward(self, leaving: Leaving) -> None:
+        if not self.hides:
+            return  # training has hidden patients
+        hospital, names, vectors = leaving.hospital, list(leaving.vectors), list(leaving.vectors.values())
+        if self.bit:
+            leaving.bit = self.short(vectors, self.seed, self.round, hospital)
+        noisy = self.leaving(vectors, self.seed, self.round, hospital)
+        leaving.vectors = dict(zip(names, noisy, strict=True))
+        leaving.keep_private()
+        if leaving.counts is not None:
+            leaving.counts = self.counted(leaving.counts, self.seed, self.round, hospital)
 
     def short(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> float:
         """The bit of a ``hospital`` on its ``vectors``, with its noise: 1/2 if their joint norm is at most the clip,
@@ -78,6 +96,11 @@ class Release:
         return noisy
 
 
+def release_of(plan: RoundPlan) -> Release | None:
+    """What hospitals do in the round of a ``plan`` to keep a guarantee; None: there is none."""
+    return next((step for step in plan.steps if isinstance(step, Release)), None)
+
+
 @dataclass(frozen=True, eq=False)
 class FixedWeights:
     """Weights of updates that do not depend on who takes part."""
@@ -104,7 +127,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     if sent is None:
         raise ValueError("nothing is sent")
     counts = np.ones(len(sizes)) if section.cap is None else np.minimum(sizes / section.cap, 1.0)
-    into = np.zeros_like(ids) if sent.into is None else sent.into
+    into = np.zeros_like(ids) if sent.sum_index is None else sent.sum_index
     totals = rate * np.bincount(into, weights=counts[ids], minlength=sent.sums)
     if everyone.chosen:  # which sum a hospital has chosen is hidden, so all are in all sums
         totals[:] = totals[0]
@@ -114,13 +137,6 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     variates, members = everyone.objective.variates, np.zeros(len(sizes), dtype=np.int64)
     members[ids] = len(ids) if everyone.chosen else np.bincount(into, minlength=sent.sums)[into]
     return FixedWeights(weight, shares, 0.0 if variates is None else float(variates.weight.max(initial=0.0)), members)
-
-
-def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
-    """The problem with the weights ``[H]`` in place of those of its upload."""
-    if problem.upload is not None:
-        return replace(problem, upload=replace(problem.upload, weight=weight))
-    return problem if problem.then is None else replace(problem, then=weighed(problem.then, weight))
 
 
 def check_sent(problem: LocalProblem, name: str) -> None:
@@ -144,7 +160,7 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
     """Raise ``ConfigError`` for a problem of the strategy called ``name`` whose steps cannot be made noisy.
 
     ``contrasts``: whether the model clips the gradient of a contrastive term too. What comes after the upload of a
-    visit stays at the hospital, and may be as it likes.
+    local update stays at the hospital, and may be as it likes.
     """
     sent, objective = problem.sent, problem.objective
     if sent is None:
@@ -158,7 +174,7 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
         "has a contrastive term": objective.contrast is not None and (pooled or not contrasts),
         "has control variates": objective.variates is not None,
         "freezes parameters": objective.frozen is not None,
-        "goes on with an earlier optimiser": problem.visit.carry,
+        "goes on with an earlier optimiser": problem.training.carry,
     }
     if pooled:
         reasons |= {

@@ -18,13 +18,13 @@ from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
 from raysim.engine.measuring.evaluation import MeasurementRequest, existing
 from raysim.engine.measuring.losses import constant_loss
 from raysim.engine.measuring.recalibrating import Recalibrated, Recalibrating, estimated
+from raysim.engine.measuring.stopping import Stopped, Stopping
 from raysim.engine.messages.plan import PartialResult
 from raysim.engine.server.cadence import Cadence, Every
 from raysim.engine.server.job_server import JobServer
 from raysim.engine.server.last_steps import PRIOR_SCALARS, check_fine_tuned, headline, with_fine_tuned
 from raysim.engine.server.pool import Pool
 from raysim.engine.server.remote import RemoteState
-from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.strategies.base import POOLED, Call, Calls, Ids, TrainLocally, Update
 from raysim.strategies.programs import Answer
 from raysim.strategies.shared.personalization import RECALIBRATED, Recalibration, fine_tune
@@ -57,7 +57,9 @@ class JobRun(JobServer):
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         super().__init__(pool, job, since)
-        self._stopping = None if job.stop is None else Stopping(job.stop)
+        # A strategy that solves has its own end; the rounds before it are no models to choose from.
+        stop = job.stop if job.strategy.uses_training() else None
+        self._stopping = None if stop is None else Stopping(stop)
         self._best: RemoteState | None = None
         self._validated = np.flatnonzero(self._federation.sizes("validation"))
         self._last_state: RemoteState | None = None
@@ -123,8 +125,7 @@ class JobRun(JobServer):
         self._round, self._state = since.round, since.state
         self._view = replace(self._view, memory=since.memory)
         self._traffic.begin(self._round)
-        self._pipeline.resume(since.attacks)
-        self._reception.resume(since.reception)
+        self._pipeline.resume(since.attacks, since.reception)
         if self._stopping is not None and since.stopping is not None:
             self._stopping = replace(since.stopping, section=self._stopping.section)
         if since.best is not None:
@@ -195,8 +196,8 @@ class JobRun(JobServer):
         senders: Ids | None = None
         while (call := self._next(calls, answer)) is not None or not told:
             if isinstance(call, TrainLocally):
-                cohort = self._reception.fitted(self._view, self._scheduler.schedule(self._view, self._state, t))
-                sent = self._pipeline.fitted(t, cohort)
+                cohort = self._pipeline.posed(self._view, self._scheduler.schedule(self._view, self._state, t))
+                sent = self._pipeline.fitted(cohort)
                 partials = self._send(t, cohort.state, cohort.ids, sent.problem, measured)
             else:  # without a call, hospitals only measure
                 planned = None if call is None else self._calls.planned(call)
@@ -263,14 +264,13 @@ class JobRun(JobServer):
         """
         if cohort.problem is None or sent.problem is None:
             return None
-        opening = self._pipeline.opening(sent.problem, cohort.ids)
-        received = self._reception.update(self._round, partials, sent.problem, cohort.ids, opening)
-        further = self._pipeline.further(self._round, sent, received)
+        received = self._pipeline.received(self._round, partials, sent.problem, cohort.ids)
+        further = self._pipeline.further(sent, received)
         if further is not None:
             partials = self._send(self._round, cohort.state, cohort.ids, further.problem, NOTHING)
             self._account(replace(cohort, in_vain=0, unused=()), further, partials)
             return self._update(cohort, further, partials)
-        update = self._pipeline.learned(self._round, received, cohort.problem, opening)
+        update = self._pipeline.learned(self._round, received, cohort.problem)
         if update is not None and self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.observe(self._view.memory, update))
         return update
@@ -298,7 +298,7 @@ class JobRun(JobServer):
     def _remote_state(self) -> RemoteState:
         """The state of the run now."""
         remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
-        stopping, received, carried = self._stopping, self._reception.memory, self._pipeline.memory
+        stopping, received, carried = self._stopping, self._pipeline.promised, self._pipeline.memory
         return RemoteState(self._round, self._state, remembered, memory, clock, stopping, received, self._best, carried)
 
     def _conclude(self) -> Iterator[Event]:

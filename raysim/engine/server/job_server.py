@@ -18,12 +18,13 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
 from raysim.engine.measuring.recalibrating import Recalibrated
+from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.measuring.untrained import same, trained_on_one_class
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan, Work
-from raysim.engine.pipeline.update_pipeline import UpdatePipeline
-from raysim.engine.privacy.hospital_noise import Reception
+from raysim.engine.privacy.calibration import Terms, settled
 from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.privacy.privacy_ledger import statement
+from raysim.engine.privacy.program_release import noise_of
 from raysim.engine.server.checked_strategy import MOST_CALLS, CheckedStrategy
 from raysim.engine.server.last_steps import with_fine_tuned
 from raysim.engine.server.merging import in_precision
@@ -31,7 +32,7 @@ from raysim.engine.server.pool import Pool
 from raysim.engine.server.program_calls import ProgramCalls
 from raysim.engine.server.remote import RemoteHospitals
 from raysim.engine.server.resume_checks import check_promise, check_remembered, check_residuals
-from raysim.engine.server.stopping import Stopped
+from raysim.engine.server.update_pipeline import UpdatePipeline
 from raysim.strategies.base import (
     OWN,
     FederationView,
@@ -75,6 +76,9 @@ class JobServer:
         self._job, self._strategy, self._since = replace(job, work=work), strategy, since
         model = work.model.bind(self._federation, "cpu", work.precision)
         self._layout = model.layout
+        private_sums = None
+        if job.privacy is not None and strategy.uses_programs():
+            private_sums = settled(job.privacy, Terms.of(self._job, self._federation, self._first.sizes))
         view = FederationView(
             names=self._federation.hospitals,
             sizes=self._federation.sizes("train") if self._first.sizes is None else self._first.sizes,
@@ -86,6 +90,7 @@ class JobServer:
             momentum=MOMENTUM if work.optimizer.name == "momentum" else 0.0,
             batch_size=work.optimizer.batch_size,
             rounds=job.rounds,
+            link=getattr(model, "link", "identity"),
             most_calls=MOST_CALLS,
             selection=job.selection,
             memory=None,
@@ -94,18 +99,20 @@ class JobServer:
             parameters=model.layout.slices,
             measured=model.layout.measured,
             hides=hides(job),
+            noise=noise_of(private_sums),
+            trees=getattr(model, "trees", None),
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self._everyone = np.arange(len(view.sizes))
         self._private = strategy.private(view)
         self._hospitals = RemoteHospitals(pool, work, self._private, kept, noise)
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
-        hears_losses = strategy.uses_selection() and job.selection.hears_losses
-        self._pipeline = UpdatePipeline(self._job, self._federation, self._private, travels)
-        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, self._pipeline.most_bits)
-        self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure)
-        size = self._layout.size
-        self._reception = Reception(self._job, strategy, self._federation, size, self._private, self._first)
+        uses_losses = strategy.uses_selection() and job.selection.uses_losses
+        self._pipeline = UpdatePipeline(
+            self._job, strategy, self._federation, self._layout.size, self._private, self._first
+        )
+        self._traffic = Traffic(Ledger(), strategy, view, travels, uses_losses, self._pipeline.most_bits)
+        self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure, private_sums)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
         ends_itself = strategy.uses_programs() and type(job.strategy).done is not Strategy.done
@@ -228,9 +235,8 @@ class JobServer:
             mixture=self._strategy.mixture(self._view, state),
             private=self._private,
             division=self._strategy.division(self._view, state),
-            losses=problem is not None and self._traffic.hears_losses(problem),
-            **self._pipeline.planned(t, problem),
-            release=self._reception.release(problem),
+            losses=problem is not None and self._traffic.uses_losses(problem),
+            steps=self._pipeline.halves(t, problem, ids),
             serve=dict(measured.serve),
             untrained=self._untrained(state) if measured.serve else (),
             part=self._job.evaluation.part,
@@ -311,10 +317,11 @@ class JobServer:
             bad=self._pipeline.bad,
             clusters_of_patients=self._clusters_of_patients(),
             privacy=statement(self._job, self._federation, self._traffic.ledger, self._first.sizes),
-            told_sizes=self._first.sizes,
+            noisy_sizes=self._first.sizes,
             seen=self._pipeline.seen,
             recalibrated=recalibrated,
             uncertainty=self._strategy.uncertainty(self._view, state),
+            ended=self._strategy.done(self._view, state),
             called=self._called(),
         )
 

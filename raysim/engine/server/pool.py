@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from raysim.engine.messages.plan import HospitalStates, Inquiry, PartialResult, RoundPlan
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
 from raysim.strategies.base import Floats, Ids
 
 StateReferences = Sequence[Any]

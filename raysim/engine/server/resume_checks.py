@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from raysim.config.sections.privacy import UPDATES
 from raysim.engine.job import History
-from raysim.engine.messages.plan import FIRST, KEPT, MODEL, SECOND, STEPS, VARIATE, HospitalStates
+from raysim.engine.messages.memory import FIRST, KEPT, MODEL, SECOND, STEPS, VARIATE, HospitalStates
 from raysim.strategies.base import POOLED, Ids
 from raysim.traffic.ledger import UPDATE, Ledger
 

@@ -116,7 +116,7 @@ def _canary_parameters(layout: Layout, columns: int) -> Ids:
 
 
 def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
-    """The noise of each hospital's visit relative to the others', ``[N]``; 1 where the noise is that of a sum.
+    """The noise of each hospital's local update relative to the others', ``[N]``; 1 where the noise is that of a sum.
 
     Scores are divided by it: else hospitals with much noise would hide the canaries of those with little.
     """

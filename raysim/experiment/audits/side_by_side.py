@@ -19,16 +19,16 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    LocalTraining,
     Mask,
     Objective,
-    Pull,
+    Proximal,
     Question,
     Selection,
     State,
     Strategy,
     Update,
     Upload,
-    Visit,
     own_state,
 )
 
@@ -181,7 +181,7 @@ def _joined(problems: Sequence[LocalProblem], first: Sequence[int]) -> LocalProb
         start=np.concatenate([_shifted(problem.start, f) for problem, f in zip(problems, first, strict=True)]),
         upload=_upload(problems),
         objective=_objective(problems, first),
-        visit=_visit(problems),
+        training=_visit(problems),
         then=_joined(following, first) if following else None,
     )
 
@@ -197,16 +197,16 @@ def _upload(problems: Sequence[LocalProblem]) -> Upload | None:
     if len(weights) not in (0, len(uploads)):
         raise NotSideBySide("has unlike uploads")
     before = np.cumsum([0, *(each.sums for each in uploads)])
-    whole = replace(uploads[0], sums=int(before[-1]), into=None, weight=None)
+    whole = replace(uploads[0], sums=int(before[-1]), sum_index=None, weight=None)
     if not weights:
         return whole
     if weights[0].ndim > 1:
         return replace(whole, weight=_blocks(weights))
     into = [
-        (np.zeros(len(weight), dtype=np.int64) if each.into is None else each.into) + start
+        (np.zeros(len(weight), dtype=np.int64) if each.sum_index is None else each.sum_index) + start
         for each, weight, start in zip(uploads, weights, before[:-1], strict=True)
     ]
-    return replace(whole, weight=np.concatenate(weights), into=np.concatenate(into))
+    return replace(whole, weight=np.concatenate(weights), sum_index=np.concatenate(into))
 
 
 def _objective(problems: Sequence[LocalProblem], first: Sequence[int]) -> Objective:
@@ -216,23 +216,23 @@ def _objective(problems: Sequence[LocalProblem], first: Sequence[int]) -> Object
     if any(objective.variates is not None for objective in each):
         raise NotSideBySide("has control variates")
     alike = len(masks) in (0, len(each)) and all(np.array_equal(mask, masks[0]) for mask in masks)
-    if not alike or len({len(objective.pulls) for objective in each}) > 1:
+    if not alike or len({len(objective.proximal) for objective in each}) > 1:
         raise NotSideBySide("has unlike objectives")
-    pulls = []
-    for k in range(len(each[0].pulls)):
-        kth_pulls = [objective.pulls[k] for objective in each]
-        weights = [np.broadcast_to(pull.weight, pull.towards.shape) for pull in kth_pulls]
-        towards = [_shifted(pull.towards, f) for pull, f in zip(kth_pulls, first, strict=True)]
-        pulls.append(Pull(np.concatenate(weights).astype(np.float64), np.concatenate(towards)))
-    return replace(each[0], pulls=tuple(pulls))
+    proximal = []
+    for k in range(len(each[0].proximal)):
+        kth_terms = [objective.proximal[k] for objective in each]
+        weights = [np.broadcast_to(term.weight, term.towards.shape) for term in kth_terms]
+        towards = [_shifted(term.towards, f) for term, f in zip(kth_terms, first, strict=True)]
+        proximal.append(Proximal(np.concatenate(weights).astype(np.float64), np.concatenate(towards)))
+    return replace(each[0], proximal=tuple(proximal))
 
 
-def _visit(problems: Sequence[LocalProblem]) -> Visit:
+def _visit(problems: Sequence[LocalProblem]) -> LocalTraining:
     """The joint settings of visits, where these are alike."""
-    visits = [problem.visit for problem in problems]
+    visits = [problem.training for problem in problems]
     if len({(each.learning_rate, each.batch_size, each.optimizer, each.keep, each.carry) for each in visits}) > 1:
         raise NotSideBySide("has unlike visits")
-    epochs = [visit.epochs for visit in visits]
+    epochs = [training.epochs for training in visits]
     if not any(isinstance(number, np.ndarray) for number in epochs) and len(set(map(str, epochs))) == 1:
         return visits[0]
     counts = [

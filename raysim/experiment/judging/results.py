@@ -64,11 +64,21 @@ def results_of(
             if theirs.empty:
                 continue
             served = dict(_margins(theirs, order))
-            outcome = _outcome(federation, served, section, int(str(seed)), tests_groups=seed == first)
+            outcome = outcome_of(federation, served, section, int(str(seed)), tests_groups=seed == first)
             role = predictions.roles.get(model, "")
             folder = folder_of(model, int(str(seed)))
+            learner = predictions.learners.get(model, "")
             results.append(
-                Result(model, bool(role), int(str(seed)), federation, outcome, folder, alone=role == "alone")
+                Result(
+                    model,
+                    bool(role),
+                    int(str(seed)),
+                    federation,
+                    outcome,
+                    folder,
+                    alone=role == "alone",
+                    learner=learner,
+                )
             )
     return sorted(results, key=lambda each: predictions.models.index(each.label))
 
@@ -120,7 +130,7 @@ def _attribute(values: pd.Series) -> NDArray[Any]:
     return values.fillna("").astype(str).to_numpy(str)
 
 
-def _outcome(
+def outcome_of(
     federation: Federation,
     served: Mapping[str, NDArray[np.floating[Any]]],
     section: EvaluationSection,

@@ -106,14 +106,8 @@ def judge(
             lambda model, seed: folder / "models" / folder_of(model) / f"seed-{seed}",
         )
         for result in results:
-            _write_clinical(written, result, section)
+            clinical_tables.write(written, result.folder, result.federation, result.outcome, section.clinical)
         return _write(written, name, predictions, results, reference, tried or len(candidates), predicts)
-
-
-def _write_clinical(written: Manifest, result: Result, section: EvaluationSection) -> None:
-    at = result.folder.relative_to(written.folder).as_posix()
-    for file, table in clinical_tables.tables(result.federation, result.outcome, section.clinical).items():
-        written.csv(f"{at}/{file}", table)
 
 
 def _write(

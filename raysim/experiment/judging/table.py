@@ -2,8 +2,9 @@
 
 A row is what one model, trained with one seed, says of one test row. Needed are ``hospital``, ``label`` (two values),
 ``model``, ``seed``, ``probability``, and ``row`` or ``patient``. Known besides: ``margin`` (log-odds, in place of
-probabilities), ``part``, ``train_rows`` of the hospital, ``bytes`` that the model moved, ``role`` (:data:`ROLES`), and
-``group_*``. A comparison's own table has ``strategy``, and ``model`` then is the model used.
+probabilities), ``part``, ``train_rows`` of the hospital, ``bytes`` that the model moved, ``role`` (:data:`ROLES`),
+``learner`` (the family of the model, the simplest first), and ``group_*``. A comparison's own table has ``strategy``,
+and ``model`` then is the model used.
 
 Every check answers in one line that names the first row, counted from 1 below the header, and what to do.
 """
@@ -63,6 +64,8 @@ class Predictions:
     """In the order of the table."""
     roles: Mapping[str, str]
     """What each model is, of :data:`ROLES`."""
+    learners: Mapping[str, str]
+    """The family that each belongs to, where the table says."""
     warnings: tuple[str, ...] = ()
     """What a reader must know, a sentence each."""
 
@@ -94,7 +97,8 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
             warnings.append(f"{model} has {counted(values, 'value')}: decisions, not probabilities.")
     groups = tuple(name.removeprefix(GROUP) for name in frame.columns if name.startswith(GROUP))
     roles = dict(frame.groupby("model")["role"].first()) if "role" in frame else {}
-    return Predictions(frame, groups, event, models, roles, tuple(warnings))
+    learners = dict(frame.groupby("model")["learner"].first()) if "learner" in frame else {}
+    return Predictions(frame, groups, event, models, roles, learners, tuple(warnings))
 
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:
@@ -116,6 +120,8 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
         frame["role"] = frame["role"].fillna("").astype(str)
         if not (known := frame["role"].isin(ROLES)).all():
             raise DataError(f"row {_first(~known)}: role '{frame['role'][~known].iloc[0]}' is none of {ROLES}")
+    if "learner" in frame:
+        frame["learner"] = frame["learner"].fillna("").astype(str)
     if not pd.api.types.is_integer_dtype(frame["seed"]):
         frame["seed"] = pd.factorize(frame["seed"].astype(str), sort=True)[0]
     return frame

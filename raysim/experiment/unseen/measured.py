@@ -14,7 +14,9 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.data.split import number
 from raysim.engine.measuring.recalibrating import estimated
+from raysim.experiment.scores import MODEL, margins_of
 from raysim.experiment.unseen.folds import LeftOut
+from raysim.metrics.labels import CLASSIFICATION, TaskKind
 from raysim.metrics.measures import RANKS
 from raysim.metrics.score_counts import ScoreCounts, score_counts
 from raysim.report.panel import Sketched
@@ -55,7 +57,7 @@ class Unseen:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class JudgedRows:
     """The judged rows of one hospital under one model."""
 
     margins: NDArray[Any]
@@ -70,25 +72,81 @@ class _Rows:
 
 
 def measured(left_out: Sequence[LeftOut], section: UnseenSection, clinical: ClinicalSection | None) -> list[Unseen]:
-    """Every strategy, model used and seed, after every number of labelled rows."""
+    """Every strategy, model used and seed, after every number of labelled rows; and every existing score, once."""
     groups: dict[tuple[str, str, int], list[LeftOut]] = {}
     for each in left_out:
         for model in each.result.outcome.predictions:
             groups.setdefault((each.result.label, model, each.result.seed), []).append(each)
-    return [
+    models = [
         _unseen(of, model, k, section, clinical) for (_, model, _), of in groups.items() for k in section.onboarding
     ]
+    return [*models, *_scores(left_out, section, clinical)]
+
+
+def on_rows_of(
+    score: str, each: Unseen, left_out: Sequence[LeftOut], section: UnseenSection, clinical: ClinicalSection | None
+) -> Unseen:
+    """``each`` on the rows alone that have a value of an existing score."""
+    of = [run for run in left_out if (run.result.label, run.result.seed) == (each.strategy, each.seed)]
+    return _unseen(of, each.model, each.k, section, clinical, score)
+
+
+def _scores(left_out: Sequence[LeftOut], section: UnseenSection, clinical: ClinicalSection | None) -> Iterator[Unseen]:
+    """Each existing score with each seed, on the rows that have a value."""
+    runs: dict[int, dict[int, LeftOut]] = {}
+    for each in left_out:
+        runs.setdefault(each.result.seed, {}).setdefault(each.fold.number, each)
+    for seed, of in runs.items():
+        first = next(iter(of.values())).result.federation
+        for name in first.scores:
+            rows = [row for run in of.values() for row in _rows_of_score(run, name, section)]
+            probability = margins_of(first, name)[1]
+            found = of_rows(name, MODEL, seed, section.onboarding[0], rows, first.task, clinical, risks=probability)
+            yield found
+
+
+def _rows_of_score(run: LeftOut, score: str, section: UnseenSection) -> Iterator[JudgedRows]:
+    federation = run.result.federation
+    for name in run.fold.held:
+        h = federation.hospitals.index(name)
+        rows = federation.rows(h, "test")
+        order, joins = _joining(federation, h, run.result.seed, section)
+        judged = np.sort(order[max(joins.values()) :])
+        margins = margins_of(federation, score)[0][rows]
+        judged = judged[~np.isnan(margins[judged])]
+        said, people = margins[judged], federation.identities[rows][judged]
+        yield JudgedRows(said, said, federation.y[rows][judged], people, h, name, run.fold.number, score)
 
 
 def _unseen(
-    of: Sequence[LeftOut], model: str, k: Joins, section: UnseenSection, clinical: ClinicalSection | None
+    of: Sequence[LeftOut],
+    model: str,
+    k: Joins,
+    section: UnseenSection,
+    clinical: ClinicalSection | None,
+    within: str | None = None,
 ) -> Unseen:
     first = of[0].result
-    rows = [each for run in of for each in _rows(run, model, k, section)]
-    rows.sort(key=lambda each: each.place)
+    rows = [each for run in of for each in _rows(run, model, k, section, within)]
+    return of_rows(first.label, model, first.seed, k, rows, first.federation.task, clinical)
+
+
+def of_rows(
+    strategy: str,
+    model: str,
+    seed: int,
+    k: Joins,
+    rows: Sequence[JudgedRows],
+    task: TaskKind,
+    clinical: ClinicalSection | None,
+    *,
+    risks: bool = True,
+) -> Unseen:
+    """What a model says of the judged ``rows`` of every hospital; without ``risks`` it only ranks them."""
+    rows = sorted(rows, key=lambda each: each.place)
     offsets = np.concatenate([[0], np.cumsum([len(each.y) for each in rows])]).astype(np.int64)
     margins, ranked, y = (np.concatenate([getattr(each, name) for each in rows]) for name in ("margins", "ranked", "y"))
-    task, ids = first.federation.task, np.array([each.place for each in rows])
+    ids = np.array([each.place for each in rows])
     figures = task.measure(margins, y, offsets)
     if k != 0:
         columns = [task.figures.index(name) for name in RANKS]
@@ -98,13 +156,15 @@ def _unseen(
     undefined = np.ones(figures.shape[1], dtype=bool)
     undefined[counts] = False
     figures[np.ix_(lost, undefined)] = np.nan
-    two = len(first.federation.classes) == 2
+    if not risks:
+        figures[:, [i for i, name in enumerate(task.figures) if name not in ("n", *task.counts, *RANKS)]] = np.nan
+    two = task is CLASSIFICATION and margins.ndim == 1
     patients = np.concatenate([each.patients for each in rows])
     names = tuple(each.name for each in rows)
     return Unseen(
-        first.label,
+        strategy,
         model,
-        first.seed,
+        seed,
         k,
         names,
         np.array([each.fold for each in rows]),
@@ -112,12 +172,12 @@ def _unseen(
         figures,
         pair_sums(ranked, y, offsets) if two else None,
         Sketched(names, sketches(placements(ranked, y, offsets), ids, patients)) if two else None,
-        score_counts(margins, y, offsets, clinical.counted_at) if two and clinical is not None else None,
+        score_counts(margins, y, offsets, clinical.counted_at) if two and risks and clinical is not None else None,
         offsets,
     )
 
 
-def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterator[_Rows]:
+def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection, within: str | None) -> Iterator[JudgedRows]:
     federation, outcome = run.result.federation, run.result.outcome
     prior = estimated(outcome.validation_scores[model]) if k != 0 and model in outcome.validation_scores else None
     untrained = outcome.untrained.get(model)
@@ -127,6 +187,8 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
         order, joins = _joining(federation, h, run.result.seed, section)
         last = max(joins.values())
         judged = np.sort(order[last:])
+        if within is not None:
+            judged = judged[np.isfinite(federation.scores[within][rows][judged])]
         margins, y = outcome.predictions[model][rows], federation.y[rows]
         ranked, out = margins[judged], margins[judged].astype(np.float64) if k != 0 else margins[judged]
         if k not in joins:
@@ -140,7 +202,7 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
             out, ranked = np.full_like(out, np.nan), np.full_like(ranked, np.nan)
         cluster = None if outcome.cluster is None else int(outcome.cluster[h])
         served = model if not cluster else f"{model} {cluster - 1}"
-        yield _Rows(
+        yield JudgedRows(
             out,
             ranked if k in joins else np.full_like(ranked, np.nan),
             y[judged],

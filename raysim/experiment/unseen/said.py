@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from raysim.core.words import counted
+from raysim.experiment.unseen.files import Found
 from raysim.experiment.unseen.measured import NOBODY
 from raysim.experiment.unseen.tables import AUROC, RATIO
-from raysim.experiment.unseen.written import Found
 from raysim.report import svg
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.wording import json_number
@@ -79,21 +79,25 @@ def drawn(found: Found, key: Key, name: str) -> Sequence[Figure]:
     if AUROC not in table:
         return []
     of = table[(table["strategy"] == key[0]) & (table["model"] == key[1]) & (table["k"] == table["k"].iloc[0])]
-    of = of[(of["seed"] == of["seed"].min()) & of[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)
+    of = of[of["seed"] == of["seed"].min()]
+    if of.empty:
+        return []
+    caption = (
+        f"{name} at each hospital when it was left out of training, with 95 % intervals over its patients (seed "
+        f"{of['seed'].iloc[0]})."
+    )
+    return forests(of, "Hospitals that took no part", caption)
+
+
+def forests(table: pd.DataFrame, heading: str, caption: str) -> Sequence[Figure]:
+    """A forest of AUROC and one of observed over expected events, of the hospitals with the most rows."""
+    of = table[table[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)
     if of.empty:
         return []
     charts = [_forest(of, AUROC, "AUROC", 0.5)]
     if RATIO in of:
         charts.append(_forest(of[of[RATIO].gt(0)], RATIO, "observed over expected events", 1.0))
-    return [
-        svg.figure(
-            "unseen",
-            "Hospitals that took no part",
-            charts,
-            f"{name} at each hospital when it was left out of training, with 95 % intervals over its patients (seed "
-            f"{of['seed'].iloc[0]}).",
-        )
-    ]
+    return [svg.figure("unseen", heading, charts, caption)]
 
 
 def _forest(of: pd.DataFrame, column: str, heading: str, rule: float) -> svg.Chart:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ from raysim.config.sections.evaluation import ClinicalSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Result
+from raysim.experiment.scores import MODEL as SCORE
 from raysim.experiment.unseen.folds import LeftOut
 from raysim.experiment.unseen.measured import Unseen
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
-from raysim.statistics.clinical.figures import figures as clinical_figures
+from raysim.statistics.clinical.clinical_figures import figures as clinical_figures
 from raysim.statistics.differences.paired import Paired, paired
 from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, placements
 from raysim.statistics.discrimination.common_curve import common_curve
@@ -26,6 +27,9 @@ from raysim.statistics.levels import Z
 from raysim.statistics.meta_analysis.further_hospital import BEYOND, Pooled, pooled
 
 AUROC, RATIO = "auroc", "observed_over_expected"
+
+MOST_LACKING = 0.1
+"""The share of hospitals without events, or without others, above which no mean of the ratio is given."""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
@@ -89,6 +93,11 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame) -> dict[str, Poole
     means = part.groupby("hospital", sort=False).mean(numeric_only=True)
     if RATIO in means:
         ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
+        # A hospital without events, or without others, has no logarithm. Where these are many, the mean of the rest is
+        # far too high.
+        lacking = (n > 0) & ((events == 0) | (events == n))
+        if lacking.sum() > MOST_LACKING * (n > 0).sum():
+            ratio = np.full_like(ratio, np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = pooled(np.log(ratio), (1 - events / n) / events)
         found[RATIO] = logs._replace(
@@ -110,10 +119,15 @@ def _exp(value: float) -> float:
 
 
 def differences(
-    unseen: Sequence[Unseen], results: Sequence[Result], left_out: Sequence[LeftOut], reference: str
+    unseen: Sequence[Unseen],
+    results: Sequence[Result],
+    left_out: Sequence[LeftOut],
+    reference: str,
+    on_rows_of: Callable[[str, Unseen], Unseen],
 ) -> pd.DataFrame:
     """A row a strategy and model: AUROC where hospitals take part less where they do not, and, where they do not, less
-    that of the ``reference``. Empty for other labels than two classes.
+    that of the ``reference``. Empty for other labels than two classes. ``on_rows_of(score, model)`` is a model on the
+    rows of an existing score.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
     rows = []
@@ -123,6 +137,8 @@ def differences(
         if taking_part is not None:
             rows.append(_row(strategy, model, "seen less unseen", taking_part))
         theirs = {each.seed: each for each in at_once if each.strategy == reference}
+        if model == SCORE:
+            theirs = {seed: on_rows_of(strategy, each) for seed, each in theirs.items()}
         if strategy != reference and theirs.keys() == ours.keys():
             rows.append(_row(strategy, model, f"less {reference}", _between(ours, theirs)))
     columns = ["strategy", "model", "comparison", "figure", "difference", "low", "high", "hospitals", "seeds"]

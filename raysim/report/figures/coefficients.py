@@ -47,7 +47,7 @@ class Row:
 
 def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
     """The figure of a run with standard errors, of one whose label is among ``first`` if there is such; else empty."""
-    for result in sorted(results, key=lambda each: (each.label not in first, each.yardstick)):
+    for result in sorted(results, key=lambda each: (each.label not in first, each.is_reference)):
         if (result.folder / COEFFICIENTS).is_file():
             called = "" if len(results) == 1 else f"{result.title or result.label}, seed {result.seed}"
             figure = of_table(of_global_model(result.folder / COEFFICIENTS), called)

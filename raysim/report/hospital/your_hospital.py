@@ -75,7 +75,7 @@ def cards(
     measured = beside.measured(results, keys)
     clinical = _clinical(results, main)
     acted = [key for key in (main, base) if key in measured.keys]
-    noisy = any(result.outcome.told_sizes is not None for result in results)
+    noisy = any(result.outcome.noisy_sizes is not None for result in results)
     counts = {f"{PART_WORDS[name]} rows": _rows(results, name) for name in PARTS if not noisy}
     events = _events(hospitals)
     left = beside.left(results, titles, hospitals)

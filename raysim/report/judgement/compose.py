@@ -21,6 +21,7 @@ from raysim.report.judgement.facts import limits as limiting
 from raysim.report.judgement.facts.calibration import Calibration
 from raysim.report.judgement.facts.fairness import NOT_TESTED, fairness
 from raysim.report.judgement.facts.headline import Verdict, headline, use_of
+from raysim.report.judgement.facts.learners import learners
 from raysim.report.judgement.facts.limits import Data
 from raysim.report.judgement.facts.quality import quality
 from raysim.report.judgement.facts.which import NONE, stands, ways, which
@@ -118,6 +119,7 @@ def comparison_card(
             recalibrated=taken.key[1] == RECALIBRATED,
             larger=shown.kind.larger,
             stands=stands(shown),
+            models=learners(shown).short,
         ),
         runs=(results, taken.key),
         level=taken.level,

@@ -50,6 +50,8 @@ class Entry:
     """The names of these."""
     level: Paired
     """Its mean headline figure, as its difference from 0."""
+    learner: str = ""
+    """What tables call its model; empty where they do not say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,17 +81,20 @@ class Evidence:
     of_references: tuple[Paired, ...]
     """The difference of each reference from the entry that is taken."""
     alone: int | None
-    """Which of ``references`` is training alone; None where that was not run."""
+    """Which of ``references`` is training alone, of several models the one with the best mean; None where that was not
+    run."""
     over_alone: tuple[Paired, ...]
     """The difference of each entry from training alone; empty without it."""
     over_alone_intervals: tuple[Limits, ...]
-    """Intervals of these, which hold jointly over the entries."""
+    """Intervals of these, which hold jointly over the entries, and over all models that hospitals train alone."""
     over_alone_small: AtSome | None
     """The difference of the entry that is taken from training alone at the hospitals with fewer training rows than the
     median; None where :data:`FEWEST_SMALL` of them do not define both."""
     over_alone_two_classes: tuple[int, AtSome] | None
     """At how many hospitals the taken method or training alone was trained on one class, and their difference at the
     others; None where that is nowhere."""
+    learners: tuple[str, ...] = ()
+    """What tables call the models, from the simplest on; empty where they do not say."""
 
     @property
     def one_seed(self) -> bool:
@@ -178,11 +183,13 @@ def evidence(
     keys: list[Key] = list(zip(table["strategy"], table["model"], strict=True))
     names = dict(zip(keys, labels(table), strict=True))
     traffic = _bytes(rows, keys)
-    aside = [key for key, yardstick in zip(keys, table["yardstick"], strict=True) if yardstick]
+    aside = [key for key, reference in zip(keys, table["yardstick"], strict=True) if reference]
     aside = [] if len(aside) == len(keys) else aside
     panel = Panel.of(hospitals, sent)
     plain = {before: after for after, before in made_of(keys).items()}
+    learners = dict(zip(keys, table["learner"].fillna(""), strict=True)) if "learner" in table else {}
     entries = _entries(panel, [key for key in keys if key not in aside and key not in plain], names, traffic, reference)
+    entries = [replace(entry, learner=str(learners.get(entry.key, ""))) for entry in entries]
     if not entries:
         return None
     pairs = list(combinations(range(len(entries)), 2))
@@ -196,18 +203,26 @@ def evidence(
     against = against if against is None else plain.get(against, against)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
     references = _entries(panel, [key for key in aside if key not in plain], names, traffic, reference)
+    in_order, sign = tuple(filter(None, dict.fromkeys(learners.values()))), 1 if kind.larger else -1
     choice = choose(
-        [(1 if kind.larger else -1) * entry.level.difference for entry in entries],
+        [sign * entry.level.difference for entry in entries],
         better,
         _equal(kind, len(entries), {pair: intervals[pair] for pair in trained}),
         [entry.bytes for entry in entries],
         base,
+        [in_order.index(entry.learner) for entry in entries] if all(entry.learner for entry in entries) else None,
     )
-    by_itself = next((i for i, entry in enumerate(references) if entry.key[0] in alone), None)
+    alones = [i for i, entry in enumerate(references) if entry.key[0] in alone]
+    by_itself = max(
+        alones, key=lambda i: np.nan_to_num(sign * references[i].level.difference, nan=-np.inf), default=None
+    )
     over_alone, small, two_classes = [], None, None
+    over_alones = {i: [panel.difference(entry.key, references[i].key) for entry in entries] for i in alones}
+    limits = adjusted([pair for i in alones for pair in over_alones[i]])
     if by_itself is not None:
         taken, other = entries[choice.index].key, references[by_itself].key
-        over_alone = [panel.difference(entry.key, other) for entry in entries]
+        over_alone, begin = over_alones[by_itself], alones.index(by_itself) * len(entries)
+        limits = limits[begin : begin + len(entries)]
         small = _at_small(hospitals, sent, taken, other)
         two_classes = _at_two_classes(hospitals, sent, taken, other)
     return Evidence(
@@ -223,9 +238,10 @@ def evidence(
         of_references=tuple(panel.difference(entry.key, entries[choice.index].key) for entry in references),
         alone=by_itself,
         over_alone=tuple(over_alone),
-        over_alone_intervals=tuple(adjusted(over_alone)),
+        over_alone_intervals=tuple(limits),
         over_alone_small=small,
         over_alone_two_classes=two_classes,
+        learners=in_order,
     )
 
 

@@ -67,7 +67,7 @@ def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool
 def body_rows(table: pd.DataFrame, names: Sequence[str]) -> list[Row]:
     """Rows of the main table: a name and cells of text, the best of each column marked as displayed."""
     cells = []
-    rated = ~tables.yardsticks(table)
+    rated = ~tables.references(table)
     for figure, _, larger, digits, with_sign in columns(table):
         means, stds = table[figure].to_numpy(float), table[f"{figure}_std"].to_numpy(float)
         shown = np.round(means, digits)

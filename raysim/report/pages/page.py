@@ -14,7 +14,7 @@ from raysim.report import tables
 from raysim.report.figures import models as figures
 from raysim.report.figures.alike import served_alike
 from raysim.report.figures.forest import equal_sentences, forest
-from raysim.report.hospital import gains, your_hospital
+from raysim.report.hospital import gain_by_size, gains, your_hospital
 from raysim.report.judgement import judged
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.card import Card
@@ -127,6 +127,7 @@ def comparison_page(
             "evidence": "" if hospitals is None else _evidence(hospitals, part, called),
             "events": [] if hospitals is None else judged.events_figure(hospitals, part),
             "cards": cards,
+            "gains_by_size": "" if best is None else minus(gain_by_size.sentence(results, best)),
             "gains": [] if gained is None else gained.sentences(),
             "gain_figures": [] if gained is None or not one_by_one else gains.figure(gained),
             **_comparison_tables(_rows_of(per_seed, distinct), folded, distinct, differences, noise or {}),

@@ -42,7 +42,7 @@ def padded(batch_size: int, n: int) -> int:
 
 
 def steps_of(task: Task, batch_size: int) -> int:
-    """The steps of a visit: epochs times batches."""
+    """The steps of a local update: epochs times batches."""
     n = len(task.y)
     return task.epochs * -(-n // rows_per_batch(batch_size, n))
 
@@ -95,17 +95,17 @@ def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
 
 
 def example(tasks: Sequence[Task], width: int) -> Task:
-    """A visit of one batch of ``width`` rows, all zero, with every kind of array that any of ``tasks`` has."""
+    """A local update of one batch of ``width`` rows, all zero, with every kind of array that any of ``tasks`` has."""
     like, P = tasks[0], len(tasks[0].start)
     return Task(
         X=np.zeros((width, like.X.shape[1]), like.X.dtype),
         y=np.zeros(width, like.y.dtype),
         start=like.start,
-        pulls=(),
+        proximal=(),
         epochs=1,
         learning_rate=0.0,
         batches=like.batches,
-        linear=np.zeros(P) if any(task.pulls or task.linear is not None for task in tasks) else None,
+        linear=np.zeros(P) if any(task.proximal or task.linear is not None for task in tasks) else None,
         frozen=np.zeros(P, np.bool_) if any(task.frozen is not None for task in tasks) else None,
         weights=np.ones(width) if any(task.weights is not None for task in tasks) else None,
     )

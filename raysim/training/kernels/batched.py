@@ -26,7 +26,7 @@ from torch import Tensor
 from raysim.training.base import DeviceFull, Layout, Model, Moments, Optimizer, Task
 from raysim.training.kernels.batch_schedule import example, groups, padded, schedule, steps_of
 from raysim.training.kernels.clipped import Clippable
-from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM, combined_pull
+from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM, combined_proximal
 from raysim.training.kernels.gpu_memory import USED, Memory, Resident, fitting, gibibytes, memory_of
 from raysim.training.losses import LOG_LOSS
 
@@ -216,14 +216,16 @@ class _Step:
     ) -> None:
         self._gradient, self._name, self._theta = gradient, optimizer.name, theta
         self._rate = theta.new_tensor([task.learning_rate for task in tasks]).unsqueeze(1)
-        pulls = [combined_pull(task, np.float64) for task in tasks]
-        self._pull = theta.new_tensor([weight for weight, _ in pulls]).unsqueeze(1)
-        anchors = [np.zeros(theta.shape[1]) if anchor is None else anchor for _, anchor in pulls]
-        pulled = any(anchor is not None for _, anchor in pulls)
+        proximal = [combined_proximal(task, np.float64) for task in tasks]
+        self._proximal = theta.new_tensor([weight for weight, _ in proximal]).unsqueeze(1)
+        anchors = [np.zeros(theta.shape[1]) if anchor is None else anchor for _, anchor in proximal]
+        pulled = any(anchor is not None for _, anchor in proximal)
         self._anchor = theta.new_tensor(np.stack(anchors)) if pulled else None
         self._decays = bool(optimizer.weight_decay)
         if self._decays:
-            self._pull = self._pull + theta.new_tensor(np.where(layout.unpenalised, 0.0, optimizer.weight_decay))
+            self._proximal = self._proximal + theta.new_tensor(
+                np.where(layout.unpenalised, 0.0, optimizer.weight_decay)
+            )
         masks = [np.zeros(theta.shape[1], np.bool_) if task.frozen is None else task.frozen for task in tasks]
         held = any(task.frozen is not None for task in tasks)
         self._frozen = torch.from_numpy(np.stack(masks)).to(theta.device) if held else None
@@ -261,7 +263,7 @@ class _Step:
         theta, rate, first = self._theta[:active], self._rate[:active], self._first[:active]
         extra = None
         if self._anchor is not None or self._decays:
-            extra = theta * self._pull[:active]
+            extra = theta * self._proximal[:active]
             if self._anchor is not None:
                 extra -= self._anchor[:active]
         self._count[:active] += 1

@@ -1,7 +1,8 @@
-"""The batches of a visit, as slices of rows that are gathered for many steps at once.
+"""The batches of a local update, as slices of rows that are gathered for many steps at once.
 
-A plain visit goes through its rows in a new order each epoch. A visit of private steps draws each batch by Poisson
-sampling, so that its size varies; as many batches are gathered together as fit the memory of the hospital's rows.
+A plain local update goes through its rows in a new order each epoch. A local update of private steps draws each batch
+by Poisson sampling, so that its size varies; as many batches are gathered together as fit the memory of the hospital's
+rows.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class Gathered(NamedTuple):
     step: int
     """The number of the first step."""
     whole: bool = False
-    """Whether every step of the visit uses all rows in their own order."""
+    """Whether every step of the local update uses all rows in their own order."""
 
 
 def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
-    """The batches of all steps of a visit; never more rows gathered together than the task has."""
+    """The batches of all steps of a local update; never more rows gathered together than the task has."""
     if task.private is not None:
         yield from of_private(task.private, len(task.y))
         return

@@ -1,8 +1,9 @@
-"""Shared parts of the numpy kernels: the order of batches, proximal pulls, and optimisers that BLAS writes into.
+"""Shared parts of the numpy kernels: the order of batches, proximal terms, and optimisers that BLAS writes into.
 
 A kernel hands each mean gradient to BLAS as ``target <- keep * target + scale * gradient``. For plain SGD the target
-is the parameters themselves: the step, the pull's shrinkage and the product that makes the gradient are one call, no
-gradient is ever stored, and a hospital's parameters stay in the core's second-level cache from first batch to last.
+is the parameters themselves: the step, the proximal term's shrinkage and the product that makes the gradient are one
+call, no gradient is ever stored, and a hospital's parameters stay in the core's second-level cache from first batch to
+last.
 """
 
 from __future__ import annotations
@@ -41,21 +42,22 @@ def rows_per_batch(batch_size: int, n: int) -> int:
     return min(batch_size, n) if batch_size else n
 
 
-def combined_pull(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
-    """All pulls and the linear term as one: ``w = sum_j weight_j``, ``anchor = sum_j weight_j * towards_j - linear``.
+def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
+    """All proximal terms and the linear term as one: ``w = sum_j weight_j``,
+    ``anchor = sum_j weight_j * towards_j - linear``.
 
-    Their gradient at ``theta [P]`` is ``w * theta - anchor``. Without pulls and linear term the anchor is None.
+    Their gradient at ``theta [P]`` is ``w * theta - anchor``. Without proximal and linear terms the anchor is None.
     """
-    pulls = [(float(weight), towards) for weight, towards in task.pulls if weight != 0]
-    if not pulls and task.linear is None:
+    proximal = [(float(weight), towards) for weight, towards in task.proximal if weight != 0]
+    if not proximal and task.linear is None:
         return 0.0, None
     anchor = np.zeros(len(task.start), dtype)
     if task.linear is not None:
         np.negative(task.linear, out=anchor, casting="same_kind")
     axpy = BLAS[anchor.dtype].axpy
-    for weight, towards in pulls:
+    for weight, towards in proximal:
         axpy(towards, anchor, a=weight)
-    return sum(weight for weight, _ in pulls), anchor
+    return sum(weight for weight, _ in proximal), anchor
 
 
 class Decay(NamedTuple):
@@ -87,7 +89,7 @@ class StepRule(Protocol):
         ...
 
     def moments(self) -> Moments:
-        """The state from which the next visit continues."""
+        """The state from which the next local update continues."""
         ...
 
 
@@ -168,7 +170,8 @@ class Momentum:
 
 
 class Adam:
-    """Kingma and Ba 2015, Algorithm 1, with bias correction; pull and weight decay are part of the gradient."""
+    """Kingma and Ba 2015, Algorithm 1, with bias correction; proximal terms and weight decay are part of the
+    gradient."""
 
     lift = 0.0
 
@@ -272,7 +275,7 @@ def begin(
 
     ``arrange`` brings a vector ``[P]`` into the memory order of theta.
     """
-    weight, anchor = combined_pull(task, theta.dtype)
+    weight, anchor = combined_proximal(task, theta.dtype)
     frozen, moments = task.frozen, task.moments or Moments()
     if arrange is not None:
         anchor, frozen, first, second = (

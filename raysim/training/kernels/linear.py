@@ -34,6 +34,8 @@ class LinearRegression:
     """The family ``linear_regression``. ``loss``: ``squared`` (half the squared error) or ``absolute``."""
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
+    linear: ClassVar[bool] = True
+    """Its models have a coefficient for each feature, and a constant."""
     loss: str = REGRESSION[0]
     """``squared`` (half the squared error) or ``absolute``."""
 

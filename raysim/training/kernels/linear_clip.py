@@ -22,7 +22,7 @@ def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray
 
 
 class LinearClip:
-    """The clip of one hospital's visit.
+    """The clip of one hospital's local update.
 
     The kernel keeps the hospital's rows ``X [n, F]`` multiplied by ``unit``, with a constant last column. ``signed``:
     whether the kernel can multiply rows by the signs of their labels, so that no residual is above 0.

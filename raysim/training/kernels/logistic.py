@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from raysim.training.base import Model
 from raysim.training.kernels.linear import LinearModel
@@ -12,6 +13,9 @@ from raysim.training.losses import LOG_LOSS
 @dataclass(frozen=True)
 class LogisticRegression:
     """The family ``logistic_regression``; it has no options."""
+
+    linear: ClassVar[bool] = True
+    """Its models have a coefficient for each feature, and a constant."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """The model for ``F`` features and ``C`` classes. ``init`` ``default`` is zeros: the loss is convex."""

@@ -24,7 +24,7 @@ def filled(rows: int) -> int:
 
 
 class MlpClip:
-    """The clip of one hospital's visit, whose rows are ``X [n, F]``.
+    """The clip of one hospital's local update, whose rows are ``X [n, F]``.
 
     ``buffer [filled(n), F]`` holds a batch; ``passes`` go over it.
     """

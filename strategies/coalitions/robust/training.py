@@ -334,6 +334,6 @@ def _entropy(s: Floats) -> float:
     return float(np.where((s > 0) & (s < 1), -s * np.log(inside) - (1 - s) * np.log1p(-inside), 0.0).mean())
 
 
-def _ridge_cost(pull: Floats) -> float:
+def _ridge_cost(term: Floats) -> float:
     """What a dual point loses to the ridge: ``max over θ of pull.θ - RIDGE/2 |θ|^2``."""
-    return float(pull @ pull) / (2 * RIDGE)
+    return float(term @ term) / (2 * RIDGE)

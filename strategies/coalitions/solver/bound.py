@@ -22,9 +22,9 @@ import time
 
 import numpy as np
 
+from raysim.process.one_thread import one_thread
 from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, pace, violated_fours, violated_triangles
-from raysim.strategies.shared.one_thread import one_thread
 
 PENALTY = 100.0
 """The penalty ρ of the method, relative to the size of the losses' differences."""
@@ -91,11 +91,11 @@ class _Relaxation:
         self.positive = self.Z
         self.negative = np.zeros((n, n))
         self.triangles, self.fours = (Cliques.none(size, n) for size in PATTERNS)
-        self.pull = np.zeros((n, n))
+        self.term = np.zeros((n, n))
 
     def step(self) -> None:
         """``Z <- projection onto the spectral set``, then ``Z >= 0`` and its multiplier, then those of cliques."""
-        target = self.positive - self.negative - (self.cost + self.pull) / self.penalty
+        target = self.positive - self.negative - (self.cost + self.term) / self.penalty
         values, vectors = np.linalg.eigh(self.across.T @ target @ self.across)
         shares = _capped_simplex(values, self.rank)
         used = shares > 1e-14
@@ -108,11 +108,11 @@ class _Relaxation:
             ahead = 2 * self.Z - last
             self.triangles.move(ahead)
             self.fours.move(ahead)
-            self.pull = self.triangles.pull() + self.fours.pull()
+            self.term = self.triangles.term() + self.fours.term()
 
     def bound(self) -> float:
         """The bound that the present multipliers give."""
-        M = self.cost + self.pull + self.penalty * self.negative
+        M = self.cost + self.term + self.penalty * self.negative
         values = np.linalg.eigvalsh(self.across.T @ M @ self.across)
         return float(M.sum() / len(M) + values[: self.rank].sum())
 

@@ -45,7 +45,7 @@ class Cliques:
         """A step of the multipliers along what ``Z [N, N]`` violates, and not below 0."""
         self.multipliers = np.maximum(0.0, self.multipliers + self.steps * (self.coefficients @ Z.ravel()[self.flat]))
 
-    def pull(self) -> Floats:
+    def term(self) -> Floats:
         """The inequalities' coefficients times their multipliers, summed, symmetric ``[N, N]``."""
         return self._spread(self.multipliers, self.coefficients)
 

@@ -107,6 +107,6 @@ def test_nobody_trains_at_a_time_is_refused():
 
 def test_without_a_pull_the_objective_has_none():
     view = replace(view_of([hospital([1, 1])] * 2), staleness=np.array([0, 3]))
-    assert FedAsync(rho=0.0).problem(view, None, np.array([1])).objective.pulls == ()
-    (pull,) = FedAsync(rho=0.25).problem(view, None, np.array([1])).objective.pulls
-    assert pull.weight == 0.25
+    assert FedAsync(rho=0.0).problem(view, None, np.array([1])).objective.proximal == ()
+    (term,) = FedAsync(rho=0.25).problem(view, None, np.array([1])).objective.proximal
+    assert term.weight == 0.25

@@ -212,7 +212,7 @@ def test_partitions_satisfy_all_clique_inequalities_and_violated_ones_are_found(
         assert (np.diff(at[:, 1:], axis=1) > 0).all()
         assert not (at[:, 1:] == at[:, :1]).any()
         multipliers = draw.uniform(size=len(at))
-        assert (Cliques(at, multipliers, 9).pull() * Z).sum() == pytest.approx(multipliers @ left)
+        assert (Cliques(at, multipliers, 9).term() * Z).sum() == pytest.approx(multipliers @ left)
 
 
 def test_subset_costs_by_definition():

@@ -33,17 +33,17 @@ def test_the_nearest_shares_of_a_total_by_hand(values, total, nearest):
 def test_steps_project_onto_the_spectral_set_and_onto_what_is_not_negative():
     """By the eigenvectors of the whole matrix without its ones, with shares that are found by halving a shift."""
     rng = np.random.default_rng(3)
-    cost, pull = (m + m.T for m in rng.normal(size=(2, 6, 6)))
+    cost, term = (m + m.T for m in rng.normal(size=(2, 6, 6)))
     relaxation = bound._Relaxation(cost, 3)
     centring = np.eye(6) - 1 / 6
     assert relaxation.scale == pytest.approx(np.linalg.norm(centring @ cost @ centring) / 6)
     assert relaxation.penalty == pytest.approx(bound.PENALTY * relaxation.scale)
     relaxation.penalty = 2.0  # so that entries below 0 come up at once
-    relaxation.pull = pull
+    relaxation.term = term
     positive, negative = np.full((6, 6), 1 / 6), np.zeros((6, 6))
     for _ in range(3):
         relaxation.step()
-        values, vectors = np.linalg.eigh(centring @ (positive - negative - (cost + pull) / 2.0) @ centring)
+        values, vectors = np.linalg.eigh(centring @ (positive - negative - (cost + term) / 2.0) @ centring)
         ones = np.abs(vectors.sum(axis=0)).argmax()
         values, vectors = np.delete(values, ones), np.delete(vectors, ones, axis=1)
         low, high = values.min() - 1, values.max()
@@ -56,7 +56,7 @@ def test_steps_project_onto_the_spectral_set_and_onto_what_is_not_negative():
         assert relaxation.positive == pytest.approx(positive, abs=1e-12)
         assert relaxation.negative == pytest.approx(negative, abs=1e-12)
     assert (negative < -0.01).any()
-    M = cost + pull + 2.0 * negative
+    M = cost + term + 2.0 * negative
     values = np.sort(np.linalg.eigvalsh(centring @ M @ centring + 1e3 / 6))  # the ones' own value comes last
     assert relaxation.bound() == pytest.approx(M.sum() / 6 + values[:2].sum())
 

@@ -77,11 +77,11 @@ def test_what_goes_into_a_centre_without_draws():
     problem = how.problem(view, how.setup(view), np.array([0, 1]))
     assert problem.upload.weight == pytest.approx(np.array([[2 / 4, 0.02 / 6.02], [2 / 4, 6 / 6.02]]))
     assert problem.upload.weight.sum(axis=0) == pytest.approx([1, 1])
-    assert [pull.weight.tolist() for pull in problem.objective.pulls] == [
+    assert [term.weight.tolist() for term in problem.objective.proximal] == [
         pytest.approx([0.2, 0.05]),
         pytest.approx([0.002, 0.15]),
     ]
-    assert [pull.towards.tolist() for pull in problem.objective.pulls] == [[1, 1], [2, 2]]
+    assert [term.towards.tolist() for term in problem.objective.proximal] == [[1, 1], [2, 2]]
     assert problem.start.tolist() == [OWN, OWN]
     assert replace(how, start="mixture").problem(view, how.setup(view), np.array([2])).start.tolist() == [MIXTURE]
 

@@ -10,7 +10,8 @@ from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
-from raysim.engine.messages.plan import VARIATE, ModelSpec
+from raysim.engine.messages.memory import VARIATE
+from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg

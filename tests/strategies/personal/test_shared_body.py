@@ -157,7 +157,7 @@ def test_the_head_is_fitted_to_the_last_body_and_kept(cls, federation):
     play(federation, Watched(final_head_epochs=2), rounds=1)
     assert seen[0] is None
     last = seen[-1]
-    assert (last.visit.epochs, last.visit.keep, last.upload) == (2, True, None)
+    assert (last.training.epochs, last.training.keep, last.upload) == (2, True, None)
     assert last.start.tolist() == [0] * len(SIZES)
     assert last.objective.frozen.tolist() == [True, True, True, False]
 

@@ -13,7 +13,7 @@ from tests.conftest import store
 from tests.strategies.regressions.tables import Table
 
 LINEAR_MODEL = ModelSpec("linear_regression", None, {}, "default")
-POISSON_MODEL = ModelSpec(None, "raysim.training.kernels.poisson.PoissonRegression", {}, "default")
+POISSON_MODEL = ModelSpec("poisson_regression", None, {}, "default")
 
 
 def federation_of(folder: Path, table: Table, y: Any, classes: int = 2) -> Federation:

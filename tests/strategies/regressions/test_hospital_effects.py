@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 
 from raysim.strategies.regressions.families import LOGISTIC
-from raysim.strategies.regressions.hospital_effects import Mixed, eliminated, laplace, mixed, shrunken
+from raysim.strategies.regressions.hospital_effects import eliminated, laplace
 from raysim.strategies.regressions.newton_steps import fitted
 from tests.strategies.regressions.tables import Floats, Table, table_g, table_t
 
@@ -74,55 +74,3 @@ def test_a_mode_is_found_from_any_start() -> None:
     y = G.of(0)[1]
     slope = (y - LOGISTIC.mean(np.full(len(y), modes[1]))).sum() - modes[1] * np.exp(-2.0)
     assert slope == pytest.approx(0, abs=1e-9)
-
-
-def linear(ratio: float) -> Mixed:
-    parts = [mixed(G.X[G.hospital == h], G.real[G.hospital == h], ratio) for h in range(8)]
-    return Mixed(*(np.sum([np.asarray(p[k]) for p in parts], axis=0) for k in range(5)))
-
-
-def test_a_linear_model_with_random_intercepts() -> None:
-    best = minimize_scalar(
-        lambda log: -linear(np.exp(log)).restricted()[0], bounds=(-5, 8), method="bounded", options={"xatol": 1e-10}
-    )
-    ratio = float(np.exp(best.x))
-    value, beta, variance = linear(ratio).restricted()
-    assert value == pytest.approx(-115.5482940074, abs=1e-8)
-    assert_allclose(beta, (1.0102195982, 1.0605159236, -0.5529367328), atol=1e-7)
-    assert variance == pytest.approx(0.4499563348, abs=1e-7)
-    assert variance * ratio == pytest.approx(2.1284729863, abs=1e-5)
-    se = np.sqrt(np.diag(np.linalg.inv(linear(ratio).products)) * variance)
-    assert_allclose(se, (0.5203332, 0.0745518, 0.0875047), atol=1e-6)
-
-
-def test_shrunken_intercepts() -> None:
-    intercepts = np.array(
-        [
-            -3.2639622969,
-            0.8865468107,
-            -0.8995669164,
-            2.9026650697,
-            0.4952898625,
-            -2.4243193950,
-            1.9333689977,
-            -1.1216096742,
-        ]
-    )
-    se = np.array([1.2074278, 0.7079378, 0.7107660, 1.1277759, 0.7042243, 0.9020638, 0.9171319, 0.8525003])
-    assert_allclose(own_intercepts(G)[0], intercepts, atol=1e-8)
-    found = shrunken(intercepts, se**2)
-    assert found.variance == pytest.approx(3.3974867525, abs=1e-5)
-    assert found.mean == pytest.approx(-0.1668777122, abs=1e-6)
-    golden = (
-        -2.3340259667,
-        0.7511283252,
-        -0.8047227416,
-        2.0665588003,
-        0.4109449603,
-        -1.9881205044,
-        1.5165862708,
-        -0.9533708414,
-    )
-    assert_allclose(found.estimates, golden, atol=1e-6)
-    alike = shrunken(np.array([1.0, 1.1, 0.9]), np.ones(3))
-    assert (alike.variance, alike.estimates.tolist()) == (0.0, pytest.approx([1.0, 1.0, 1.0]))

@@ -13,12 +13,15 @@ from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.strategies.base import FederationView, State
+from raysim.strategies.references.local import RIDGES, Local
+from raysim.strategies.regressions.families import POISSON
 from raysim.strategies.regressions.newton import Newton
+from raysim.strategies.regressions.newton_steps import fitted, shrunk
 from raysim.strategies.regressions.own_intercepts import OwnIntercepts, OwnInterceptsState
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from tests.conftest import job_of, play, run
 from tests.equality import same_models
-from tests.strategies.regressions.federations import LINEAR_MODEL, federation_of
+from tests.strategies.regressions.federations import LINEAR_MODEL, POISSON_MODEL, federation_of
 from tests.strategies.regressions.tables import table_g, table_t
 
 T, G = table_t(), table_g()
@@ -76,6 +79,23 @@ def test_a_hospital_of_one_class_adds_nothing_and_is_served_the_mean(tmp_path: P
     assert_allclose(outcome.models, play(three, OwnIntercepts(), rounds=20).models, atol=1e-11)
     assert outcome.facts["hospitals_left_out"] == 1
     assert set(outcome.kept) == {0, 1, 2}
+
+
+def test_own_intercepts_of_counts_are_dummies(tmp_path: Path):
+    counts = np.where(T.hospital == 1, 0.0, T.counts)
+    federation = federation_of(tmp_path / "c", T, counts, 0)
+    outcome = play(federation, OwnIntercepts(), rounds=20, model=POISSON_MODEL)
+    some = T.hospital != 1  # the intercept of counts that are all 0 is not finite
+    dummies = np.column_stack([np.eye(3)[T.hospital], T.X[:, 1:]])[some][:, [0, 2, 3, 4]]
+    fit = fitted(POISSON, dummies, counts[some])
+    assert_allclose(outcome.models[0, :2], fit.beta[2:], atol=1e-9)
+    assert_allclose(np.array(intercepts(outcome)), fit.beta[:2], atol=1e-9)
+    covariance = np.linalg.inv(POISSON.sums(dummies, counts[some], fit.beta).hessian)
+    assert_allclose(se(outcome)[1:], np.sqrt(np.diag(covariance))[2:], atol=1e-9)
+    assert outcome.facts["hospitals_left_out"] == 1.0
+    alone = play(federation, Local(solve=True), rounds=2, model=POISSON_MODEL)
+    best = min((shrunk(POISSON, *T._replace(y=counts).of(0), ridge) for ridge in RIDGES), key=lambda fit: fit.loss)
+    assert_allclose(np.roll(alone.kept[0], 1), best.beta, atol=1e-9)
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,12 @@ from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import Uncertainty
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
-from raysim.strategies.references.local import Local
+from raysim.strategies.references.local import RIDGES, Local
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.newton import Newton
-from raysim.strategies.regressions.newton_steps import fitted
+from raysim.strategies.regressions.newton_steps import fitted, shrunk
+from raysim.strategies.regressions.own_intercepts import OwnIntercepts
+from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from tests.conftest import MLP, job_of, play, run
 from tests.equality import same_models
 from tests.strategies.regressions.federations import LINEAR_MODEL, POISSON_MODEL, federation_of
@@ -91,15 +93,22 @@ def test_poisson(tmp_path: Path):
     assert_allclose(beta(outcome.models[0]), (1.0023244381, 0.0033834491, 0.0658350992), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.1010293935, 0.1165483796, 0.1379642128), atol=1e-9)
     assert outcome.facts["dispersion"] == pytest.approx(0.7446864955, abs=1e-9)
+    assert outcome.facts["deviance"] == pytest.approx(27.8051304375, abs=1e-9)
+    counted = T.counts[T.counts > 0]
+    baseline = 2 * (counted @ np.log(counted / T.counts.mean()))
+    assert outcome.facts["deviance_of_the_mean"] == pytest.approx(baseline, abs=1e-8)
     means = np.exp(T.X @ beta(outcome.models[0]))
     assert_allclose(outcome.predictions["global"][:12], means[:12], rtol=1e-12)
     assert outcome.rounds[-1].training_loss == pytest.approx(np.mean(means - T.counts * np.log(means)), abs=1e-9)
     fractions = federation_of(tmp_path / "fractions", T, T.counts + 0.5, 0)
     with pytest.raises(HospitalFailed, match=r"data\.label: family poisson is for whole numbers of at least 0"):
         play(fractions, Newton(family="poisson"), model=POISSON_MODEL)
-    for strategy, model in ((Newton(family="poisson"), LINEAR_MODEL), (Newton(), POISSON_MODEL)):
-        with pytest.raises(ConfigError, match=r"strategy\.family: '\w+' and the model do not fit"):
-            check_job(job_of(federation, strategy, model=model), federation)
+    assert_allclose(play(federation, Newton(), rounds=20, model=POISSON_MODEL).models, outcome.models, rtol=0, atol=0)
+    for family, model in (("poisson", LINEAR_MODEL), ("linear", POISSON_MODEL)):
+        with pytest.raises(
+            ConfigError, match=rf"strategy\.family: '{family}' does not fit this label, .* take \w+: \w+"
+        ):
+            check_job(job_of(federation, Newton(family=family), model=model), federation)
     with pytest.raises(
         HospitalFailed, match="counts are fitted without steps of gradient descent; choose a strategy for regressions"
     ):
@@ -113,6 +122,37 @@ def test_linear(tmp_path: Path):
     assert_allclose(beta(outcome.models[0]), (1.0079187896, 1.1471332877, -0.6013655179), atol=1e-9)
     assert_allclose(beta(errors(outcome).se), (0.1791668694, 0.2060785416, 0.2461664597), atol=1e-9)
     assert outcome.facts["dispersion"] == pytest.approx(1.1532755425, abs=1e-9)
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 100.0, 1e6])
+def test_a_label_has_the_same_fit_in_any_unit(tmp_path: Path, unit: float):
+    federation = federation_of(tmp_path / "t", T, T.real * unit, 0)
+    dummies = np.column_stack([T.X[:, 1:], np.eye(3)[T.hospital]])
+    own = np.linalg.lstsq(dummies, T.real, rcond=None)[0][:2]
+    for strategy, slopes in ((Newton(), (1.1471332877, -0.6013655179)), (OwnIntercepts(), own)):
+        outcome = play(federation, strategy, rounds=20, model=LINEAR_MODEL)
+        assert_allclose(outcome.models[0][:2] / unit, slopes, rtol=1e-8)
+        assert outcome.facts["converged"] == 1.0
+        assert np.isfinite(errors(outcome).se[:2]).all()
+    newton = play(federation, Newton(), rounds=20, model=LINEAR_MODEL)
+    assert_allclose(beta(errors(newton).se) / unit, (0.1791668694, 0.2060785416, 0.2461664597), rtol=1e-8)
+    assert newton.facts["dispersion"] / unit**2 == pytest.approx(1.1532755425, rel=1e-8)
+
+
+def test_large_counts_have_the_same_slopes(tmp_path: Path):
+    federation = federation_of(tmp_path / "c", T, T.counts * 30_000, 0)
+    outcome = play(federation, Newton(family="poisson"), rounds=40, model=POISSON_MODEL)
+    assert_allclose(beta(outcome.models[0]), (1.0023244381 + np.log(30_000), 0.0033834491, 0.0658350992), atol=1e-9)
+    assert outcome.facts["deviance"] / 30_000 == pytest.approx(27.8051304375, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "strategy", [Newton(), OwnIntercepts(), RandomIntercepts()], ids=lambda each: type(each).__name__
+)
+def test_columns_that_are_too_large_for_the_grid_are_refused(tmp_path: Path, strategy):
+    wide = T._replace(X=T.X * [1, 1e4, 1])
+    with pytest.raises(HospitalFailed, match=r"data\.preprocessing: columns or labels are too large .* use standard"):
+        play(federation_of(tmp_path / "x", wide, T.y), strategy)
 
 
 def test_neither_placement_nor_masks_change_a_bit(binary: Federation):
@@ -154,11 +194,19 @@ def test_columns_that_say_nothing_leave(tmp_path: Path):
     assert np.isnan(beta(errors(outcome).se)[3:]).all()
 
 
+def test_what_ends_by_itself_is_not_called_untrained(binary: Federation):
+    exact, few = play(binary, Newton(), rounds=20), play(binary, FedAvg(), rounds=5)
+    assert (exact.ended, exact.convergence) == (True, None)
+    assert not few.ended
+    assert few.convergence is not None
+    assert play(binary, Newton(), rounds=3).convergence is not None
+
+
 def test_hospitals_are_asked_until_it_is_done_and_sums_are_counted(binary: Federation):
     outcome = play(binary, Newton(), rounds=20)
     up = [row.bytes_up for row in outcome.rounds]
     assert up[:4] == [3 * 8 * (1 + 3 + 6)] * 4
-    assert up[4] == 3 * 8 * (1 + 3 + 6) + 3 * 8 * (1 + 3 + 6 + 6 + 1)
+    assert up[4] == 3 * 8 * (1 + 3 + 6) + 3 * 8 * (1 + 3 + 6 + 6 + 1 + 3)
     assert outcome.rounds[0].bytes_down == 3 * 8 * 3
     assert outcome.called is not None
     assert outcome.called.tolist() == [5, 5, 5]
@@ -198,10 +246,12 @@ def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Pat
     assert outcome.played == 1
     assert outcome.ledger.sent(1) == 0
     for h in range(3):
-        own = fitted(LOGISTIC, *T.of(h), firth=True).beta
-        assert_allclose(beta(outcome.kept[h]), own, atol=1e-9)
-    few = federation_of(tmp_path / "few", T._replace(hospital=np.where(np.arange(36) < 2, 3, T.hospital)), T.y)
-    ridge = fitted(LOGISTIC, T.X[:2], T.y[:2], ridge=1.0).beta
-    assert_allclose(beta(play(few, Local(solve=True), rounds=2).kept[3]), ridge, atol=1e-9)
+        X, y = T.of(h)
+        ridge = min(RIDGES, key=lambda ridge: shrunk(LOGISTIC, X, y, ridge).loss)
+        assert_allclose(beta(outcome.kept[h]), fitted(LOGISTIC, X, y, ridge=ridge).beta, atol=1e-9)
+    first = np.isin(np.arange(36), (0, 2, 4))
+    few = federation_of(tmp_path / "few", T._replace(hospital=np.where(first, 3, T.hospital)), T.y)
+    of_one_class = beta(play(few, Local(solve=True), rounds=2).kept[3])
+    assert_allclose(of_one_class, (np.log(0.5 / 3.5), 0, 0), atol=1e-7)
     with pytest.raises(ConfigError, match=r"model\.name: local with solve fits a regression"):
         check_job(job_of(binary, Local(solve=True), model=MLP), binary)

@@ -44,7 +44,7 @@ class Copied(Selection):
 
     def __init__(self, inner: Selection) -> None:
         self.inner = inner
-        self.hears_losses = inner.hears_losses  # type: ignore[misc]
+        self.uses_losses = inner.uses_losses  # type: ignore[misc]
 
     def setup(self, view: FederationView) -> Any:
         return copied(self.inner.setup(view))

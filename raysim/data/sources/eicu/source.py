@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
 from raysim.data.records import Records
 from raysim.data.sources.eicu import aki as eicu_aki
+from raysim.data.sources.eicu import scores as eicu_scores
 from raysim.data.sources.eicu.features import AT_24_HOURS, DOMAINS, FLAGS, TABLES, available, missing_tables
 from raysim.data.sources.eicu.rows import attributes, counts, fetch, float32, text
 from raysim.data.sources.eicu.tables import database, find_tables, sql
@@ -62,6 +63,7 @@ class Eicu(BaseModel):
     """When the prediction is made, in hours after admission; null is the task's own."""
     minimum_hours: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Stays that ended before so many hours are left out; null is the task's own."""
+    _scores: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
     def _los_is_not_known_yet(self) -> Eicu:
@@ -104,6 +106,13 @@ class Eicu(BaseModel):
             eicu_aki.check_tables(tables, self.path)
         return tables
 
+    def with_scores(self, names: tuple[str, ...]) -> Eicu:
+        """These stays with APACHE's own predictions of these names."""
+        eicu_scores.check_names(names)
+        told = self.model_copy()
+        told._scores = names
+        return told
+
     @property
     def predicts(self) -> str:
         """What the label is, as a phrase for reports."""
@@ -112,6 +121,8 @@ class Eicu(BaseModel):
     def files(self) -> Iterator[Path]:
         """The files of the tables that are used. Raises ``DataError`` where the folder or a needed table is missing."""
         yield from self._tables().values()
+        if self._scores:
+            yield eicu_scores.table_of(self.path)
 
     def read(self) -> Records:
         """Aggregate the tables. Raises ``DataError`` for files that cannot be read and where no stay is left."""
@@ -157,6 +168,7 @@ class Eicu(BaseModel):
                 "ethnicity": text(stays["ethnicity"]),
                 "age": np.asarray(stays["age"], dtype=np.float64),
             },
+            scores=eicu_scores.scores(self.path, self._scores, stays["stay"]) if self._scores else {},
             attributes=attributes(silo, stays) if "hospital" in tables else {},
             notes=tuple(notes),
             warnings=tuple(f"data.path: {self.path} {what}" for what in ([lacking] if lacking else []) + missed),

@@ -35,6 +35,8 @@ class Verdict:
     """Whether larger headline figures are better: AUROC; else the mean absolute error."""
     stands: str = "is the reference"
     """Why it is taken where nothing is demonstrated against training alone, as a verb phrase."""
+    models: str = ""
+    """A sentence on models that are not better than that of the method that is taken; may be empty."""
 
 
 def use_of(kind: TaskKind, quality: Line, calibration: Line, recommends: bool) -> Use:
@@ -66,6 +68,7 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
     else:
         sentences = [f"Do not act on it at {verdict.act_at}."] if quality.state == "warn" else []
         sentences += _take(verdict, use, calibration.short)
+        sentences += [verdict.models] if verdict.models and not verdict.alone_taken else []
     others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration")]
     for clause in (*(line.short for line in others), *verdict.cautions):
         key = "." in clause.split(" ", 1)[0]  # of the configuration, which is written as it is

@@ -28,7 +28,8 @@ NOT_OUTSIDE = Line(
     "open",
     "Not tested at hospitals outside: whether it serves a hospital that took no part is open.",
     None,
-    "leave whole hospitals out of training and test there",
+    "leave each hospital out in turn (evaluation.unseen)",
+    setting="evaluation.unseen=true",
 )
 
 
@@ -105,7 +106,9 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
     if interval != NOTHING:
         value = figure(level.difference, interval, kind.decimals([level.difference]))
     state: State = "ok" if kind.larger and interval.low > CHANCE else "open"
-    return Line("unseen", state, f"{kind.title} at {where}: {value}.", numbers, "leave each hospital out in turn")
+    return Line(
+        "unseen", state, f"{kind.title} at {where}: {value}.", numbers, NOT_OUTSIDE.remedy, setting=NOT_OUTSIDE.setting
+    )
 
 
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:

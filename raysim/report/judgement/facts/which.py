@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from raysim.report.judgement.card import Line, Role, Way
 from raysim.report.judgement.evidence import Entry, Evidence
+from raysim.report.judgement.facts.learners import learners
 from raysim.report.judgement.facts.wording import figure, plain, some
 from raysim.report.possible import NOTHING, SAYS_NOTHING
 from raysim.report.possible import difference as possible
@@ -21,11 +25,25 @@ def which(shown: Evidence) -> Line:
     """The line on the choice between methods."""
     best, choice = shown.entries[shown.best], shown.choice
     others = len(shown.entries) - 1
-    figures = {"entries": len(shown.entries), "unbeaten": len(shown.unbeaten), "equal": len(choice.equals)}
+    figures: dict[str, Any] = {
+        "entries": len(shown.entries),
+        "unbeaten": len(shown.unbeaten),
+        "equal": len(choice.equals),
+    }
     if not others:
         alike = f" ({some(best.called)} have the same {shown.kind.title} at every hospital)"
         same = alike if len(best.members) > 1 else ""
         return Line("which", "open", f"{best.name} is the only method that was compared{same}.", figures)
+    said = learners(shown).whole
+    if said:
+        figures["learner"] = best.learner
+    line = _between_methods(shown, figures)
+    return replace(line, text=f"{line.text} {said}") if said else line
+
+
+def _between_methods(shown: Evidence, figures: dict[str, Any]) -> Line:
+    """The line where there are several methods."""
+    best, choice, others = shown.entries[shown.best], shown.choice, len(shown.entries) - 1
     if shown.one_seed:
         text = f"One seed cannot compare methods: {best.name} {stands(shown)}."
         return Line("which", "open", text, figures, "run three seeds or more")
@@ -48,6 +66,9 @@ def which(shown: Evidence) -> Line:
         than = f"better than {best.name}, the reference"
         text = f"None of {others} other methods is {than}" if others > 1 else f"The other method is not {than}"
         return Line("which", "ok" if choice.equals else "open", f"{text}{equals}.", figures)
+    if choice.why == "simpler":
+        text = f"{best.name} has the simplest model of the {len(shown.unbeaten)} methods that no other is better than"
+        return Line("which", "ok" if choice.equals else "open", f"{text}{equals}.", figures)
     text = f"{best.name} has the best mean of the {len(shown.unbeaten)} methods that no other is better than"
     return Line("which", "open" if len(shown.unbeaten) > 1 else "ok", f"{text}{equals}.", figures)
 
@@ -58,6 +79,8 @@ def stands(shown: Evidence) -> str:
         return "is the reference"
     if shown.choice.instead_of is not None:
         return "moves the fewest bytes of equal ones"
+    if shown.choice.why == "simpler":
+        return "has the simplest model"
     return "is better than the reference" if shown.choice.why == "better" else "has the best mean"
 
 

@@ -1,6 +1,6 @@
 """Local training of any ``torch.nn.Module``: an autograd loop on a CPU, ``vmap`` over hospitals on a GPU.
 
-The steps of the loop are in :mod:`raysim.training.kernels.modules.visit`.
+The steps of the loop are in :mod:`raysim.training.kernels.modules.local_sgd`.
 
 The loop is also what the hand-written kernels are compared with, so it uses autograd and ``torch.optim`` as anyone
 would; only the optimisers are torch's fused ones.
@@ -10,7 +10,7 @@ Batch statistics and dropout depend on more than a row and its parameters, so th
 - Buffers of real numbers (a batch norm's running means and variances) follow the parameters in the vector. They start
   from the model that a hospital receives, belong to it while it trains, and are averaged as parameters are; no
   gradient, pull or optimiser touches them. Other buffers (a batch norm's count of batches, constants) are not sent:
-  every visit begins with those that the module was made with.
+  every local update begins with those that the module was made with.
 - A batch of a single row has no variance: there batch norm uses its running statistics, and leaves them as they are.
 - Random numbers (dropout's masks) come from the stream of the hospital's epoch, after the permutation, and so depend
   on seed, round, hospital, epoch and batch alone. Evaluation draws none.
@@ -38,9 +38,9 @@ from raysim.training.kernels.modules.by_row import RowGradients, descend
 from raysim.training.kernels.modules.checks import check_autocast
 from raysim.training.kernels.modules.exported import Margins, margins
 from raysim.training.kernels.modules.flat import FlatModule
+from raysim.training.kernels.modules.local_sgd import train
 from raysim.training.kernels.modules.lookup import check_entries
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
-from raysim.training.kernels.modules.visit import train
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 
 EVALUATED = 1024
@@ -101,8 +101,8 @@ class ModuleModel:
 
     ``loss``: one of ``raysim.training.losses``.
     ``batches``: whether a GPU may train hospitals at once: the module has no buffers, random numbers or ``lookup``.
-    ``halves``: whether the products of a visit's steps are taken in bfloat16, as ``torch.autocast`` chooses them.
-    Parameters, losses and the optimiser keep the run's precision, and so do evaluation and private steps.
+    ``halves``: whether the products of a local update's steps are taken in bfloat16, as ``torch.autocast`` chooses
+    them. Parameters, losses and the optimiser keep the run's precision, and so do evaluation and private steps.
     """
 
     def __init__(self, flat: FlatModule, loss: str = LOG_LOSS, halves: bool = False) -> None:

@@ -1,8 +1,9 @@
 """Training of a table, such as an embedding, by only the entries that a hospital's rows look up.
 
-An entry that no batch of a visit looks up has the gradient zero at every step, and so stays what it is under every
-optimiser here (Adam too: its moments begin at zero with each visit), unless something else pulls it. A vocabulary of
-ten thousand words, of which a hospital uses one thousand, thus costs as much as one thousand, with the same result.
+An entry that no batch of a local update looks up has the gradient zero at every step, and so stays what it is under
+every optimiser here (Adam too: its moments begin at zero with each local update), unless something else pulls it. A
+vocabulary of ten thousand words, of which a hospital uses one thousand, thus costs as much as one thousand, with the
+same result.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Co
 
     ``table`` is the name of a tensor ``[V, D]`` of the layout; the task's features are indices 0 to V - 1 into it.
     Entry 0 stays the first, for it may be padding. The result is None where a feature is no such index; where weight
-    decay, a pull, a linear term or the optimiser's earlier steps move entries that are not looked up; and where the
-    task has a contrastive term, which needs whole models.
+    decay, a proximal term, a linear term or the optimiser's earlier steps move entries that are not looked up; and
+    where the task has a contrastive term, which needs whole models.
     """
     moved = optimizer.weight_decay or (task.moments is not None and optimizer.name != "sgd")
     if task.contrast is not None or moved:
@@ -94,8 +95,8 @@ def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Co
     rank = np.empty(V, task.X.dtype)
     rank[used] = np.arange(len(used))
     entries = Entries(layout.slices[table], D, used)
-    pulls = [(weight, towards) for weight, towards in task.pulls if weight != 0]
-    if any((entries.others(towards) != entries.others(task.start)).any() for _, towards in pulls):
+    proximal = [(weight, towards) for weight, towards in task.proximal if weight != 0]
+    if any((entries.others(towards) != entries.others(task.start)).any() for _, towards in proximal):
         return None
     if task.linear is not None and entries.others(task.linear).any():
         return None
@@ -104,7 +105,7 @@ def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Co
         task,
         X=rank[numbers],
         start=entries.take(task.start),
-        pulls=[(weight, entries.take(towards)) for weight, towards in pulls],
+        proximal=[(weight, entries.take(towards)) for weight, towards in proximal],
         linear=None if task.linear is None else entries.take(task.linear),
         frozen=None if task.frozen is None else entries.take(task.frozen),
     )

@@ -11,7 +11,8 @@ from raysim.config.schema import Config
 from raysim.engine.job import Result
 from raysim.experiment.unseen import tables
 from raysim.experiment.unseen.folds import LeftOut
-from raysim.experiment.unseen.measured import measured
+from raysim.experiment.unseen.measured import Unseen, measured
+from raysim.experiment.unseen.measured import on_rows_of as measured_on_rows_of
 from raysim.storage.manifest import Manifest
 
 HOSPITALS, SUMMARY, DIFFERENCE = "unseen.csv", "unseen_summary.csv", "unseen_difference.csv"
@@ -34,10 +35,14 @@ def write(out: Manifest, config: Config, results: Sequence[Result], left_out: Se
     clinical = config.evaluation.clinical
     unseen = measured(left_out, section, clinical)
     hospitals = tables.by_hospital(unseen, results[0].federation.task, clinical)
+
+    def on_rows_of(score: str, each: Unseen) -> Unseen:
+        return measured_on_rows_of(score, each, left_out, section, clinical)
+
     found = Found(
         hospitals,
         tables.summary(unseen, hospitals),
-        tables.differences(unseen, results, left_out, config.reference),
+        tables.differences(unseen, results, left_out, config.reference, on_rows_of),
     )
     out.csv(HOSPITALS, found.hospitals)
     out.csv(SUMMARY, found.summary)

@@ -1,4 +1,4 @@
-"""A hospital's visit: LocalSGD of a module by autograd."""
+"""A hospital's local update: LocalSGD of a module by autograd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.training.base import Layout, Optimizer, Task, Vector
-from raysim.training.kernels.descent import combined_pull, rows_per_batch
+from raysim.training.kernels.descent import combined_proximal, rows_per_batch
 from raysim.training.kernels.modules.batch_norms import running
 from raysim.training.kernels.modules.contrast import Contrasting
 from raysim.training.kernels.modules.flat import FlatModule
@@ -32,12 +32,12 @@ class Batch(NamedTuple):
     """The factors ``[b]`` of their losses in the objective: weights over b."""
 
 
-class Pulls:
-    """A task's pulls and linear term, and weight decay, on ``parameters`` in the order of ``layout``."""
+class ProximalTerms:
+    """A task's proximal terms and linear term, and weight decay, on ``parameters`` in the order of ``layout``."""
 
     def __init__(self, task: Task, optimizer: Optimizer, parameters: Sequence[nn.Parameter], layout: Layout) -> None:
         like = parameters[0].detach()
-        weight, anchor = combined_pull(task, str(like.dtype).removeprefix("torch."))
+        weight, anchor = combined_proximal(task, str(like.dtype).removeprefix("torch."))
         towards: list[Tensor | None] = [None] * len(parameters)
         if anchor is not None:
             towards = list(layout.split(torch.from_numpy(anchor).to(like.device)).values())[: len(parameters)]
@@ -51,10 +51,10 @@ class Pulls:
     def add_gradient(self) -> None:
         """Add it to the parameters' gradients."""
         for parameter, factor, towards in self._terms:
-            pull = factor * parameter.detach()
+            term = factor * parameter.detach()
             if towards is not None:
-                pull = pull - towards
-            parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
+                term = term - towards
+            parameter.grad = term if parameter.grad is None else parameter.grad.add_(term)
 
 
 def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss: str, halves: bool) -> None:
@@ -69,7 +69,7 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
     contrast = _contrasting(flat, task)
     flat.become(layout.split(theta))  # parameters and buffers are now views of theta
     flat.module.train()
-    pulls = Pulls(given, optimizer, flat.parameters, layout)
+    proximal = ProximalTerms(given, optimizer, flat.parameters, layout)
     frozen = None if given.frozen is None else flat.indices(np.flatnonzero(given.frozen))
     values = None if frozen is None else theta[frozen]
     solver = make_solver(optimizer.name, flat.parameters, task.learning_rate)
@@ -90,7 +90,7 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
                 terms.append(contrast.term(batch.X))
                 factors.append(torch.ones_like(terms[1]))
             torch.autograd.backward(terms, factors)
-            pulls.add_gradient()
+            proximal.add_gradient()
             solver.step()
             if frozen is not None and values is not None:
                 theta[frozen] = values

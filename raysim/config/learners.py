@@ -1,0 +1,78 @@
+"""Crosses the strategies of a comparison with the models that ``models`` lists, each called a learner in tables.
+
+Models stand from the simplest on: linear ones, whose coefficients can be read, before all others, and of these the one
+that is listed first. In a tie the answer takes the simpler one (:mod:`raysim.report.judgement.choice`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raysim.config.plugins import label
+from raysim.config.schema import Config
+from raysim.config.sections.plugin_sections import ModelSection, short_enough
+from raysim.core.errors import ConfigError
+from raysim.training.models import find_family
+
+
+def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
+    """Each of the complete ``configs``, one a strategy, with each of the models; themselves where none are listed.
+
+    The label of a strategy then ends with its learner. Raises ``ConfigError`` for models that share a name, and for
+    strategies that bring a model of their own.
+    """
+    models = config.models
+    if not models:
+        return tuple(configs)
+    names = [section.learner for section in models]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ConfigError(f"models.{i}.label: '{name}' stands for two models; give one of them another label")
+    for i, section in enumerate(config.strategies):
+        if section.from_path is not None:
+            raise ConfigError(
+                f"strategies.{i}.from: brings a model of its own, and models crosses strategies with others; write the "
+                "strategy out, or leave models out"
+            )
+    return tuple(_with(each, section) for section in simplest_first(models) for each in configs)
+
+
+def labels(config: Config) -> list[str]:
+    """The labels of all strategies that ``config`` compares, with each model that it lists."""
+    ways = [label(section) for section in config.strategies]
+    return [_crossed(way, section) for section in config.models for way in ways] if config.models else ways
+
+
+def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
+    """The models from the simplest on."""
+    return sorted(models, key=lambda section: not _is_linear(section))
+
+
+def reference_among(config: Config, compared: Sequence[str]) -> str:
+    """The label of the reference: as ``config`` names it, or with the simplest learner that it is there with.
+
+    Raises ``ConfigError`` where the reference is not one of those ``compared``.
+    """
+    with_learners = [_crossed(config.reference, section) for section in simplest_first(config.models)]
+    for name in (config.reference, *with_learners):
+        if name in compared:
+            return name
+    raise ConfigError(
+        f"reference: '{config.reference}' is not among the strategies compared; name one of {', '.join(compared)}"
+    )
+
+
+def _is_linear(section: ModelSection) -> bool:
+    return bool(getattr(find_family(section.class_path or section.name or ""), "linear", False))
+
+
+def _crossed(label: str, model: ModelSection) -> str:
+    return f"{label}, {model.learner}"
+
+
+def _with(config: Config, model: ModelSection) -> Config:
+    try:
+        called = short_enough(_crossed(label(config.strategy), model))
+    except ValueError as error:
+        raise ConfigError(f"models.label: {error}; shorten it, or the label of the strategy") from None
+    return config.replaced(model=model, strategy=config.strategy.model_copy(update={"label": called}))

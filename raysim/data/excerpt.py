@@ -1,0 +1,42 @@
+"""Some rows of a federation as a federation of test rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.federation import Federation, write
+
+
+def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Federation:
+    """The ``rows [n]``, ascending, of all hospitals as test rows without features, stored in ``folder``, which is made.
+
+    Hospitals stay, those without such a row too.
+    """
+    home = np.repeat(np.arange(len(federation.hospitals)), federation.totals)[rows]
+    counts = np.bincount(home, minlength=len(federation.hospitals))
+    ends = np.cumsum(counts)
+    nothing = np.empty((len(rows), 0), dtype=np.float32)
+    folder.mkdir(parents=True)
+    write(
+        folder,
+        X=nothing,
+        y=federation.y[rows],
+        observed=nothing.astype(np.bool_),
+        bounds=np.stack([ends - counts] * 3 + [ends], axis=1).astype(np.int64),
+        patients={name: values[rows] for name, values in federation.patients.items()},
+        source_rows=federation.source_rows[rows],
+        people=federation.identities[rows],
+        meta={
+            "hospitals": list(federation.hospitals),
+            "features": [],
+            "classes": list(federation.classes),
+            "attributes": federation.attributes,
+            "notes": [],
+            "preprocessing_scalars": 0,
+            "fingerprint": federation.fingerprint,
+        },
+    )
+    return Federation.open(folder)

@@ -1,0 +1,141 @@
+"""A hospital's half of the steps between its training and the sums. Halves travel with the plan of a round, in order.
+
+The order, and the server's half of each step, stand in :mod:`raysim.engine.server.update_pipeline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.exact import ExactSum
+from raysim.engine.messages.memory import HospitalStates
+from raysim.strategies.base import Floats, Ids, Mask, Upload
+
+UPDATE, CHANGE, NUMBERS = "update", "change of a control variate", "numbers"
+"""The names of vectors that leave a hospital. Where it hides the sum that its update is for, there is one for each sum:
+the name with the number of the sum behind it."""
+
+
+@dataclass(eq=False)
+class Leaving:
+    """What one entry of a round is about to send: named vectors, which each step changes in its turn."""
+
+    hospital: int
+    """The hospital's id."""
+    entry: int
+    """Which entry of the problem it is."""
+    upload: Upload
+    """What the problem asks for."""
+    vectors: dict[str, Floats]
+    """By name, ``[P]`` each, or as many numbers as its message has."""
+    private: Mask | None
+    """The parameters ``[P]`` that never leave a hospital."""
+    limit: float
+    """The magnitude that every entry must stay below."""
+    loss: Callable[[], float]
+    """Its mean loss before training."""
+    check: Callable[[Floats, float], None]
+    """Raises :class:`TrainingDiverged` where a vector reaches a limit."""
+    kept: HospitalStates
+    """What hospitals remember; steps write to it."""
+    makes: bool
+    """Whether it sends a message that it makes of its update, and numbers with it."""
+    hidden: bool
+    """Whether a guarantee hides the hospital: then an update that is not finite is sent as zeros, without an error."""
+    group: int = 0
+    """The group of patients that it trained on."""
+    chosen: int | None = None
+    """The sum that it has chosen, where hospitals choose the model that they start from."""
+    counts: Floats | None = None
+    """Numbers of which one is 1 and all others are 0: they have noise of their own."""
+    bit: float | None = None
+    """Whether its vectors were short enough, for the sum behind all others."""
+    grid: tuple[float, float] | None = None
+    """The step of the common grid that its update is a multiple of, and the weight of a step in the sum."""
+    bits: int | None = None
+    """The bits of its compressed update."""
+
+    @property
+    def sum_index(self) -> int:
+        """The sum that its update is for."""
+        into = self.upload.sum_index
+        return self.chosen if self.chosen is not None else 0 if into is None else int(into[self.entry])
+
+    @property
+    def update(self) -> Floats:
+        """The vector that training has made."""
+        return self.vectors[UPDATE]
+
+    @update.setter
+    def update(self, vector: Floats) -> None:
+        self.vectors[UPDATE] = vector
+
+    def checked(self) -> Floats:
+        """The update. Raises :class:`TrainingDiverged` for one beyond the limit, unless the hospital is hidden."""
+        if not self.hidden:
+            self.check(self.update, self.limit)
+        return self.update
+
+    def keep_private(self) -> None:
+        """Set the parameters of updates that never leave a hospital to 0."""
+        for name, vector in self.vectors.items():
+            if self.private is not None and name.startswith(UPDATE):
+                vector[self.private] = 0.0
+
+    def recall(self, what: str) -> NDArray[Any] | None:
+        """What the hospital remembers under a name."""
+        return self.kept.get(self.hospital, {}).get(what)
+
+    def forget(self, *names: str) -> None:
+        """Have the hospital forget what it remembers under these names."""
+        for name in names:
+            del self.kept[self.hospital][name]
+
+    def remember(self, what: str, vector: Any) -> None:
+        """Have the hospital remember a copy of ``vector`` under the name ``what``."""
+        self.kept.setdefault(self.hospital, {})[what] = vector.copy()
+
+
+class HospitalStep:
+    """A hospital's half of a step. A subclass overrides what it does."""
+
+    changes: bool = True
+    """Whether anything is other than without it."""
+    remembers: bool = False
+    """Whether hospitals remember anything of it after the round."""
+    bit: bool = False
+    """Whether each hospital also sends a bit, for a sum of its own behind all others."""
+    trains: bool = True
+    """Whether hospitals train; else they send from the update that they hold, and walk from this step on."""
+
+    def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What a hospital trains on in place of ``X [n, F]`` and ``y [n]``."""
+        return X, y
+
+    def forward(self, leaving: Leaving) -> None:
+        """Change what is about to leave a hospital."""
+
+
+class Adding(HospitalStep):
+    """The last step: what has become of the vectors is added to the sums. :class:`Masking` also hides them."""
+
+    changes = False
+    everybody = True
+    """Whether the messages of all hospitals enter their sums."""
+
+    def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[Any], hospital: int) -> None:
+        """Add what ``hospital`` sends to sum ``group``."""
+        sums.add(group, weight, vector)
+
+    def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
+        """Add a number of ``hospital`` to the first entry of the sum behind all others."""
+        sums.add(len(sums.units) - 1, 1.0, np.eye(1, sums.units.shape[1])[0] * number)
+
+    def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
+        """Which messages of ``hospitals [h]`` to the sums ``groups [h]`` enter these."""
+        return np.ones(len(groups), dtype=np.bool_)

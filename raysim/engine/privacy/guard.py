@@ -1,0 +1,54 @@
+"""What the noise of a guarantee for hospitals and that of one for patients have in common at the server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.sections.privacy import PrivacySection
+from raysim.engine.pipeline.step import Step
+from raysim.engine.privacy.release import Release
+from raysim.strategies.base import Ids, LocalProblem
+
+if TYPE_CHECKING:
+    from raysim.engine.pipeline.secure_sums import SecureSums
+
+
+class Guard(Step):
+    """The server's half of the step that keeps a guarantee of privacy; hospitals' half is a :class:`Release`."""
+
+    secure: SecureSums | None = None
+    """What hides sums; None: they are not hidden."""
+
+    def __init__(self, section: PrivacySection, seed: int) -> None:
+        self._section, self._seed = section, seed
+
+    @property
+    def bit(self) -> bool:
+        """Whether each hospital also sends a bit, for a sum of its own behind all others."""
+        return self._section.tells_bits
+
+    def release(self) -> Release:
+        """What hospitals do before they send."""
+        raise NotImplementedError
+
+    def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums ``[G, P]`` of a ``round`` in steps of their grid, as the strategy may see them."""
+        raise NotImplementedError
+
+    def resume(self, memory: Any) -> None:
+        """Go on from ``memory``. Raises ``ValueError`` for values that it cannot have."""
+
+    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Release | None:
+        return None if problem.sent is None else replace(self.release(), seed=self._seed, round=round)
+
+    def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        if problem.sent is None:
+            return units
+        units = self.noised(round, problem, units)
+        if self.secure is not None and self._section.way != "central":
+            units[self.secure.given_up] = 0  # such a sum is 0, without noise
+        return units

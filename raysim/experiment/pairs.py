@@ -1,0 +1,61 @@
+"""Which strategies and models of a comparison go together, where it crosses them.
+
+A pair that is refused is left out and said, if the strategy goes with another of the models. A strategy that goes with
+none, or a model that no strategy takes, is an error of the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from raysim.core.errors import ConfigError
+from raysim.core.words import listed
+from raysim.experiment.entries import Entry
+from raysim.report.naming import of_learner
+
+
+@dataclass(frozen=True)
+class Unpaired:
+    """A strategy and a model that do not go together."""
+
+    title: str
+    """What people call the strategy."""
+    learner: str
+    """What tables call the model."""
+
+
+def going_together(
+    entries: Sequence[Entry], check: Callable[[Entry, str], None]
+) -> tuple[list[Entry], tuple[Unpaired, ...]]:
+    """The entries that ``check`` does not refuse, and the others.
+
+    ``check`` takes an entry and the field of its strategy, and raises ``ConfigError``. Its error is raised where a
+    strategy, or a model, is left without a pair.
+    """
+    refused: dict[str, ConfigError] = {}
+    ways = list(dict.fromkeys(entry.way for entry in entries))
+    for entry in entries:
+        try:
+            check(entry, f"strategies.{ways.index(entry.way)}")
+        except ConfigError as error:
+            refused[entry.label] = error
+    kept = [entry for entry in entries if entry.label not in refused]
+    ways_left, learners_left = {entry.way for entry in kept}, {entry.learner for entry in kept}
+    alone = [entry for entry in entries if entry.learner not in learners_left]
+    alone += [entry for entry in entries if entry.way not in ways_left]
+    if alone:
+        raise refused[alone[0].label]
+    left = [entry for entry in entries if entry.label in refused]
+    return kept, tuple(Unpaired(each.way_title, each.learner) for each in left)
+
+
+def sentences(left: Sequence[Unpaired]) -> list[str]:
+    """A sentence on the pairs that were left out; empty where there are none."""
+    if not left:
+        return []
+    by_learner: dict[str, list[str]] = {}
+    for each in left:
+        by_learner.setdefault(each.learner, []).append(each.title)
+    pairs = "; ".join(f"{listed(titles)} with {of_learner(learner)}" for learner, titles in by_learner.items())
+    return [f"Left out, as they do not go together: {pairs}."]

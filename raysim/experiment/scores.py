@@ -1,0 +1,155 @@
+"""Existing scores of the rows, such as APACHE IV, as references of a comparison.
+
+A score is nobody's model: it is not trained, and its seeds differ by their test rows alone. A row without a value of
+the score is left out on both sides of each difference from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logit
+
+from raysim.config.schema import Config
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.core.errors import ConfigError, DataError
+from raysim.core.words import counted
+from raysim.data.excerpt import excerpt
+from raysim.data.federation import Federation
+from raysim.engine.job import Outcome, Result
+from raysim.experiment.entries import folder_of
+from raysim.experiment.judging.results import outcome_of
+from raysim.metrics.measures import RANKS
+from raysim.metrics.segments import ranges
+from raysim.report.panel import Alike, Key, Sent, Sketched, sent
+from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, placements
+from raysim.statistics.discrimination.sketches import sketches
+
+MODEL = "score"
+"""What tables call the model of a score."""
+
+_ORDER = {*RANKS, "mean_unweighted", "worst_decile", "p10", "gini", "std", "size_bias", "size_bias_abs"}
+"""Metrics of a federation that depend on the order of each hospital's rows alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The existing scores of a comparison."""
+
+    results: Sequence[Result]
+    """A result a score and seed, on the test rows that have a value."""
+    sent: Sent
+    """What hospitals send of them, and of the strategies on the rows that a score has."""
+    notes: Sequence[str]
+    """A sentence on each score that lacks rows."""
+
+
+NONE = Scores((), {}, ())
+
+
+def asked(config: Config) -> Config:
+    """``config`` for a comparison with scores, which needs what models predict of single rows.
+
+    Raises ``ConfigError`` where scores cannot be compared.
+    """
+    if not config.data.scores:
+        return config
+    if config.privacy is not None:
+        raise ConfigError("data.scores: are compared row by row, which privacy forbids; leave one of the two out")
+    if config.evaluation.part != "test":
+        raise ConfigError("data.scores: are judged on test rows; let evaluation.part be test")
+    return config.replaced(evaluation=config.evaluation.model_copy(update={"predictions": True}))
+
+
+def check(federation: Federation, labels: Collection[str]) -> None:
+    """Raise ``ConfigError`` or ``DataError`` where the federation's scores cannot be beside strategies ``labels``."""
+    for name in federation.scores:
+        if len(federation.classes) != 2:
+            raise DataError(f"data.scores: '{name}', but the label has no two classes; leave scores out")
+        if name in labels:
+            raise ConfigError(f"data.scores: '{name}' is the label of a strategy too; give the strategy another label")
+
+
+def margins_of(federation: Federation, name: str) -> tuple[NDArray[np.float64], bool]:
+    """The log-odds of a score ``[N]``, and whether it is a probability; else its values, which only rank."""
+    values = federation.scores[name]
+    known = values[np.isfinite(values)]
+    if not len(known):
+        raise DataError(f"data.scores: '{name}' has no value in any row; leave it out")
+    if known.min() < 0 or known.max() > 1:
+        return values, False
+    with np.errstate(divide="ignore"):
+        return np.asarray(logit(values)), True
+
+
+def entered(results: Sequence[Result], section: EvaluationSection, folder: Path, scratch: Path) -> Scores:
+    """The scores of the comparison in ``folder`` with these ``results``; ``scratch`` must last as long as they do."""
+    federations = {result.seed: result.federation for result in results}
+    names = tuple(results[0].federation.scores)
+    found, known, notes = [], dict[tuple[str, str, int], Sketched](), []
+    for name in names:
+        lacking = tested = 0
+        for seed, federation in federations.items():
+            rows = ranges(federation.bounds[:, 2], federation.sizes("test"))
+            margins, probability = margins_of(federation, name)
+            kept = rows[~np.isnan(margins[rows])]
+            lacking, tested = lacking + len(rows) - len(kept), tested + len(rows)
+            part = excerpt(federation, kept, scratch / folder_of(name) / f"seed-{seed}")
+            outcome = outcome_of(part, {MODEL: margins[kept]}, section, seed, tests_groups=False)
+            if not probability:
+                _only_ranks(outcome, part)
+            at = folder / "scores" / folder_of(name) / f"seed-{seed}"
+            result = Result(name, True, seed, part, outcome, at)
+            found.append(result)
+            ((key, of),) = sent([result]).items()
+            if len(kept) < len(rows):
+                beside = [each for each in results if each.seed == seed]
+                of = of._replace(beside=dict(_beside(beside, part, kept)))
+            known[key] = of
+        if lacking:
+            notes.append(
+                f"{name} has no value in {lacking:,} of {tested:,} test rows: it and what it is compared with are "
+                "judged on the others."
+            )
+    return Scores(found, known, notes) if names else NONE
+
+
+def _only_ranks(outcome: Outcome, federation: Federation) -> None:
+    """Leave out what a score that is no probability does not say."""
+    task = federation.task
+    columns = [i for i, name in enumerate(task.figures) if name not in ("n", *task.counts, *RANKS)]
+    outcome.figures[MODEL][:, columns] = np.nan
+    outcome.scores.clear()
+    for name in outcome.metrics[MODEL]:
+        if name not in _ORDER and name not in ("undefined", "hospitals"):
+            outcome.metrics[MODEL][name] = float("nan")
+
+
+def _beside(results: Sequence[Result], part: Federation, rows: NDArray[np.int64]) -> Mapping[Key, Alike]:
+    """Of every strategy's models the figures on ``rows`` of its federation, which are those of ``part``."""
+    offsets = np.append(part.bounds[:, 2], len(rows))
+    ids = np.arange(len(part.hospitals))
+    found: dict[Key, Alike] = {}
+    for result in results:
+        for model, outputs in result.outcome.predictions.items():
+            margins: NDArray[Any] = outputs[rows]
+            auroc = delong_of_sums(pair_sums(margins, part.y, offsets))[0]
+            untrained = result.outcome.untrained.get(model)
+            if untrained is not None:
+                auroc = np.where(untrained, np.nan, auroc)
+            sums = sketches(placements(margins, part.y, offsets), ids, part.identities)
+            found[result.label, model] = Alike(auroc, sums)
+    return found
+
+
+def lines(scores: Scores) -> list[str]:
+    """What a reader must know of the scores."""
+    names = list(dict.fromkeys(result.label for result in scores.results))
+    if not names:
+        return []
+    return [f"{counted(len(names), 'existing score')} as references: {', '.join(names)}.", *scores.notes]

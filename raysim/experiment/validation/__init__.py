@@ -1,0 +1,1 @@
+"""An existing model or score at every hospital, without training."""

@@ -1,0 +1,172 @@
+"""``raysim validate``: how a model that exists already does at every hospital of a federation, and at the next one.
+
+All rows of a hospital are judged: nothing is trained. Figures and how they are pooled are those of hospitals that are
+left out in turn (:mod:`raysim.experiment.unseen`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from raysim.config import plugins, reading
+from raysim.config.reading import Source
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError, DataError
+from raysim.core.plain_yaml import dumped
+from raysim.core.words import counted
+from raysim.data.build import read
+from raysim.data.federation import Federation
+from raysim.experiment.scores import MODEL, margins_of
+from raysim.experiment.unseen import tables
+from raysim.experiment.unseen.measured import JudgedRows, Unseen, of_rows
+from raysim.experiment.validation.page import page
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.report.naming import interval, number, with_interval
+from raysim.serving.exported import Exported
+from raysim.statistics.clinical.by_hospital import HospitalCalibration, calibration_by_hospital
+from raysim.storage.manifest import Manifest
+from raysim.storage.results import choose_folder
+
+
+@dataclass(frozen=True, eq=False)
+class Validated:
+    """What was found of a model at hospitals that gave nothing to its training."""
+
+    folder: Path
+    name: str
+    """The model's."""
+    predicts: str
+    hospitals: pd.DataFrame
+    """As ``validation.csv``: a row a hospital."""
+    summary: pd.DataFrame
+    """As ``validation_summary.csv``: a row a figure."""
+    notes: tuple[str, ...]
+    """What a reader must know, a sentence each."""
+
+    @property
+    def headline(self) -> str:
+        """How the model does here, and at the next hospital."""
+        pooled = {str(row["figure"]): row for row in self.summary.to_dict("records")}
+        auroc = pooled.get(tables.AUROC)
+        if auroc is None or not np.isfinite(auroc["estimate"]):
+            return "Too few hospitals can be judged: nothing is said of the model."
+        text = f"AUROC {_figure(auroc, 3)} over {counted(int(auroc['hospitals']), 'hospital')}{_next(auroc, 2)}."
+        ratio = pooled.get(tables.RATIO)
+        if ratio is not None and np.isfinite(ratio["estimate"]):
+            text += f" At a hospital events are {_figure(ratio, 2)} times those expected{_next(ratio, 2)}."
+        return text
+
+
+def _figure(pooled: Mapping[Any, Any], digits: int) -> str:
+    return f"{number(pooled['estimate'], digits)} ({interval(pooled['low'], pooled['high'], digits)})"
+
+
+def _next(pooled: Mapping[Any, Any], digits: int) -> str:
+    if not np.isfinite(pooled["next_low"]):
+        return ""
+    return f"; at the next one {interval(pooled['next_low'], pooled['next_high'], digits)}"
+
+
+def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Path | None = None) -> Validated:
+    """Judge ``model`` (a folder of ``raysim export``, an ONNX file, or a column) on the data of a configuration.
+
+    Raises ``ConfigError`` and ``DataError``, one line each.
+    """
+    config, path = reading.resolve(source, overrides, reads=()), Path(model).expanduser()
+    exported = Exported.open(path) if path.exists() else None
+    if exported is None and ("/" in model or path.suffix in (".onnx", ".pt2")):
+        raise ConfigError(f"{model}: there is no such file; name an exported model, or a column of the table")
+    if exported is None:
+        config = config.replaced(data=config.data.model_copy(update={"scores": (model,)}))
+    federation = plugins.build_federation(config, plugins.build_source(config.data), config.seed)
+    if len(federation.classes) != 2:
+        raise DataError("data.label: has no two classes; validate judges a model of two")
+    if exported is None:
+        name, (margins, risks), notes = model, margins_of(federation, model), list[str]()
+    else:
+        name, risks = exported.name, True
+        margins, notes = _margins(exported, config, federation)
+    unseen = of_rows(
+        name,
+        MODEL,
+        0,
+        0,
+        list(_rows(federation, name, margins)),
+        federation.task,
+        config.evaluation.clinical,
+        risks=risks,
+    )
+    return _write(config, federation, unseen, notes, out, int(np.isnan(margins).sum()))
+
+
+def _margins(exported: Exported, config: Config, federation: Federation) -> tuple[NDArray[np.float64], list[str]]:
+    """The log-odds of a model ``[N]``, and how the rows differ from those that it was trained on."""
+    records = read(plugins.build_source(config.data))
+    given, notes = exported.risks(records.features)
+    order = federation.source_rows
+    if records.row is not None:  # positions in the user's file, of which some rows were left out
+        order = np.searchsorted(records.row, order)
+    with np.errstate(divide="ignore"):
+        return np.log(given[order]) - np.log1p(-given[order]), list(notes)
+
+
+def _rows(federation: Federation, name: str, margins: NDArray[np.float64]) -> Iterator[JudgedRows]:
+    """All rows of each hospital that the model says something of."""
+    for h, hospital in enumerate(federation.hospitals):
+        rows = np.arange(federation.bounds[h, 0], federation.bounds[h, 3])
+        rows = rows[~np.isnan(margins[rows])]
+        yield JudgedRows(
+            margins[rows], margins[rows], federation.y[rows], federation.identities[rows], h, hospital, 0, name
+        )
+
+
+def _write(
+    config: Config, federation: Federation, unseen: Unseen, notes: Sequence[str], out: Path | None, lacking: int
+) -> Validated:
+    table = tables.by_hospital([unseen], federation.task, config.evaluation.clinical)
+    summary = tables.summary([unseen], table).drop(columns=["strategy", "model", "k"])
+    table = table.drop(columns=["strategy", "model", "seed", "fold", "k", "served_by"])
+    said = list(notes)
+    if lacking:
+        said.append(f"{lacking:,} of {len(federation.y):,} rows without a value were left out.")
+    if undefined := int(table[tables.AUROC].isna().sum()):
+        said.append(f"{counted(undefined, 'hospital')} of {len(table):,} without both classes have no AUROC.")
+    if unseen.scores is None:
+        said.append("It is no probability: it ranks, and has no calibration.")
+    else:
+        said += [_over_all(unseen.scores), _off(calibration_by_hospital(unseen.scores), federation.hospitals)]
+    folder = choose_folder(out, "validation")
+    found = Validated(folder, unseen.strategy, plugins.predicted(config.data), table, summary, tuple(said))
+    written = Manifest.begin(folder, "validate")
+    text = dumped(config.frozen())
+    written.text("config.yaml", text)
+    written.csv("validation.csv", table)
+    written.csv("validation_summary.csv", summary)
+    written.text("report.html", page(found.name, found.predicts, found.headline, said, table, summary, text))
+    return found
+
+
+def _over_all(scores: ScoreCounts) -> str:
+    """Observed over expected events of all rows together."""
+    of = calibration_by_hospital(scores.together())
+    shown = with_interval(float(of.ratio[0]), float(of.low[0]), float(of.high[0]), 2)
+    return f"Over all rows events are {shown} times those expected."
+
+
+def _off(calibration: HospitalCalibration, hospitals: Sequence[str]) -> str:
+    """At how many hospitals its risks are off."""
+    bound = calibration.bound
+    if not bound.at_least:
+        return f"Its risks are demonstrably off at none of {counted(bound.of, 'hospital')}."
+    named = ", ".join(hospitals[h] for h in bound.named[:5])
+    more = f" and {len(bound.named) - 5} more" if len(bound.named) > 5 else ""
+    where = f" ({named}{more})" if named else ""
+    off = f"{bound.at_least:,} or more of {counted(bound.of, 'hospital')}"
+    return f"Its risks are demonstrably off at {off}{where}: recalibrate."

@@ -1,0 +1,263 @@
+"""TRIPOD+AI and TRIPOD-Cluster of a finished run or comparison: what it can answer is filled in, the rest stays open.
+
+Items are in this project's own short words. Numbers are those of TRIPOD+AI (Collins and others, BMJ 2024;385:e078378,
+checklist of 11 January 2024); those of TRIPOD-Cluster (Debray and others, BMJ 2023;380:e071018) are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from raysim.core import bounded
+from raysim.core.atomic import replacing
+from raysim.core.errors import ConfigError
+from raysim.core.words import counted, listed
+from raysim.storage.manifest import spare
+
+FILE = "checklist.md"
+
+OPEN = "*open*"
+"""What stands where a run cannot answer."""
+
+MOST = 40
+"""Names that are written out."""
+
+ITEMS = (
+    ("1", "Title: development or evaluation, population, outcome"),
+    ("2", "Abstract"),
+    ("3a", "Background: clinical context, earlier models"),
+    ("3b", "Background: target population, purpose, users"),
+    ("3c", "Background: known inequalities in health"),
+    ("4", "Objectives"),
+    ("5a", "Data: sources, why these, whom they represent"),
+    ("5b", "Data: dates"),
+    ("6a", "Participants: setting, number and place of centres"),
+    ("6b", "Participants: eligibility"),
+    ("6c", "Participants: treatments"),
+    ("7", "Data preparation and quality checks"),
+    ("8a", "Outcome: definition, time horizon, assessment"),
+    ("8b", "Outcome: who assessed it, where that is a judgement"),
+    ("8c", "Outcome: blinding"),
+    ("9a", "Predictors: initial choice"),
+    ("9b", "Predictors: definition and measurement"),
+    ("9c", "Predictors: who assessed them, where that is a judgement"),
+    ("10", "Sample size"),
+    ("11", "Missing data"),
+    ("12a", "Analysis: how data were divided"),
+    ("12b", "Analysis: how predictors were handled"),
+    ("12c", "Analysis: type of model, building, tuning, internal validation"),
+    ("12d", "Analysis: heterogeneity across clusters"),
+    ("12e", "Analysis: measures of performance and comparison"),
+    ("12f", "Analysis: updating"),
+    ("12g", "Analysis: how predictions are computed"),
+    ("13", "Class imbalance"),
+    ("14", "Fairness: approaches"),
+    ("15", "Output of the model, thresholds"),
+    ("16", "Differences between development and evaluation data"),
+    ("17", "Ethical approval"),
+    ("18a", "Funding"),
+    ("18b", "Conflicts of interest"),
+    ("18c", "Protocol"),
+    ("18d", "Registration"),
+    ("18e", "Data sharing"),
+    ("18f", "Code sharing"),
+    ("19", "Patients' and public involvement"),
+    ("20a", "Participants: flow, with and without the outcome"),
+    ("20b", "Participants: characteristics, by setting"),
+    ("20c", "Participants: against those of development"),
+    ("21", "Participants and events in each analysis"),
+    ("22", "The full model"),
+    ("23a", "Performance with intervals, and in subgroups"),
+    ("23b", "Heterogeneity of performance across clusters"),
+    ("24", "Results of updating"),
+    ("25", "Interpretation"),
+    ("26", "Limitations"),
+    ("27a", "Use: poor or missing input"),
+    ("27b", "Use: what users must do and know"),
+    ("27c", "Next steps, applicability elsewhere"),
+)
+"""Every item of TRIPOD+AI with its number."""
+
+CLUSTER = (
+    ("Where the data of the clusters come from, and how these were identified", "5a"),
+    ("Number of clusters and of participants, from those identified to those analysed", "21"),
+    ("How data were prepared and harmonised across clusters", "7"),
+    ("Risk of bias in each cluster", ""),
+    ("Missing data, within clusters and of whole clusters", "11"),
+    ("How heterogeneity of parameters across clusters was handled", "12d"),
+    ("How heterogeneity of performance across clusters was quantified", "12d"),
+    ("Performance over all and in each cluster, with intervals", "23a"),
+    ("Results on heterogeneity of performance", "23b"),
+    ("Updating for single clusters", "24"),
+)
+"""What TRIPOD-Cluster asks for beyond that, with the item of TRIPOD+AI that has the answer; may be empty."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a folder says."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    answer: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    prepared: Mapping[str, Any]
+
+    def line(self, fact: str) -> str:
+        """The line of the decision card; empty where there is none."""
+        return " ".join(line["text"] for line in self.answer["lines"] if line["fact"] == fact)
+
+    def note(self, begin: str) -> str:
+        return next((note for note in self.provenance["notes"] if note.startswith(begin)), "")
+
+    def at(self, *keys: str) -> Any:
+        """A value of the configuration; None where it is not set."""
+        value: Any = self.config
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+
+def checklist(folder: Path, out: Path | None) -> Path:
+    """Write the checklist of the run or comparison in ``folder``; returns the file.
+
+    Raises ``ConfigError`` for a folder without results, and for a file that cannot be written or is another result.
+    """
+    try:
+        answer = bounded.read_json(folder / "answer.json")
+        page = bounded.read_json(folder / "report.json")["values"]
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        fitted = sorted(folder.glob("preprocessing.json")) or sorted(folder.glob("runs/*/*/preprocessing.json"))
+        run = _Run(folder, config, answer, page["provenance"], bounded.read_json(fitted[0]))
+        text = written(run)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"RUN: {folder} has no results to fill a checklist from ({type(error).__name__}); name the folder of a "
+            "finished run or comparison"
+        ) from None
+    target = out or folder / FILE
+    spare(target, "--out")
+    try:
+        with replacing(target) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a file that can be") from None
+    return target
+
+
+def written(run: _Run) -> str:
+    """The checklist as Markdown."""
+    found = {number: text for number, text in answers(run).items() if text}
+    filled = sum(number in found for number, _ in ITEMS)
+    rows = [f"| {number} | {topic} | {_cell(found.get(number, OPEN))} |" for number, topic in ITEMS]
+    further = [f"| {topic} | {f'see {at}' if at in found else OPEN} |" for topic, at in CLUSTER]
+    return "\n".join(
+        [
+            f"# TRIPOD+AI and TRIPOD-Cluster: {run.answer['predicts']}",
+            "",
+            f"{filled} of {len(ITEMS)} items are filled from the results; check each, and add what they cannot know. "
+            "The others are for the authors. Items are in short words: read the statements themselves "
+            "(doi:10.1136/bmj-2023-078378, doi:10.1136/bmj-2022-071018).",
+            "",
+            "## TRIPOD+AI",
+            "",
+            "| item | | answer |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "## TRIPOD-Cluster, beyond that",
+            "",
+            "| | answer |",
+            "|---|---|",
+            *further,
+            "",
+        ]
+    )
+
+
+def answers(run: _Run) -> dict[str, str]:
+    """By item of TRIPOD+AI what the run can say; empty where it says nothing."""
+    provenance, names = run.provenance, [column["name"] for column in run.prepared["columns"]]
+    flagged = [column["name"] for column in run.prepared["columns"] if column["flagged"]]
+    strategies = run.at("strategies") or [run.at("strategy")]
+    called = [each if isinstance(each, str) else str(each.get("label") or each.get("name")) for each in strategies]
+    versions = listed([f"{name} {version}" for name, version in provenance["versions"].items()])
+    thresholds = run.at("evaluation", "clinical", "thresholds")
+    left_out = "left out in turn" in run.line("unseen")
+    parts = [f"{rows:,} to {part}" for part, rows in provenance["rows"].items() if rows]
+    updated = run.at("recalibrate")
+    return {
+        "5a": f"{provenance['notes'][0]}." if provenance["notes"] else "",
+        "6a": f"{counted(provenance['hospitals'], 'hospital')}.",
+        "7": _sentence(run.note("preprocessing"), run.line("leaks")),
+        "8a": f"{run.answer['predicts']}. Time horizon and assessment: {OPEN}",
+        "9a": _choice(names, run.at("data", "drop") or []),
+        "9b": f"{_some(names)}. When and how each is measured: {OPEN}",
+        "10": _sentence(
+            run.line("predicts"), run.line("limits"), "No calculation beforehand (raysim design makes one)."
+        ),
+        "11": _missing(flagged, str(run.prepared["method"])),
+        "12a": _sentence(run.note("split")),
+        "12b": f"Numbers: {run.prepared['method']}; categories: an indicator each.",
+        "12c": f"{run.at('model', 'name')}, trained by {listed(called)}, {run.at('training', 'rounds')} rounds at most"
+        f"{', values chosen on validation rows' if run.at('tune') else ', nothing tuned'}; test rows took no part.",
+        "12d": "Spread of hospitals' AUROC by Q and tau, of calibration by a simulated Q"
+        f"{'; hospitals left out in turn, with the interval of the next one' if left_out else ''}.",
+        "12e": "AUROC with 95 % intervals, observed over expected events, calibration in the large and slope, log "
+        "loss, net benefit; methods by paired differences over hospitals, Holm over pairs.",
+        "12f": f"Recalibration ({updated}) at each hospital." if updated else "None.",
+        "12g": "raysim predict, or a folder of raysim export, which works without raysim.",
+        "13": _imbalance(run.at("training", "class_weights")),
+        "15": f"A probability; reported at thresholds {listed([f'{each:g}' for each in thresholds])}."
+        if thresholds
+        else "",
+        "18f": f"{versions}; config.yaml runs it again, data digest {provenance['fingerprint']}.",
+        "20a": run.line("predicts"),
+        "21": f"{listed(parts)} (rows)." if parts else "",
+        "22": _model(run.folder),
+        "23a": _sentence(run.line("quality"), run.line("calibration"), run.line("fairness")),
+        "23b": run.line("unseen") if left_out else "",
+        "24": "Figures of the model `recalibrated` in comparison.csv." if updated else "",
+        "26": _sentence(run.line("limits"), run.line("training")),
+    }
+
+
+def _choice(names: list[str], dropped: list[str]) -> str:
+    left = f"; left out by name: {_some(dropped)}" if dropped else ""
+    return f"All {counted(len(names), 'column')} of the source{left}. None was selected by the outcome."
+
+
+def _missing(flagged: list[str], method: str) -> str:
+    if not flagged:
+        return "No predictor has missing values in training rows."
+    filled = "left as they are" if method == "none" else f"filled by preprocessing '{method}', with an indicator each"
+    return f"Missing in training rows: {_some(flagged)}; {filled}. No row was left out for a missing predictor."
+
+
+def _imbalance(weights: Any) -> str:
+    return "No method was used." if weights in (None, "none") else f"Class weights: {weights}."
+
+
+def _model(folder: Path) -> str:
+    fitted = sorted(folder.rglob("coefficients.csv"))
+    where = f"; coefficients in {fitted[0].relative_to(folder).as_posix()}" if fitted else ""
+    return f"Parameters in models.safetensors, preprocessing in preprocessing.json of each run{where}."
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return ", ".join(names[:MOST]) + more
+
+
+def _sentence(*texts: str) -> str:
+    return " ".join(f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in texts if text)
+
+
+def _cell(text: str) -> str:
+    """A text within a row of a Markdown table."""
+    return " ".join(text.replace("|", "\\|").split())

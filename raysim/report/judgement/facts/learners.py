@@ -1,0 +1,62 @@
+"""Which model: what a comparison that crosses strategies with models says of these (learners)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from raysim.core.words import listed
+from raysim.report.judgement.evidence import Evidence
+from raysim.report.judgement.facts.wording import figure, sentences
+from raysim.report.naming import of_learner
+from raysim.report.possible import difference as possible
+
+
+class Learners(NamedTuple):
+    """What is said of the models; empty where there is one, or one seed, which cannot compare them."""
+
+    whole: str = ""
+    """A sentence on each other model against the one that is taken, with figures."""
+    short: str = ""
+    """For the headline: which more complex models are not better."""
+
+
+def learners(shown: Evidence) -> Learners:
+    """What the comparison says of its models; each other one stands with its best mean."""
+    taken = shown.entries[shown.best]
+    others = [name for name in shown.learners if name != taken.learner and _of(shown, name)]
+    if shown.one_seed or not others:
+        return Learners()
+    told, no_better, mine = [], [], of_learner(taken.learner)
+    for name in others:
+        best = max(_of(shown, name), key=lambda i: _rank(shown, i))
+        value, interval = shown.between(best, shown.best)
+        digits = shown.kind.decimals([value])
+        limits = possible(interval, shown.kind.larger, shown.levels[shown.best])
+        simpler = shown.learners.index(taken.learner) < shown.learners.index(name)
+        if shown.better[shown.best, best]:
+            verdict = "is worse than"
+        elif shown.better[best, shown.best]:
+            verdict = "is better than"
+        elif simpler:
+            verdict = "is not demonstrably better than"
+            no_better.append(of_learner(name))
+        else:
+            verdict = "is not demonstrably worse than"
+        gap = figure(value, limits, digits, sign=True)
+        told.append(f"{of_learner(name)} {verdict} {mine}: {gap} with {shown.entries[best].name}")
+    if no_better:
+        told.append(f"take {mine}, the simpler model")
+    verb = "is" if len(no_better) == 1 else "are"
+    short = [f"{listed(no_better)} {verb} not demonstrably better than {mine}"] if no_better else []
+    return Learners(sentences(told), sentences(short))
+
+
+def _of(shown: Evidence, learner: str) -> list[int]:
+    return [i for i, entry in enumerate(shown.entries) if entry.learner == learner]
+
+
+def _rank(shown: Evidence, i: int) -> float:
+    """The larger, the better its mean; least where that is undefined."""
+    mean = shown.levels[i] if shown.kind.larger else -shown.levels[i]
+    return -math.inf if math.isnan(mean) else mean

@@ -1,0 +1,223 @@
+"""Linear regression with random intercepts, exactly: restricted maximum likelihood from sums over hospitals.
+
+N. M. Laird, J. H. Ware: *Random-Effects Models for Longitudinal Data*, Biometrics 1982; D. A. Harville: *Maximum
+Likelihood Approaches to Variance Component Estimation*, JASA 1977.
+
+Hospital i's intercept is the common one plus ``u_i ~ N(0, tau^2)``, residuals have the variance ``s^2``. At a ``ratio =
+tau^2 / s^2`` the likelihood is that of sums: with ``Z = [X, y]`` and ``k = ratio / (1 + n ratio)`` a hospital adds
+``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and of both the derivative by the ratio. The server finds the ratio at
+which that of the likelihood is 0; the ratio is 0 where the likelihood falls from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from raysim.strategies.base import (
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Floats,
+    Ids,
+    Keep,
+    Mask,
+    Program,
+    Reply,
+    Send,
+    State,
+)
+from raysim.strategies.regressions.label_size import LabelSize, scale_of
+from raysim.strategies.regressions.newton_steps import independent
+from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
+
+LARGEST = 1e9
+"""A ratio beyond it is taken for it: hospitals then tell all, and residuals nothing."""
+
+
+class Mixed(NamedTuple):
+    """A hospital's sums at one ratio of variances, and their derivatives by the ratio; they add up."""
+
+    products: Floats
+    """``Z'Z - k Z'1 1'Z``, ``[p + 1, p + 1]``."""
+    products_by_ratio: Floats
+    determinant: float
+    """``ln(1 + n ratio)``."""
+    determinant_by_ratio: float
+
+    def restricted(self, rows: int) -> Restricted:
+        """The fit of so many ``rows`` from the sums of all hospitals."""
+        A, b, squares = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
+        keep = independent(A)
+        beta = np.zeros(len(b))
+        inverse = np.linalg.inv(A[np.ix_(keep, keep)])
+        beta[keep] = inverse @ b[keep]
+        free = rows - int(keep.sum())
+        variance = (squares - float(b @ beta)) / free if free > 0 else np.nan
+        left = np.append(-beta, 1.0)
+        by_ratio = self.products_by_ratio
+        bent = float(left @ by_ratio @ left) / variance
+        bent += self.determinant_by_ratio + float((inverse * by_ratio[:-1, :-1][np.ix_(keep, keep)]).sum())
+        fit = free * (np.log(2.0 * np.pi * variance) + 1.0)
+        value = -(fit + self.determinant + float(np.linalg.slogdet(A[np.ix_(keep, keep)])[1])) / 2.0
+        se = np.full(len(b), np.nan)
+        se[keep] = np.sqrt(np.diag(inverse) * variance)
+        return Restricted(value, -bent / 2.0, beta, se, variance, keep)
+
+
+class Restricted(NamedTuple):
+    """The restricted likelihood at one ratio.
+
+    - ``value``: its logarithm; ``by_ratio``: the derivative.
+    - ``beta``, ``se`` ``[p]``: coefficients and their standard errors, 0 and NaN for columns that have left.
+    - ``variance``: of residuals.
+    """
+
+    value: float
+    by_ratio: float
+    beta: Floats
+    se: Floats
+    variance: float
+    keep: Mask
+
+
+def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
+    """A hospital's sums of rows ``X [n, p]``, ``y [n]`` where intercepts vary ``ratio`` times as much as residuals."""
+    n, Z = len(y), np.column_stack([X, y])
+    total, share = Z.sum(axis=0), 1.0 + n * ratio
+    outer = np.outer(total, total)
+    return Mixed(Z.T @ Z - ratio / share * outer, -outer / share**2, float(np.log(share)), n / share)
+
+
+class _Wanted(Exception):
+    """The ratio whose derivative is not known yet."""
+
+    def __init__(self, ratio: float) -> None:
+        super().__init__()
+        self.ratio = ratio
+
+
+def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
+    """The ratio to try next, and whether it is the one sought, after those ``tried`` with their derivatives.
+
+    The search is played again from its beginning: it is the same up to the first ratio that was not tried.
+    """
+    known = dict(tried)
+
+    def slope(ratio: float) -> float:
+        if ratio not in known:
+            raise _Wanted(ratio)
+        return known[ratio]
+
+    try:
+        low, high = 0.0, 1.0
+        if not slope(low) > 0.0:
+            return 0.0, True
+        while slope(high) > 0.0:
+            low, high = high, 8.0 * high
+            if high > LARGEST:
+                return low, True
+        return float(brentq(slope, low, high, xtol=1e-14, rtol=1e-12)), True
+    except _Wanted as wanted:
+        return wanted.ratio, False
+
+
+@dataclass(frozen=True)
+class MixedSums(Program):
+    """A hospital's sums at the ratio that it receives; it sets its intercept by the coefficients that come with it."""
+
+    p: int
+    grid: Grid
+    scale: float
+    """What labels are multiplied by."""
+    bias: int
+    """Where the intercept is among the model's parameters."""
+    name: str = "linear_mixed"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {
+            "products": self.grid.send("hessian", triangle(self.p + 1)),
+            "products_by_ratio": self.grid.squares.send("hessian", triangle(self.p + 1)),
+            "determinants": self.grid.send("loss", (2,)),
+        }
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"model": Keep((self.p,))}
+
+    def run(self, at: Context) -> Reply:
+        X, y = design(at.rows.X), at.rows.y.astype(np.float64) * self.scale
+        ratio, beta = float(at.received["ratio"]), at.received["beta"]
+        own = mixed(X, y, ratio)
+        sent = self.grid.sent({"products": upper(own.products)}, at)
+        sent["products_by_ratio"] = self.grid.squares.within(upper(own.products_by_ratio))
+        sent["determinants"] = self.grid.within(np.array([own.determinant, own.determinant_by_ratio]))
+        model = np.zeros(self.p)
+        left = float((y - X @ beta).sum())
+        model[self.bias] = (beta[0] + ratio / (1.0 + len(y) * ratio) * left) / self.scale
+        return Reply(sent, {"model": model})
+
+
+@dataclass(frozen=True, eq=False)
+class MixedState(State):
+    """Row 0 of the models has the coefficients of the last ratio."""
+
+    scale: float | None = None
+    """What labels are multiplied by in the fit; None before they were asked for."""
+    tried: tuple[tuple[float, float], ...] = ()
+    """The ratios so far, with the derivatives of the restricted likelihood."""
+    fit: Restricted | None = None
+    """The fit at the last of them, of labels as they were multiplied."""
+    ended: bool = False
+    """Whether the ratio was found, and hospitals have their intercepts."""
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """The fit's figures, in the unit of the label."""
+        if self.fit is None or self.scale is None:
+            return {}
+        within = self.fit.variance / self.scale**2
+        return {
+            "converged": float(self.ended),
+            "variance_between": self.tried[-1][0] * within,
+            "variance_within": within,
+        }
+
+
+def mixed_round(view: FederationView, own: MixedState, ids: Ids) -> Calls:
+    """A round: the sums at the next ratio; at the last one another call, for hospitals' intercepts."""
+    if own.ended:
+        return own
+    if own.scale is None:
+        answers = yield Call(LabelSize(), {}, ids)
+        if len(answers.ids) < len(ids):
+            return own
+        own = replace(own, scale=scale_of(answers))
+    rows = int(view.sizes[ids].sum())
+    grid, scale = units(view, own.scale, view.sizes[ids])
+    p = len(view.initial)
+    program = MixedSums(p, grid, scale, int(np.arange(p)[view.parameters["bias"]][0]))
+    ratio, found = next_ratio(own.tried)
+    beta = np.zeros(p) if own.fit is None else own.fit.beta
+    answers = yield Call(program, {"ratio": ratio, "beta": beta}, ids)
+    if len(answers.ids) < len(ids):
+        return own
+    fit = _restricted(answers.sums, rows)
+    if found or next_ratio((*own.tried, (ratio, fit.by_ratio))) == (ratio, True):
+        answers = yield Call(program, {"ratio": ratio, "beta": fit.beta}, ids)
+        if len(answers.ids) < len(ids):
+            return own
+        found = True
+    tried = (*own.tried, (ratio, fit.by_ratio))
+    return replace(own, tried=tried, fit=fit, ended=found, models=as_theta(view, fit.beta / scale)[None])
+
+
+def _restricted(sums: Mapping[str, Floats], rows: int) -> Restricted:
+    products, by_ratio = (symmetric(sums[name]) for name in ("products", "products_by_ratio"))
+    return Mixed(products, by_ratio, *sums["determinants"].tolist()).restricted(rows)

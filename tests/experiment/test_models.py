@@ -1,0 +1,102 @@
+"""Comparisons that cross strategies with models: which pairs are run, what they are called, and one answer over all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import raysim
+from raysim.core.errors import ConfigError
+
+SMALL: dict[str, Any] = {
+    "name": "models",
+    "data": {"source": "synthetic", "hospitals": 8, "rows": 1600, "features": 4},
+    "models": [{"name": "mlp", "hidden": [4]}, "logistic_regression"],
+    "strategies": ["newton", "fedavg", "moon", "local"],
+    "seeds": [0, 1],
+    "training": {"rounds": 2},
+    "evaluation": {"predictions": True},
+    "tracking": {"uri": "none"},
+}
+
+LABELS = [
+    "newton, logistic_regression",
+    "fedavg, logistic_regression",
+    "local, logistic_regression",
+    "fedavg, mlp",
+    "moon, mlp",
+    "local, mlp",
+]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("models")
+    raysim.compare(SMALL, out=home / "compared", in_process=True)
+    return home / "compared"
+
+
+def test_pairs_that_do_not_go_together_are_left_out_and_said(compared: Path) -> None:
+    table = pd.read_csv(compared / "comparison.csv")
+    assert list(table["strategy"]) == LABELS
+    assert list(table["learner"]) == [label.partition(", ")[2] for label in LABELS]
+    left = "Left out, as they do not go together: MOON with logistic regression; Newton (exact regression) with MLP."
+    assert left in json.loads((compared / "answer.json").read_text())["reasons"]
+    assert left in (compared / "report.html").read_text()
+
+
+def test_runs_are_found_and_have_their_model(compared: Path) -> None:
+    result = raysim.load(compared)
+    assert [label for label, _ in result.runs] == [*LABELS, *LABELS]
+    assert result.config.reference == "fedavg, logistic_regression"
+    network = result.run("fedavg, mlp", 1)
+    assert (network.config.model.name, network.config.model.options()) == ("mlp", {"hidden": [4]})
+    alone = raysim.run(
+        {**SMALL, "model": SMALL["models"][0], "strategy": "fedavg", "seed": 1},
+        in_process=True,
+        out=compared.parent / "alone",
+    )
+    pd.testing.assert_frame_equal(alone.hospitals, network.hospitals, check_exact=True)
+
+
+def test_names_are_words_of_way_and_model(compared: Path) -> None:
+    page = (compared / "report.html").read_text()
+    for name in ("FedAvg, logistic regression", "FedAvg, MLP", "MOON, MLP"):
+        assert name in page
+
+
+def test_its_predictions_are_judged_alike(compared: Path) -> None:
+    raysim.judge(compared / "predictions.csv", "fedavg, logistic_regression", out=compared.parent / "judged")
+    answers = [json.loads((compared.parent / name / "answer.json").read_text()) for name in ("compared", "judged")]
+    for key in ("recommended", "difference_shown", "not_dominated", "federate"):
+        assert answers[0][key] == answers[1][key]
+    figures = [next(line["figure"] for line in answer["lines"] if line["fact"] == "which") for answer in answers]
+    assert figures[0] == figures[1]
+    assert figures[0]["learner"] == "logistic_regression"
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"models": ["mlp"]}, r"newton"),
+        (
+            {"models": ["logistic_regression", "linear_regression"]},
+            r"^model.name: 'linear_regression' predicts a number",
+        ),
+        ({"reference": "nobody"}, r"^reference: 'nobody' is not among the strategies compared"),
+    ],
+)
+def test_a_strategy_or_model_without_a_pair_is_refused(tmp_path: Path, keys: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError, match=line) as error:
+        raysim.compare({**SMALL, **keys}, out=tmp_path / "out", in_process=True)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_curve_takes_one_model(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^models: raysim curve"):
+        raysim.curve({**SMALL, "curve": {"field": "mu", "values": [0.1, 1.0]}}, out=tmp_path / "out", in_process=True)

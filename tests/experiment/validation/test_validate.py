@@ -1,0 +1,125 @@
+"""An existing model at every hospital: the figures of its own predictions, pooled as those of hospitals left out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import raysim
+from raysim.cli.main import main
+from raysim.core.errors import ConfigError, DataError, RaysimError
+from raysim.experiment.validation.run import validate
+from raysim.serving.export import export
+from raysim.serving.predictor import Predictor
+from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums
+from tests.experiment.test_scores import table
+
+HOSPITALS = [f"h{h}" for h in range(6)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with its configuration, and a model of two of its hospitals, in both forms."""
+    out = tmp_path_factory.mktemp("validate")
+    frame = table(6)
+    frame["ward"] = np.where(np.arange(len(frame)) % 3 == 0, "icu", "ward")
+    frame.to_csv(out / "stays.csv", index=False)
+    data = {"source": "table", "path": "stays.csv", "silo": "hospital", "label": "died", "drop": ["old", "points"]}
+    tree = {"data": data, "training": {"rounds": 3}, "tracking": {"uri": "none"}}
+    (out / "stays.yaml").write_text(yaml.safe_dump(tree))
+    raysim.run(out / "stays.yaml", overrides={"data.hospitals": ["h0", "h1"]}, out=out / "run", in_process=True)
+    for form in ("torch", "onnx"):
+        export(Predictor.open(out / "run"), out / form, form, None, None)
+    return out
+
+
+@pytest.mark.parametrize("form", ["torch", "onnx", "onnx/model.onnx"])
+def test_an_exported_model_is_judged_by_its_own_predictions(folder: Path, form: str, tmp_path: Path) -> None:
+    found = validate(str(folder / form), folder / "stays.yaml", out=tmp_path / "out")
+    frame = pd.read_csv(folder / "stays.csv")
+    p = Predictor.open(folder / "run").predict(folder / "stays.csv")["probability"].to_numpy()
+    of = found.hospitals.set_index("hospital")
+    assert list(of.index) == HOSPITALS
+    for name, rows in frame.groupby("hospital").groups.items():
+        y = frame.loc[rows, "died"].to_numpy()
+        auroc = delong_of_sums(pair_sums(p[rows], y, [0, len(rows)]))[0][0]
+        assert of.loc[name, "auroc"] == pytest.approx(auroc, abs=1e-6)
+        assert of.loc[name, "observed_over_expected"] == pytest.approx(y.sum() / p[rows].sum(), rel=1e-3)
+        assert of.loc[name, "rows"] == len(rows)
+    pooled = found.summary.set_index("figure")
+    assert set(pooled.index) >= {"auroc", "observed_over_expected", "calibration_slope"}
+    assert pooled.loc["auroc", "low"] < of["auroc"].mean() < pooled.loc["auroc", "high"]
+    assert pooled.loc["auroc", "next_low"] < pooled.loc["auroc", "low"]
+    assert (tmp_path / "out" / "report.html").read_text().count("<svg") >= 1
+    assert len(pd.read_csv(tmp_path / "out" / "validation.csv")) == 6
+
+
+def test_a_column_is_judged_where_it_has_a_value(folder: Path, tmp_path: Path) -> None:
+    found = validate("old", folder / "stays.yaml", out=tmp_path / "out")
+    known = table(6).dropna(subset="old")
+    assert found.hospitals.set_index("hospital")["rows"].to_dict() == known.groupby("hospital").size().to_dict()
+    assert any("rows without a value were left out" in note for note in found.notes)
+    ratio = known["died"].sum() / known["old"].sum()
+    assert any(f"Over all rows events are {ratio:.2f}" in note for note in found.notes)
+    points = validate("points", folder / "stays.yaml", out=tmp_path / "points")
+    assert "observed_over_expected" not in points.hospitals
+    assert any(note.startswith("It is no probability") for note in points.notes)
+
+
+def test_no_mean_of_a_ratio_where_many_hospitals_have_no_event(folder: Path, tmp_path: Path) -> None:
+    """A hospital without events has no logarithm: the mean of the others would be too high."""
+    frame = table(6)
+    frame.loc[frame["hospital"] == "h0", "died"] = 0
+    frame.to_csv(tmp_path / "stays.csv", index=False)
+    found = validate("old", folder / "stays.yaml", [f"data.path={tmp_path / 'stays.csv'}"], tmp_path / "out")
+    assert np.isnan(found.summary.set_index("figure").loc["observed_over_expected", "estimate"])
+    assert "At a hospital events" not in found.headline
+    assert found.hospitals.set_index("hospital").loc["h0", "observed_over_expected"] == 0
+
+
+def test_the_command_says_it_in_sixteen_lines(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = str(folder / "stays.yaml")
+    monkeypatch.setattr(sys, "argv", ["raysim", "validate", "old", config, "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) <= 16
+    assert shown[0].startswith("old: died, 6 hospitals, ")
+    assert shown[-1].startswith("Report ")
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides", "error", "message"),
+    [
+        ("nowhere.onnx", [], ConfigError, "nowhere.onnx: there is no such file"),
+        ("olde", [], DataError, "data.scores: no column 'olde'"),
+        ("{folder}/run", [], ConfigError, "{folder}/run: holds no exported model"),
+        ("{folder}/stays.csv", [], ConfigError, "{folder}/stays.csv: is no model"),
+        ("{folder}/torch", ["data.drop=[old, points, x]"], DataError, "table: no column 'x'"),
+    ],
+)
+def test_what_is_refused(
+    model: str, overrides: list[str], error: type[RaysimError], message: str, folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(error) as raised:
+        validate(model.format(folder=folder), folder / "stays.yaml", overrides, tmp_path / "out")
+    assert str(raised.value).startswith(message.format(folder=folder))
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bare_onnx_file_takes_the_columns_as_they_are(folder: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "bare.onnx"
+    moved.write_bytes((folder / "onnx" / "model.onnx").read_bytes())
+    with pytest.raises(DataError, match=r"MODEL: column 'ward' is no number"):
+        validate(str(moved), folder / "stays.yaml", out=tmp_path / "out")
+    with pytest.raises(DataError, match=r"MODEL: cannot score these 2 features"):
+        validate(str(moved), folder / "stays.yaml", ["data.drop=[old, points, ward]"], tmp_path / "out")

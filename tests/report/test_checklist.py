@@ -1,0 +1,73 @@
+"""The checklist has every item of TRIPOD+AI by number, filled where the results say something, open elsewhere."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import raysim
+from raysim.cli.main import main
+from raysim.core.errors import ConfigError
+from raysim.report.checklist import CLUSTER, ITEMS, OPEN, checklist
+from tests.experiment.test_scores import table
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison in which hospitals were left out."""
+    out = tmp_path_factory.mktemp("checklist") / "out"
+    config = {
+        "data": {"source": "table", "silo": "hospital", "label": "died", "drop": ["points"]},
+        "strategies": ["fedavg", "local"],
+        "seeds": [0],
+        "training": {"rounds": 1},
+        "evaluation": {"unseen": True},
+        "tracking": {"uri": "none"},
+    }
+    raysim.compare(config, data=table(4, 60).rename(columns={"old": "pa|ir"}), out=out, in_process=True)
+    return out
+
+
+def test_the_items_are_those_of_the_statement() -> None:
+    numbers = [number for number, _ in ITEMS]
+    assert len(numbers) == len(set(numbers)) == 52
+    assert sorted({int(re.match(r"\d+", number)[0]) for number in numbers}) == list(range(1, 28))
+    assert {at for _, at in CLUSTER} <= {*numbers, ""}
+
+
+def test_what_results_say_is_filled_and_the_rest_is_open(folder: Path) -> None:
+    rows = [line.split(" | ", 2) for line in checklist(folder, None).read_text().splitlines() if line.startswith("| ")]
+    found = {cells[0].removeprefix("| "): cells[2].removesuffix(" |") for cells in rows if len(cells) == 3}
+    assert set(found) >= {number for number, _ in ITEMS}
+    assert found["6a"] == "4 hospitals."
+    assert r"x, z, pa\|ir" in found["9b"]
+    assert "points" in found["9a"]
+    assert "pa\\|ir" in found["11"]
+    assert "left out in turn" in found["23b"]
+    assert "hospitals left out in turn" in found["12d"]
+    for number in ("1", "17", "18a", "19", "25"):
+        assert found[number] == OPEN
+    text = (folder / "checklist.md").read_text()
+    assert f"{sum(found[number] != OPEN for number, _ in ITEMS)} of 52 items" in text
+
+
+def test_a_run_has_one_too_and_other_folders_are_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "mine.md"
+    run = str(folder / "runs" / "fedavg" / "seed-0")
+    monkeypatch.setattr(sys, "argv", ["raysim", "report", run, "--checklist", "--out", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"checklist: {out}\n"
+    assert "*open*" in out.read_text()
+    with pytest.raises(ConfigError, match="has no results to fill a checklist from"):
+        checklist(tmp_path, None)
+    with pytest.raises(ConfigError, match="--out"):
+        checklist(folder, folder / "hospitals.csv")
+    assert len(pd.read_csv(folder / "hospitals.csv"))

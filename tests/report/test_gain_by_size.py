@@ -1,0 +1,67 @@
+"""Whether small hospitals gain more: a sentence of the page, by the slope that keeps its size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raysim.engine.job import Result
+from raysim.report.hospital import gain_by_size
+from raysim.report.hospital.gain_by_size import sentence, slope
+from raysim.statistics.differences.one_hospital import Sent, one_seed
+from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, smoothed_variances
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.references.local import Local
+from tests.conftest import MakeFederation, play
+
+SIZES = [60, 40, 80, 30, 120, 50, 70, 45, 55, 90, 65, 35]
+KEY = ("fedavg", "global")
+
+
+def results(federate: MakeFederation, tmp_path: Path, sizes: list[int]) -> list[Result]:
+    federation = federate(sizes, sizes, features=4)
+    return [
+        Result(label, alone, 7, federation, play(federation, strategy, rounds=2), tmp_path, alone=alone)
+        for label, strategy, alone in (("fedavg", FedAvg(), False), ("local", Local(), True))
+    ]
+
+
+def test_the_slope_is_that_of_gains_over_training_alone(federate: MakeFederation, tmp_path: Path) -> None:
+    ours, alone = results(federate, tmp_path, SIZES)
+    pair = tuple(
+        Sent(each.outcome.pairs[m], each.outcome.sketches[m]) for each, m in ((ours, "global"), (alone, "personal"))
+    )
+    found, at = slope([pair], ours.federation.totals), ours.federation.task.figures.index("auroc")
+    gains = ours.outcome.figures["global"][:, at] - alone.outcome.figures["personal"][:, at]
+    events, others = pair[0].pairs.events, pair[0].pairs.non_events
+    variance = smoothed_variances(one_seed(*pair).own, events, others, ours.federation.totals)
+    assert found == pytest.approx(gain_slope(gains, variance, ours.federation.totals))
+    said = sentence([ours, alone], KEY)
+    assert "small hospitals gain" in said.lower()
+    assert f"{found.halving:+.3f}" in said
+    assert "HC3" in said
+
+
+@pytest.mark.parametrize(
+    ("found", "begin"),
+    [
+        (
+            GainSlope(-0.02, -0.03, -0.01, 0.001, 0.002),
+            "Small hospitals gain more over training alone: half the size goes with +0.014 (+0.007 to",
+        ),
+        (GainSlope(0.02, 0.01, 0.03, 0.001, 0.002), "Small hospitals gain less over training alone"),
+        (GainSlope(-0.02, -0.03, -0.01, 0.001, 0.2), "Not demonstrated that small hospitals gain more"),
+    ],
+)
+def test_both_tests_must_agree(found: GainSlope, begin: str, federate, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(gain_by_size, "slope", lambda *_: found)
+    assert sentence(results(federate, tmp_path, SIZES[:3]), KEY).startswith(begin)
+
+
+def test_few_hospitals_and_no_training_alone(federate: MakeFederation, tmp_path: Path) -> None:
+    both = results(federate, tmp_path, SIZES[:5])
+    assert sentence(both, KEY) == (
+        "Whether small hospitals gain more was not tested: 10 judged hospitals of unlike sizes are needed."
+    )
+    assert sentence(both[:1], KEY) == ""
