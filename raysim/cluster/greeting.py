@@ -24,6 +24,9 @@ AUTO, LOCAL = "auto", "local"
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
 
 
+REFUSED = ("AuthenticationError", "InvalidAuthToken")
+"""Parts of what Ray writes when a token is not the cluster's; it tries again for twenty seconds and more."""
+
 GREETING = """
 import logging, sys
 import ray
@@ -75,7 +78,9 @@ def _greeted(address: str) -> str:
     command = [sys.executable, "-P", "-c", GREETING, address]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=GREET_SECONDS)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as late:
+        if _refused(str(late.stderr)):
+            raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token; {TOKEN_REMEDY}") from None
         if address == AUTO:
             raise ResourceError(
                 f"RAY_ADDRESS: '{AUTO}' leads to a Ray that does not answer; 'ray stop' forgets a Ray that has ended"
@@ -95,10 +100,15 @@ def _greeted(address: str) -> str:
         raise ResourceError(
             f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token) and there is none here; {TOKEN_REMEDY}"
         )
+    if _refused(asked.stderr):
+        raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token; {TOKEN_REMEDY}")
     _, _, reason = last.partition(": ")
-    if "AuthenticationError" in last:
-        raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token ({short(reason)}); {TOKEN_REMEDY}")
     raise ResourceError(f"RAY_ADDRESS: '{address}' cannot be used ({short(reason)}); {remedy(reason)}")
+
+
+def _refused(said: str) -> bool:
+    """Whether Ray wrote that a token is wrong, be it as its last word or before it gave up."""
+    return any(part in said for part in REFUSED)
 
 
 def short(reason: str) -> str:

@@ -97,7 +97,7 @@ def write_comparison(
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
     out.csv("comparison.csv", table)
-    out.json(FILE, answer.as_json())
+    out.json(FILE, answer.as_json() | tables.added_figures(frame))
     if results[0].outcome.noisy_sizes is None:
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)

@@ -7,10 +7,14 @@ without a bias stays without one: counts below 0 are therefore kept, and figures
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raysim.metrics.measures import FIGURES
+from raysim.metrics.declared import SCORES
 
 BINS, WIDEST = 128, 8.0
 """How many bins there are, and the margin at which the outermost end."""
@@ -43,36 +47,81 @@ def figures_of_counts(counts: ArrayLike) -> Floats:
     losses are those of its middle.
     """
     each = np.asarray(counts, dtype=np.float64)
-    negatives, positives = each[:, :BINS], each[:, BINS:]
-    others, events = negatives.sum(axis=1), positives.sum(axis=1)
-    n = others + events
-    above = CENTRES > 0
-    p = 1.0 / (1.0 + np.exp(-CENTRES))
-    below = np.cumsum(negatives, axis=1) - 0.5 * negatives
-    with np.errstate(all="ignore"):
-        columns = {
-            "n": np.maximum(np.rint(n), 0.0),
-            "events": np.clip(np.rint(events), 0.0, np.maximum(np.rint(n), 0.0)),
-            "auroc": (positives * below).sum(axis=1) / (events * others),
-            "auprc": precision(negatives, positives) / events,
-            "log_loss": (positives @ np.logaddexp(0.0, -CENTRES) + negatives @ np.logaddexp(0.0, CENTRES)) / n,
-            "brier": (positives @ (1.0 - p) ** 2 + negatives @ p**2) / n,
-            "accuracy": (positives[:, above].sum(axis=1) + negatives[:, ~above].sum(axis=1)) / n,
-            "recall": positives[:, above].sum(axis=1) / events,
-        }
-    ranked, some, positive = np.minimum(events, others) >= 0.5, n >= 0.5, events >= 0.5
-    defined = {
-        "auroc": ranked,
-        "auprc": positive,
-        "log_loss": some,
-        "brier": some,
-        "accuracy": some,
-        "recall": positive,
+    of = BinaryCounts(each[:, :BINS], each[:, BINS:])
+    n = np.maximum(np.rint(of.n), 0.0)
+    columns: list[Floats] = [n, np.clip(np.rint(of.events), 0.0, n)]
+    enough = {
+        "without rows": of.n >= 0.5,
+        "without events": of.events >= 0.5,
+        "with one class": np.minimum(of.events, of.others) >= 0.5,
     }
-    most = {"log_loss": float(np.logaddexp(0.0, WIDEST))}
-    for name, where in defined.items():
-        columns[name] = np.where(where, np.clip(columns[name], 0.0, most.get(name, 1.0)), np.nan)
-    return np.column_stack([columns[name] for name in FIGURES])
+    with np.errstate(all="ignore"):
+        for figure in SCORES:
+            values = np.full(len(each), np.nan) if figure.of_counts is None else figure.of_counts(of)
+            columns.append(np.where(enough[figure.undefined], np.clip(values, 0.0, figure.most(of)), np.nan))
+    return np.column_stack(columns)
+
+
+@dataclass(eq=False)
+class BinaryCounts:
+    """Counts of scores of two classes in fixed bins, and what figures have in common."""
+
+    negatives: Floats
+    """Rows without the event, ``[S, BINS]``."""
+    positives: Floats
+    """Rows with the event, ``[S, BINS]``."""
+    largest_loss: ClassVar[float] = float(np.logaddexp(0.0, WIDEST))
+    """The largest log loss of a row."""
+    largest_error: ClassVar[float] = 1.0
+    """The largest squared error of a row."""
+
+    @cached_property
+    def others(self) -> Floats:
+        """Rows without the event, ``[S]``."""
+        total: Floats = self.negatives.sum(axis=1)
+        return total
+
+    @cached_property
+    def events(self) -> Floats:
+        """Rows with the event, ``[S]``."""
+        total: Floats = self.positives.sum(axis=1)
+        return total
+
+    @cached_property
+    def n(self) -> Floats:
+        """Rows, ``[S]``."""
+        return self.others + self.events
+
+    @cached_property
+    def below(self) -> Floats:
+        """Rows without the event below each bin, and half of those in it, ``[S, BINS]``."""
+        return np.cumsum(self.negatives, axis=1) - 0.5 * self.negatives
+
+    @cached_property
+    def precision(self) -> Floats:
+        """The precision down to each bin, times the events in the bin, added up, ``[S]``."""
+        return precision(self.negatives, self.positives)
+
+    @cached_property
+    def loss(self) -> Floats:
+        """The sum of log losses, ``[S]``."""
+        return self.positives @ np.logaddexp(0.0, -CENTRES) + self.negatives @ np.logaddexp(0.0, CENTRES)
+
+    @cached_property
+    def squared_error(self) -> Floats:
+        """The sum of squared errors, ``[S]``."""
+        p = 1.0 / (1.0 + np.exp(-CENTRES))
+        return self.positives @ (1.0 - p) ** 2 + self.negatives @ p**2
+
+    def called(self, counts: Floats) -> Floats:
+        """How many rows of ``counts [S, BINS]`` have a risk above one half, ``[S]``."""
+        total: Floats = counts[:, CENTRES > 0].sum(axis=1)
+        return total
+
+    def not_called(self, counts: Floats) -> Floats:
+        """How many have not, ``[S]``."""
+        total: Floats = counts[:, CENTRES <= 0].sum(axis=1)
+        return total
 
 
 def precision(negatives: Floats, positives: Floats) -> Floats:

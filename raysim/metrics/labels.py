@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.metrics.declared import ERROR_FIGURES, SCORES, Figure
 from raysim.metrics.measures import ERRORS, FIGURES, figures, regression_figures
 from raysim.metrics.summary import error_metrics, federation_metrics
 
@@ -25,7 +26,8 @@ class TaskKind:
     """A kind of label.
 
     - ``label``: the type of its numbers.
-    - ``figures``: the columns that ``measure`` gives for a hospital; ``n`` and those in ``counts`` are whole numbers.
+    - ``figures``: the columns that ``measure`` gives for a hospital; ``n`` and those in ``counts`` are whole numbers,
+      the others are ``declared``.
     - ``headline``: the figure that equity is about, ``title`` its name for people, ``larger`` whether more is better;
       ``undefined`` says why a hospital with test rows may have none. ``beside``: averages that reports show with it.
     - ``objectives``: what a sweep aims at unless it says otherwise, accurate and fair; ``reference``: where its
@@ -38,6 +40,7 @@ class TaskKind:
     name: Literal["classification", "regression"]
     label: type[np.int64] | type[np.float64]
     figures: tuple[str, ...]
+    declared: tuple[Figure, ...]
     counts: tuple[str, ...]
     headline: Headline
     title: str
@@ -82,6 +85,7 @@ CLASSIFICATION = TaskKind(
     name="classification",
     label=np.int64,
     figures=FIGURES,
+    declared=SCORES,
     counts=("events",),
     headline="auroc",
     title="AUROC",
@@ -105,6 +109,7 @@ REGRESSION = TaskKind(
     name="regression",
     label=np.float64,
     figures=ERRORS,
+    declared=ERROR_FIGURES,
     counts=(),
     headline="mae",
     title="MAE",

@@ -10,16 +10,19 @@ An undefined figure is NaN, never 0 or 0.5. Definitions: ``docs/metrics.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.metrics.declared import ERROR_FIGURES, SCORES
 from raysim.metrics.segments import Segments, cumulative, floating, sortable
 
-FIGURES = ("n", "events", "auroc", "auprc", "log_loss", "brier", "accuracy", "recall")
-ERRORS = ("n", "mae", "rmse", "r2", "bias")
-"""The figures of a label that is a class, and of a real one."""
+FIGURES = ("n", "events", *(figure.name for figure in SCORES))
+ERRORS = ("n", *(figure.name for figure in ERROR_FIGURES))
+"""The columns of a label that is a class, and of a real one: counts, then what is declared."""
 
 RANKS = ("auroc", "auprc")
 """The figures that depend on the order of a hospital's scores alone."""
@@ -57,23 +60,15 @@ def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floa
     z = floating(margins)
     labels = np.asarray(y)
     segments = Segments.of(offsets, z, labels, classes=2)
-    positive = labels.astype(bool)
+    rows = BinaryRows(z, labels.astype(bool), segments)
     out = np.full((segments.count, len(FIGURES)), np.nan)
     with np.errstate(all="ignore"):
-        n, events = segments.lengths, segments.counts(positive)
-        called = z >= 0
-        against = np.where(positive, -z, z).astype(np.float64)  # the margin of the wrong class
-        decay = np.exp(-np.abs(against))
-        log_loss = np.maximum(against, 0.0) + np.log1p(decay)
-        wrong = np.where(against >= 0, 1.0, decay) / (1.0 + decay)
-        auroc, auprc = _ranking(z, positive, segments)
-        out[:, 2], out[:, 3] = auroc, auprc
-        out[:, 4] = segments.sums(log_loss) / n
-        out[:, 5] = segments.sums(wrong * wrong) / n
-        out[:, 6] = segments.counts(called == positive) / n
-        out[:, 7] = segments.counts(called & positive) / events
+        others = rows.n - rows.events
+        missing = {"without rows": rows.n, "without events": rows.events, "with one class": rows.events * others}
+        for column, figure in enumerate(SCORES, 2):
+            out[:, column] = np.where(missing[figure.undefined] > 0, figure.of_rows(rows), np.nan)
     out[segments.holding(np.isnan(z)), 2:] = np.nan
-    out[:, 0], out[:, 1] = n, events
+    out[:, 0], out[:, 1] = rows.n, rows.events
     return out
 
 
@@ -94,29 +89,14 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
         raise ValueError(f"logits: shape {z.shape} is not [n, C] with at least 2 classes")
     classes = z.shape[1]
     segments = Segments.of(offsets, z, labels, classes)
-    labels = labels.astype(np.int64)
     out = np.full((segments.count, len(FIGURES)), np.nan)
     with np.errstate(all="ignore"):
-        log_p = _log_softmax(z)
-        n = segments.lengths
-        rows = np.arange(len(labels))
-        errors = np.exp(log_p)
-        errors[rows, labels] -= 1.0
-        called = np.argmax(z, axis=1) if len(z) else labels
-        scores = log_p.astype(z.dtype)  # ranked at the precision of the logits: float32 takes the fast path
-        each = np.full((3, segments.count, classes), np.nan)
-        for c in range(classes):
-            positive = labels == c
-            each[:2, :, c] = _ranking(np.ascontiguousarray(scores[:, c]), positive, segments)
-            present = segments.counts(positive)
-            each[1, present == n, c] = np.nan  # nothing to rank the class against
-            each[2, :, c] = segments.counts(positive & (called == c)) / present
-        out[:, 2], out[:, 3], out[:, 7] = (_mean_of_defined(figure) for figure in each)
-        out[:, 4] = segments.sums(-log_p[rows, labels]) / n
-        out[:, 5] = segments.sums(np.square(errors).sum(axis=1)) / n
-        out[:, 6] = segments.counts(called == labels) / n
-    out[segments.holding(np.logical_or.reduce(np.isnan(log_p), axis=1)), 2:] = np.nan
-    out[:, 0] = n
+        rows = ClassRows(z, labels.astype(np.int64), segments)
+        for column, figure in enumerate(SCORES, 2):
+            if figure.of_classes is not None:
+                out[:, column] = figure.of_classes(rows)
+    out[segments.holding(np.logical_or.reduce(np.isnan(rows.log_p), axis=1)), 2:] = np.nan
+    out[:, 0] = rows.n
     return out
 
 
@@ -135,18 +115,168 @@ def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike)
     segments = Segments.of(offsets, z, labels, classes=None)
     out = np.full((segments.count, len(ERRORS)), np.nan)
     with np.errstate(all="ignore"):
-        n, ids = segments.lengths, segments.ids()
-        errors = z - labels
-        squared = segments.sums(errors * errors)
-        spread = segments.sums(np.square(labels - (segments.sums(labels) / n)[ids]))
-        out[:, 1] = segments.sums(np.abs(errors)) / n
-        out[:, 2] = np.sqrt(squared / n)
-        varied = segments.counts(labels != labels[segments.offsets[ids]]) > 0  # exact, unlike a sum of squares
-        out[:, 3] = np.where(varied, 1.0 - squared / spread, np.nan)
-        out[:, 4] = segments.sums(errors) / n
+        rows = ErrorRows(z, labels, segments)
+        for column, figure in enumerate(ERROR_FIGURES, 1):
+            out[:, column] = figure.of_rows(rows)
     out[segments.holding(np.isnan(z)), 1:] = np.nan
-    out[:, 0] = n
+    out[:, 0] = rows.n
     return out
+
+
+@dataclass(eq=False)
+class BinaryRows:
+    """Rows of two classes in segments, and what figures have in common; each is computed when first used."""
+
+    z: Rows
+    """Margins ``[n]``."""
+    positive: NDArray[np.bool_]
+    """Which rows have the event, ``[n]``."""
+    segments: Segments
+
+    @cached_property
+    def n(self) -> NDArray[np.int64]:
+        """Rows, ``[S]``."""
+        return self.segments.lengths
+
+    @cached_property
+    def events(self) -> NDArray[np.int64]:
+        """Rows with the event, ``[S]``."""
+        return self.segments.counts(self.positive)
+
+    @cached_property
+    def called(self) -> NDArray[np.bool_]:
+        """Which rows have a probability of at least one half, ``[n]``."""
+        called: NDArray[np.bool_] = self.z >= 0
+        return called
+
+    @cached_property
+    def ranks(self) -> tuple[Floats, Floats]:
+        """AUROC and AUPRC, ``[S]`` each."""
+        return _ranking(self.z, self.positive, self.segments)
+
+    @cached_property
+    def log_loss(self) -> Floats:
+        """Of each row, ``[n]``."""
+        loss: Floats = np.maximum(self._against, 0.0) + np.log1p(self._decay)
+        return loss
+
+    @cached_property
+    def squared_error(self) -> Floats:
+        """The squared probability of the wrong class, ``[n]``."""
+        wrong = np.where(self._against >= 0, 1.0, self._decay) / (1.0 + self._decay)
+        return wrong * wrong
+
+    @cached_property
+    def _against(self) -> Floats:
+        """The margin of the wrong class."""
+        return np.where(self.positive, -self.z, self.z).astype(np.float64)
+
+    @cached_property
+    def _decay(self) -> Floats:
+        decay: Floats = np.exp(-np.abs(self._against))
+        return decay
+
+
+@dataclass(eq=False)
+class ClassRows:
+    """Rows of ``C`` classes in segments, and what figures have in common; each is computed when first used."""
+
+    z: Rows
+    """Logits ``[n, C]``."""
+    labels: NDArray[np.int64]
+    """The class of each row, ``[n]``."""
+    segments: Segments
+
+    @cached_property
+    def n(self) -> NDArray[np.int64]:
+        """Rows, ``[S]``."""
+        return self.segments.lengths
+
+    @cached_property
+    def log_p(self) -> Floats:
+        """Logarithms of the softmax, ``[n, C]``."""
+        return _log_softmax(self.z)
+
+    @cached_property
+    def called(self) -> NDArray[np.int64]:
+        """The class with the largest logit, the first of equals, ``[n]``."""
+        return np.argmax(self.z, axis=1) if len(self.z) else self.labels
+
+    @cached_property
+    def log_loss(self) -> Floats:
+        """Of each row, ``[n]``."""
+        loss: Floats = -self.log_p[np.arange(len(self.labels)), self.labels]
+        return loss
+
+    @cached_property
+    def squared_error(self) -> Floats:
+        """Summed over classes, ``[n]``."""
+        errors = np.exp(self.log_p)
+        errors[np.arange(len(self.labels)), self.labels] -= 1.0
+        total: Floats = np.square(errors).sum(axis=1)
+        return total
+
+    @cached_property
+    def ranks(self) -> Floats:
+        """AUROC and AUPRC of each class against the rest, ``[2, S, C]``; NaN without rows of both."""
+        scores = self.log_p.astype(self.z.dtype)  # ranked at the precision of the logits: float32 takes the fast path
+        each = np.full((2, self.segments.count, self.z.shape[1]), np.nan)
+        for c in range(self.z.shape[1]):
+            positive = self.labels == c
+            each[:, :, c] = _ranking(np.ascontiguousarray(scores[:, c]), positive, self.segments)
+            each[1, self.segments.counts(positive) == self.n, c] = np.nan  # nothing to rank the class against
+        return each
+
+    @cached_property
+    def recalls(self) -> Floats:
+        """The share of each class's rows that are called so, ``[S, C]``."""
+        each = np.full((self.segments.count, self.z.shape[1]), np.nan)
+        for c in range(self.z.shape[1]):
+            positive = self.labels == c
+            each[:, c] = self.segments.counts(positive & (self.called == c)) / self.segments.counts(positive)
+        return each
+
+    def mean(self, values: Floats) -> Floats:
+        """The mean of ``values [S, C]`` over the classes where it is defined, ``[S]``."""
+        return _mean_of_defined(values)
+
+
+@dataclass(eq=False)
+class ErrorRows:
+    """Predictions of a real label in segments, and what figures have in common."""
+
+    z: Floats
+    """Predictions ``[n]``."""
+    labels: Floats
+    """Labels ``[n]``."""
+    segments: Segments
+
+    @cached_property
+    def n(self) -> NDArray[np.int64]:
+        """Rows, ``[S]``."""
+        return self.segments.lengths
+
+    @cached_property
+    def errors(self) -> Floats:
+        """Prediction less label, ``[n]``."""
+        return self.z - self.labels
+
+    @cached_property
+    def squared(self) -> Floats:
+        """The sum of squared errors, ``[S]``."""
+        return self.segments.sums(self.errors * self.errors)
+
+    @cached_property
+    def spread(self) -> Floats:
+        """The sum of squared distances of labels from their mean, ``[S]``."""
+        means = self.segments.sums(self.labels) / self.n
+        return self.segments.sums(np.square(self.labels - means[self.segments.ids()]))
+
+    @cached_property
+    def varied(self) -> NDArray[np.bool_]:
+        """Whether labels differ at all, ``[S]``: exact, unlike a sum of squares."""
+        first = self.labels[self.segments.offsets[self.segments.ids()]]
+        return self.segments.counts(self.labels != first) > 0
 
 
 class ScoreHistogram(NamedTuple):

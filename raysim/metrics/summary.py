@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from raysim.metrics.declared import ERROR_FIGURES, SCORES
 from raysim.metrics.equity import accuracy_equity, equity, error_equity
 from raysim.metrics.measures import ERRORS, FIGURES
 from raysim.strategies.base import Floats, Ids
-
-AVERAGED = ("auprc", "log_loss", "brier", "recall")
-"""Figures that are reported as their mean over hospitals, weighted by test rows, besides AUROC and accuracy."""
 
 
 def federation_metrics(figures: Floats, stays: Ids) -> dict[str, float]:
     """Every federation-level metric by name, from ``figures [H, len(FIGURES)]`` and the ``stays [H]`` of each site."""
     column = dict(zip(FIGURES, figures.T, strict=True))
     metrics = equity(column["auroc"], column["n"], stays) | accuracy_equity(column["accuracy"], column["n"])
-    for name in AVERAGED:
-        metrics[name] = weighted_mean(column[name], column["n"])
+    for figure in SCORES:
+        if figure.name not in metrics:
+            metrics[figure.name] = weighted_mean(column[figure.name], column["n"])
     return metrics
 
 
@@ -25,10 +24,11 @@ def error_metrics(figures: Floats, stays: Ids) -> dict[str, float]:
     """As :func:`federation_metrics`, of a real label: from ``figures [H, len(ERRORS)]``."""
     column = dict(zip(ERRORS, figures.T, strict=True))
     metrics = error_equity(column["mae"], column["n"], stays)
-    for name in ("rmse", "r2", "bias"):
-        # Where an error is infinite the hospital is counted as undefined above, and left out here too.
-        finite = np.where(np.isfinite(column[name]), column[name], np.nan)
-        metrics[name] = weighted_mean(finite, column["n"])
+    for figure in ERROR_FIGURES:
+        if figure.name not in metrics:
+            # Where an error is infinite the hospital is counted as undefined above, and left out here too.
+            finite = np.where(np.isfinite(column[figure.name]), column[figure.name], np.nan)
+            metrics[figure.name] = weighted_mean(finite, column["n"])
     return metrics
 
 

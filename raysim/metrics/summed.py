@@ -1,4 +1,4 @@
-"""Figures that follow from one sum over rows, so that the sum can be told with noise.
+"""Figures that follow from one sum over rows, so that the sum can be released with noise.
 
 What a row adds is bounded by what is public: the number of classes, or the declared range of a real label. Noise
 without a bias stays without one in sums; figures are brought to their range at the end.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raysim.metrics.binned import BINS, CENTRES, bins_of, figures_of_counts, one_of_each_bin, precision
-from raysim.metrics.measures import ERRORS, FIGURES
+from raysim.metrics.declared import ERROR_FIGURES, SCORES
+from raysim.metrics.measures import FIGURES
 
 Floats = NDArray[np.float64]
 
@@ -123,31 +125,16 @@ class Classes:
         """
         each = np.asarray(sums, dtype=np.float64)
         bins = each[:, : -2 * self.count].reshape(-1, self.count, 2, BINS)
-        others, positives = bins[:, :, 0], bins[:, :, 1]
-        called = each[:, -2 * self.count :].reshape(-1, self.count, 2)
-        p = 1.0 / (1.0 + np.exp(-CENTRES))
-        n, of_class, right = called.sum(axis=(1, 2)), called.sum(axis=2), called[:, :, 1]
-        # Bins hold as many rows as are called, but with the noise of all bins.
-        rest = n[:, None] - of_class
-        ranked, present = np.minimum(of_class, rest) >= 0.5, of_class >= 0.5
-        beyond_half = np.cumsum(others, axis=2) - 0.5 * others - 0.5 * rest[:, :, None]
-        shape = (len(each) * self.count, BINS)
+        of = ClassCounts(bins[:, :, 0], bins[:, :, 1], each[:, -2 * self.count :].reshape(-1, self.count, 2))
+        nothing = np.full(len(each), np.nan)
+        columns: list[Floats] = [np.maximum(np.rint(of.n), 0.0), nothing]
         with np.errstate(all="ignore"):
-            auroc = 0.5 + (positives * beyond_half).sum(axis=2) / (of_class * rest)
-            auprc = precision(others.reshape(shape), positives.reshape(shape)).reshape(of_class.shape) / of_class
-            columns = {
-                "n": np.maximum(np.rint(n), 0.0),
-                "events": np.full(len(each), np.nan),
-                "auroc": _mean_where(auroc, ranked),
-                "auprc": _mean_where(auprc, ranked),
-                "log_loss": (positives @ SOFTPLUS).sum(axis=1) / n,
-                "brier": (positives @ (1.0 - p) ** 2 + others @ p**2).sum(axis=1) / n,
-                "accuracy": right.sum(axis=1) / n,
-                "recall": _mean_where(right / of_class, present),
-            }
-        for name, most in {"log_loss": float(SOFTPLUS[0]), "brier": 2.0, "accuracy": 1.0}.items():
-            columns[name] = np.where(n >= 0.5, np.clip(columns[name], 0.0, most), np.nan)
-        return np.column_stack([columns[name] for name in FIGURES])
+            for figure in SCORES:
+                values = nothing if figure.of_class_counts is None else figure.of_class_counts(of)
+                # A mean over classes says itself which of them count.
+                some = of.n >= 0.5 if figure.undefined == "without rows" else np.ones(len(each), np.bool_)
+                columns.append(np.where(some, np.clip(values, 0.0, figure.most(of)), np.nan))
+        return np.column_stack(columns)
 
     def together(self, sum: Floats) -> dict[str, float]:
         """The mean over classes of the AUROC of all rows."""
@@ -186,31 +173,121 @@ class Errors:
 
     def figures(self, sums: ArrayLike) -> Floats:
         """As :func:`raysim.metrics.measures.regression_figures`; NaN where there is less than about half a row."""
-        count, absolute, signed, squared, place, places = np.asarray(sums, dtype=np.float64).T
-        some, width = count >= 0.5, self._range
+        of = ErrorSums(self._range, *np.asarray(sums, dtype=np.float64).T)
+        nothing = np.full(len(of.count), np.nan)
+        columns: list[Floats] = [np.maximum(np.rint(of.count), 0.0)]
         with np.errstate(all="ignore"):
-            spread = places - place * place / count
-            columns = {
-                "n": np.maximum(np.rint(count), 0.0),
-                "mae": np.where(some, width * np.clip(absolute / count, 0.0, 1.0), np.nan),
-                "rmse": np.where(some, width * np.sqrt(np.clip(squared / count, 0.0, 1.0)), np.nan),
-                # A range is twice as wide as places are.
-                "r2": np.where(some & (spread > 0), 1.0 - 4.0 * np.maximum(squared, 0.0) / spread, np.nan),
-                "bias": np.where(some, width * np.clip(signed / count, -1.0, 1.0), np.nan),
-            }
-        return np.column_stack([columns[name] for name in ERRORS])
+            for figure in ERROR_FIGURES:
+                values = nothing if figure.of_sums is None else figure.of_sums(of)
+                columns.append(np.where(of.count >= 0.5, values, np.nan))
+        return np.column_stack(columns)
 
     def together(self, sum: Floats) -> dict[str, float]:
         """Nothing: means over hospitals count rows already."""
         return {}
 
 
+@dataclass(eq=False)
+class ClassCounts:
+    """Counts of scores and calls of ``C`` classes, and what figures have in common."""
+
+    others: Floats
+    """Rows of other classes in each class's bins, ``[S, C, BINS]``."""
+    positives: Floats
+    """Rows of the class, ``[S, C, BINS]``."""
+    calls: Floats
+    """How many rows of each class are called wrong and right, ``[S, C, 2]``."""
+    largest_loss: ClassVar[float] = float(SOFTPLUS[0])
+    """The largest log loss of a row."""
+    largest_error: ClassVar[float] = 2.0
+    """The largest squared error of a row, summed over classes."""
+
+    @cached_property
+    def n(self) -> Floats:
+        """Rows, ``[S]``. Bins hold as many rows as are called, but with the noise of all bins."""
+        total: Floats = self.calls.sum(axis=(1, 2))
+        return total
+
+    @cached_property
+    def of_class(self) -> Floats:
+        """Rows of each class, ``[S, C]``."""
+        total: Floats = self.calls.sum(axis=2)
+        return total
+
+    @cached_property
+    def right(self) -> Floats:
+        """Rows of each class that are called so, ``[S, C]``."""
+        return self.calls[:, :, 1]
+
+    @cached_property
+    def rest(self) -> Floats:
+        """Rows of other classes, ``[S, C]``."""
+        return self.n[:, None] - self.of_class
+
+    @cached_property
+    def pairs(self) -> Floats:
+        """Pairs of a row of the class and another, ``[S, C]``."""
+        return self.of_class * self.rest
+
+    @cached_property
+    def ranked(self) -> NDArray[np.bool_]:
+        """Which classes have about half a row and half another, ``[S, C]``."""
+        return np.minimum(self.of_class, self.rest) >= 0.5
+
+    @cached_property
+    def present(self) -> NDArray[np.bool_]:
+        """Which classes have about half a row, ``[S, C]``."""
+        return self.of_class >= 0.5
+
+    @cached_property
+    def beyond_half(self) -> Floats:
+        """Other rows below each bin, and half of those in it, less half of all, ``[S, C, BINS]``."""
+        return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
+
+    @cached_property
+    def precision(self) -> Floats:
+        """The precision down to each bin, times the class's rows in the bin, added up, ``[S, C]``."""
+        shape = (self.of_class.size, BINS)
+        return precision(self.others.reshape(shape), self.positives.reshape(shape)).reshape(self.of_class.shape)
+
+    @cached_property
+    def loss(self) -> Floats:
+        """The sum of log losses, ``[S]``."""
+        total: Floats = (self.positives @ SOFTPLUS).sum(axis=1)
+        return total
+
+    @cached_property
+    def squared_error(self) -> Floats:
+        """The sum of squared errors, ``[S]``."""
+        p = 1.0 / (1.0 + np.exp(-CENTRES))
+        total: Floats = (self.positives @ (1.0 - p) ** 2 + self.others @ p**2).sum(axis=1)
+        return total
+
+    def mean(self, values: Floats, counted: NDArray[np.bool_]) -> Floats:
+        """The mean of ``values [S, C]``, brought within 0 and 1, over the classes that are ``counted``; else NaN."""
+        within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
+        mean: Floats = within.sum(axis=1) / counted.sum(axis=1)
+        return mean
+
+
+@dataclass(eq=False)
+class ErrorSums:
+    """What the rows of each hospital add up to, ``[S]`` each, as :class:`Errors` defines them."""
+
+    width: float
+    """The width of the label's range."""
+    count: Floats
+    absolute: Floats
+    signed: Floats
+    squared: Floats
+    place: Floats
+    places: Floats
+
+    @property
+    def spread(self) -> Floats:
+        """The sum of squared distances of places from their mean, ``[S]``."""
+        return self.places - self.place * self.place / self.count
+
+
 def _pooled(figures: Floats) -> dict[str, float]:
     return {"pooled_auroc": float(figures[0, AUROC]), "pooled_auroc_bound": float("nan")}
-
-
-def _mean_where(values: Floats, counted: NDArray[np.bool_]) -> Floats:
-    """The mean of ``values [S, C]``, brought within 0 and 1, over the classes that are ``counted``; NaN without any."""
-    within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
-    mean: Floats = within.sum(axis=1) / counted.sum(axis=1)
-    return mean

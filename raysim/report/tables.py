@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from raysim.core import csv_files
 from raysim.core.streams import stream
+from raysim.metrics.declared import ADDED
 from raysim.metrics.equity import over_hospitals, paired_difference
 from raysim.metrics.labels import CLASSIFICATION, reporting
 from raysim.report.panel import MANY_HOSPITALS, Panel, Sent
@@ -224,6 +226,23 @@ def labels(table: pd.DataFrame) -> list[str]:
         (f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)) + (" *" if reference else "")
         for strategy, model, reference in zip(table["strategy"], table["model"], references(table), strict=True)
     ]
+
+
+def added_figures(per_seed: pd.DataFrame) -> dict[str, Any]:
+    """What ``answer.json`` says of figures that other packages registered: their means over seeds by strategy and
+    model, None where undefined. Nothing where there are none.
+    """
+    found = [name for name in ADDED if name in per_seed]
+    if not found:
+        return {}
+    means = complete(per_seed).groupby(KEYS, sort=False)[found].mean()
+    values = ({k: None if np.isnan(v) else float(v) for k, v in row.items()} for row in means.to_dict("records"))
+    return {
+        "figures": [
+            {"strategy": strategy, "model": model, **row}
+            for (strategy, model), row in zip(means.index, values, strict=True)
+        ]
+    }
 
 
 def references(table: pd.DataFrame) -> NDArray[np.bool_]:

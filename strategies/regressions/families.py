@@ -65,15 +65,16 @@ class Family:
         beta: Floats,
         offset: Floats | float = 0.0,
         counts: Floats | float = 1.0,
+        second: bool = True,
     ) -> Sums:
         """The sums over rows ``X [n, p]`` with outcomes ``y [n]`` at ``beta [p]``.
 
-        ``offset [n]`` is added to eta; a row counts ``counts [n]`` times.
+        ``offset [n]`` is added to eta; a row counts ``counts [n]`` times. Without ``second`` the Hessian is empty.
         """
         eta = X @ beta + offset
         mu = self.mean(eta)
-        bent = X * (self.weight(mu) * counts)[:, None]
-        return Sums(len(y), float((self.loss(eta, y) * counts).sum()), X.T @ ((y - mu) * counts), bent.T @ X)
+        hessian = (X * (self.weight(mu) * counts)[:, None]).T @ X if second else np.empty((0, 0))
+        return Sums(len(y), float((self.loss(eta, y) * counts).sum()), X.T @ ((y - mu) * counts), hessian)
 
 
 def _softplus(eta: Floats) -> Floats:

@@ -11,6 +11,7 @@ fit of the pooled rows; the strategy is then done, and one more call at the fina
 - Columns that are constant, or made of those before them, leave with a coefficient of 0.
 - Separated classes, whose coefficients would grow for ever, are noticed; with ``firth: auto`` Firth's penalty fits
   them.
+- ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
 - ``ridge`` adds ``ridge / 2 |beta|^2`` without the intercept, with features as the model receives them.
 
 It needs the sums of all hospitals with training rows, so no selection is used; a round in which one is lost is played
@@ -57,6 +58,7 @@ from raysim.strategies.regressions.sums_program import (
     units,
     upper,
 )
+from raysim.strategies.regressions.wide import WideState, wide_round
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +104,15 @@ class Newton(Exact):
     """The penalty on squared coefficients, the intercept's left out."""
     firth: Literal["auto", "always", "never"] = "auto"
     """When Firth's penalty is used: ``auto`` where the classes are separated."""
+    solver: Literal["newton", "lbfgs"] = "newton"
+    """``lbfgs``, for wide tables: gradients alone, with a ridge and without standard errors."""
 
     def __post_init__(self) -> None:
         one_of("family", self.family, ("auto", *FAMILIES))
         one_of("firth", self.firth, ("auto", "always", "never"))
+        one_of("solver", self.solver, ("newton", "lbfgs"))
+        if self.solver == "lbfgs" and not self.ridge:
+            raise ValueError("ridge: 0 leaves lbfgs without one optimum where columns are collinear; set 1, say")
         at_least("ridge", self.ridge, 0)
         if self.firth == "always" and (self.ridge or self.family in ("linear", "poisson")):
             raise ValueError("firth: 'always' is for logistic regression without ridge; take auto")
@@ -124,11 +131,15 @@ class Newton(Exact):
             raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
 
     def setup(self, view: FederationView) -> State:
-        return NewtonState(models=view.initial[None].copy())
+        kind = WideState if self.solver == "lbfgs" else NewtonState
+        return kind(models=view.initial[None].copy())
 
     def round(self, view: FederationView, state: State) -> Calls:
-        own, ids = own_state(state, NewtonState), self.select(view, state, view.round)
-        family, p = family_of(view), len(view.initial)
+        ids = self.select(view, state, view.round)
+        sizes = np.array([view.sizes[view.trainable].sum()]) if POOLED in ids else view.sizes[ids]
+        if isinstance(state, WideState):
+            return (yield from wide_round(view, state, ids, sizes, self.ridge))
+        own, family, p = own_state(state, NewtonState), family_of(view), len(view.initial)
         if own.ending is not None:
             return own
         if own.scale is None and family.name != "logistic":
@@ -137,7 +148,7 @@ class Newton(Exact):
                 return own
             own = replace(own, scale=scale_of(answers))
         rows = int(view.sizes[view.trainable].sum())
-        grid, scale = units(view, own.scale, np.array([rows]) if POOLED in ids else view.sizes[ids])
+        grid, scale = units(view, own.scale, sizes)
         program = RegressionSums(family.name, p, grid, scale=scale)
         fit = own.fit or Fit(as_beta(view, own.models[0]) * scale, ridge=self.ridge, firth=self.firth == "always")
         answers = yield Call(program, {"beta": fit.beta}, ids)
@@ -162,9 +173,11 @@ class Newton(Exact):
         return replace(own, ending=_ending(rows, len(ids), answers, scale)) if len(answers.ids) == len(ids) else own
 
     def done(self, view: FederationView, state: State) -> bool:
-        return own_state(state, NewtonState).ending is not None
+        return state.ended if isinstance(state, WideState) else own_state(state, NewtonState).ending is not None
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
+        if isinstance(state, WideState):
+            return None
         own = own_state(state, NewtonState)
         fit, ending = own.fit, own.ending
         if fit is None or ending is None or fit.keep is None or fit.status != "converged":
@@ -172,6 +185,8 @@ class Newton(Exact):
         return uncertainty_of(view, own.models[0], *_errors(family_of(view), fit, ending))
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        if isinstance(state, WideState):
+            return state.facts
         own = own_state(state, NewtonState)
         if own.fit is None:
             return {}

@@ -217,8 +217,9 @@ class RandomIntercepts(Exact):
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
         if isinstance(state, MixedState):
-            known = state.ended and state.fit is not None and state.scale is not None
-            return normal_uncertainty(view, state.models[0], state.fit.se / state.scale) if known else None
+            if not state.ended or state.fit is None or state.scale is None:
+                return None
+            return normal_uncertainty(view, state.models[0], state.fit.se / state.scale)
         own = own_state(state, RandomInterceptsState)
         if own.covariance is None:
             return None

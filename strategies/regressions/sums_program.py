@@ -174,25 +174,24 @@ class Grid:
 class RegressionSums(Program):
     """The sums of a regression at the coefficients ``beta [p]`` that it receives.
 
-    ``last``: also each hospital's part of the spread of scores, Pearson's statistic, and ``outcomes [3]``: rows, labels
-    and :attr:`Family.own` added up. With ``information [p, p]`` (of the columns ``keep [p]``) received, the gradient is
-    Firth's. Labels are multiplied by ``scale``.
+    ``second``: whether second derivatives are among them. ``last``: also each hospital's part of the spread of scores,
+    Pearson's statistic, and ``outcomes [3]``: rows, labels and :attr:`Family.own` added up. With ``information [p, p]``
+    (of the columns ``keep [p]``) received, the gradient is Firth's. Labels are multiplied by ``scale``.
     """
 
     family: str
     p: int
     grid: Grid
     last: bool = False
+    second: bool = True
     scale: float = 1.0
     name: str = "regression"
 
     @property
     def sends(self) -> Mapping[str, Send]:
-        sends = {
-            "loss": self.grid.send("loss"),
-            "gradient": self.grid.send("gradient", (self.p,)),
-            "hessian": self.grid.send("hessian", triangle(self.p)),
-        }
+        sends = {"loss": self.grid.send("loss"), "gradient": self.grid.send("gradient", (self.p,))}
+        if self.second:
+            sends["hessian"] = self.grid.send("hessian", triangle(self.p))
         if self.last:
             sends["scores"] = self.grid.squares.send("scores", triangle(self.p))
             sends["pearson"] = self.grid.send("loss")
@@ -206,12 +205,12 @@ class RegressionSums(Program):
             raise ValueError("data.label: family poisson is for whole numbers of at least 0; choose linear")
         y = y * self.scale
         counts = np.ones(len(y)) if at.rows.weights is None else at.rows.weights
-        sums = family.sums(X, y, beta, counts=counts)
+        sums = family.sums(X, y, beta, counts=counts, second=self.second)
         gradient = sums.gradient
         if "information" in at.received:
             information, keep = symmetric(at.received["information"]), at.received["keep"]
             gradient = firth_gradient(family, X, y, beta, information, keep, counts)
-        sent = {"loss": sums.loss, "gradient": gradient, "hessian": upper(sums.hessian)}
+        sent = {"loss": sums.loss, "gradient": gradient} | ({"hessian": upper(sums.hessian)} if self.second else {})
         if self.last:
             mu = family.mean(X @ beta)
             sent["pearson"] = float((counts * (y - mu) ** 2 / family.weight(mu)).sum())

@@ -103,6 +103,17 @@ def test_no_token(tmp_path, listener):
     assert "needs a token (RAY_AUTH_MODE=token) and there is none here; put the cluster's token into" in line
 
 
+@pytest.mark.parametrize("end", ["sys.exit('ConnectionError: Failed to connect')", "time.sleep(600)"])
+def test_a_wrong_token(monkeypatch, listener, end):
+    """Ray writes what is wrong, tries again and ends with other words; on three hosts Ray itself does so."""
+    said = "Failed to get cluster ID from GCS server: Unauthenticated: RPC error: InvalidAuthToken: token is incorrect"
+    monkeypatch.setattr(greeting, "GREETING", f"import sys, time; print({said!r}, file=sys.stderr, flush=True); {end}")
+    monkeypatch.setattr(greeting, "GREET_SECONDS", 5.0)
+    monkeypatch.setenv("RAY_ADDRESS", listener)
+    with pytest.raises(ResourceError, match="refuses this token; put the cluster's token into"):
+        connect()
+
+
 @pytest.mark.parametrize(
     ("address", "message"),
     [

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.data.raw_columns import slices
+from raysim.metrics.declared import ScoreFigure
 from raysim.metrics.labels import TaskKind
 from raysim.metrics.measures import ScoreHistogram, pooled_auroc, score_histogram
 
@@ -122,25 +123,26 @@ def cells(
 def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
     """An attribute's figures of all hospitals in id order ``[N, G, columns]``, and of all together ``[G, columns]``.
 
-    ``parts`` are the actors', ``order`` brings their hospitals back to back into the order of ids. AUPRC, R2 and recall
-    of more than two classes do not follow from those of hospitals: they are undefined for all together.
+    ``parts``: one result per actor; ``order`` sorts their concatenated hospitals by id. AUPRC, R2 and the recall of
+    more than two classes do not follow from those of hospitals: they are undefined for all together.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)
     column = {name: i for i, name in enumerate(task.figures)}
     n = figures[:, :, 0]
-    together[:, 0] = n.sum(axis=0)
     binary = all(part.histograms for part in parts)
-    for name, i in column.items():
-        values = figures[:, :, i]
-        if name in task.counts:
-            together[:, i] = values.sum(axis=0)
-        elif name == "rmse":
-            together[:, i] = np.sqrt(_weighted(np.square(values), n))
-        elif name == "recall":
-            together[:, i] = _weighted(values, figures[:, :, column["events"]]) if binary else np.nan
-        elif name in ("log_loss", "brier", "accuracy", "mae", "bias"):
-            together[:, i] = _weighted(values, n)
+    for name in ("n", *task.counts):
+        together[:, column[name]] = figures[:, :, column[name]].sum(axis=0)
+    weights = {"rows": n, "rows, squared": n}
+    if binary and "events" in column:
+        events = figures[:, :, column["events"]]
+        weights |= {"events": events, "other rows": n - events}
+    for figure in task.declared:
+        if figure.weighted_by in weights:
+            values, over = figures[:, :, column[figure.name]], weights[figure.weighted_by]
+            squared = figure.weighted_by == "rows, squared"
+            mean = np.sqrt(_weighted(np.square(values), over)) if squared else _weighted(values, over)
+            together[:, column[figure.name]] = mean
     if binary and "auroc" in column:
         for g in range(len(together)):
             together[g, column["auroc"]] = pooled_auroc(part.histograms[g] for part in parts)[0]
@@ -166,9 +168,9 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
     apart = together[~group]
     figures, together = figures[:, group], together[group]
     metrics = {f"{attribute}_gap": _spread(together[:, headline])}
-    for name in ("accuracy", "recall"):
-        if name in column:
-            metrics[f"{attribute}_{name}_gap"] = _spread(together[:, column[name]])
+    for figure in task.declared:
+        if isinstance(figure, ScoreFigure) and figure.gap:
+            metrics[f"{attribute}_{figure.name}_gap"] = _spread(together[:, column[figure.name]])
     within = np.array([_spread(row) for row in figures[:, :, headline]])
     defined = within[np.isfinite(within)]
     metrics[f"{attribute}_gap_within"] = float(defined.mean()) if len(defined) else float("nan")

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError, nearest
 from raysim.engine.job import Outcome, Result, Round
+from raysim.metrics.declared import ERROR_FIGURES, SCORES
 from raysim.metrics.labels import TaskKind
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-LARGER = ("auroc", "accuracy", "accuracy_min", "auprc", "recall", "r2")
+DECLARED = (*SCORES, *ERROR_FIGURES)
+LARGER = (*(figure.name for figure in DECLARED if figure.larger), "accuracy_min")
 SMALLER = (
-    *("mae", "rmse", "log_loss", "brier", "gini", "std", "size_bias_abs", "ad", "sdad"),
-    *("accuracy_range", "accuracy_cv"),
+    *(figure.name for figure in DECLARED if figure.larger is False),
+    *("gini", "std", "size_bias_abs", "ad", "sdad", "accuracy_range", "accuracy_cv"),
 )
 AS_HEADLINE = ("mean_unweighted", "worst_decile", "p10")
 """Metrics of which more is better; of which less is better; and those that follow the headline metric."""

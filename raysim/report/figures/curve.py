@@ -8,21 +8,11 @@ import numpy as np
 import pandas as pd
 
 from raysim.core.words import capitalised
+from raysim.metrics.declared import ERROR_FIGURES, SCORES
 from raysim.report import svg
 from raysim.report.svg import PANEL, Axis, Chart, Figure
 
-UNITS = {
-    "log_loss": "log loss, nats",
-    "auroc": "AUROC",
-    "auprc": "AUPRC",
-    "brier": "Brier score",
-    "accuracy": "accuracy, share of rows",
-    "recall": "recall, share of events",
-    "mae": "mean absolute error, unit of the label",
-    "rmse": "RMSE, unit of the label",
-    "r2": "R²",
-    "bias": "bias, unit of the label",
-}
+UNITS = {figure.name: figure.unit for figure in (*SCORES, *ERROR_FIGURES)}
 """Figures of hospitals with what they are counted in."""
 
 

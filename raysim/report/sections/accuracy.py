@@ -7,11 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from raysim.core.words import capitalised
+from raysim.metrics.declared import ADDED, SCORES
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.tables import KEYS
 
-# figure, heading, larger is better
-COLUMNS = (("accuracy", "Accuracy", True), ("ad", "AD", False), ("sdad", "SDAD", False))
+COLUMNS = (
+    *(("accuracy", "Accuracy", True), ("ad", "AD", False), ("sdad", "SDAD", False)),
+    *((each.name, capitalised(each.unit.partition(",")[0]), each.larger) for each in SCORES if each.name in ADDED),
+)
+"""Figure, heading, and whether more is better (None: neither); the last are those that other packages register."""
 
 
 def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
@@ -30,7 +35,8 @@ def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
             np.round(column.to_numpy(np.float64), 3) for column in (groups[figure].mean(), groups[figure].std())
         )
         candidates = means[rated & np.isfinite(means)]
-        top = (candidates.max() if larger else candidates.min()) if len(candidates) and len(means) > 1 else None
+        rankable = larger is not None and len(candidates) and len(means) > 1
+        top = (candidates.max() if larger else candidates.min()) if rankable else None
         cells.append(
             [
                 Cell(

@@ -1,0 +1,235 @@
+"""A hospital's figures, each declared once: what it means, when it is undefined, and how it is computed.
+
+Columns of ``hospitals.csv``, means over hospitals, groups of patients, targets, curves and noisy sums follow from these
+lists. Another package adds a figure by an entry point of the group ``raysim.figures`` that names a :class:`ScoreFigure`
+or an :class:`ErrorFigure`. Definitions for readers: ``docs/metrics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+from raysim.core.installed import registered
+
+if TYPE_CHECKING:
+    from raysim.metrics.binned import BinaryCounts
+    from raysim.metrics.measures import BinaryRows, ClassRows, ErrorRows
+    from raysim.metrics.summed import ClassCounts, ErrorSums
+
+Floats = NDArray[np.float64]
+F = TypeVar("F", bound="Figure")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure of one hospital's evaluated rows."""
+
+    name: str
+    """Its column."""
+    unit: str
+    """Its title on an axis, and after a comma what it is counted in."""
+    meaning: str
+    """One line on the figure of one hospital."""
+    mean: str
+    """One line on its mean over hospitals."""
+    larger: bool | None
+    """Whether more is better; None: neither more nor less is."""
+    weighted_by: Literal["rows", "events", "other rows", "rows, squared"] | None = None
+    """The figure of several hospitals' rows together is this mean of theirs (squared: the root of the mean square).
+    None: it does not follow from theirs, and is undefined."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreFigure(Figure):
+    """A figure of a label that is a class. Each function returns one value a hospital, ``[S]``.
+
+    Without one of the last three it is undefined for more than two classes, or with noise.
+    """
+
+    of_rows: Callable[[BinaryRows], Floats]
+    """From the rows of two classes."""
+    of_classes: Callable[[ClassRows], Floats] | None = None
+    """From the rows of three classes or more."""
+    of_counts: Callable[[BinaryCounts], Floats] | None = None
+    """From counts of scores, where sums carry noise."""
+    of_class_counts: Callable[[ClassCounts], Floats] | None = None
+    """From counts of each class's scores, where sums carry noise."""
+    undefined: Literal["without rows", "without events", "with one class"] = "without rows"
+    """When it is undefined. With three classes or more, a class without rows is left out of a mean over classes."""
+    most: Callable[[BinaryCounts | ClassCounts], float] = lambda counts: 1.0
+    """The largest value that counts can give; the least is 0. Noisy values beyond them are set to them."""
+    gap: bool = False
+    """Whether its largest difference between groups of patients is reported too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorFigure(Figure):
+    """A figure of a real label. Each function returns one value a hospital, ``[S]``; undefined without rows."""
+
+    of_rows: Callable[[ErrorRows], Floats]
+    """From predictions."""
+    of_sums: Callable[[ErrorSums], Floats] | None = None
+    """From sums of errors that carry noise, brought to its range; None: it is undefined with noise."""
+
+
+_SCORES = (
+    ScoreFigure(
+        name="auroc",
+        unit="AUROC",
+        meaning="Share of pairs, one row with the event and one without, that are ranked right; .5 is chance.",
+        mean="Mean AUROC, weighted by evaluated rows.",
+        larger=True,
+        undefined="with one class",
+        of_rows=lambda rows: rows.ranks[0],
+        of_classes=lambda rows: rows.mean(rows.ranks[0]),
+        of_counts=lambda of: (of.positives * of.below).sum(axis=1) / (of.events * of.others),
+        of_class_counts=lambda of: of.mean((of.positives * of.beyond_half).sum(axis=2) / of.pairs + 0.5, of.ranked),
+    ),
+    ScoreFigure(
+        name="auprc",
+        unit="AUPRC",
+        meaning="Average precision over all thresholds: the precision, weighted by the recall gained. More is better.",
+        mean="Mean average precision, weighted by evaluated rows.",
+        larger=True,
+        undefined="without events",
+        of_rows=lambda rows: rows.ranks[1],
+        of_classes=lambda rows: rows.mean(rows.ranks[1]),
+        of_counts=lambda of: of.precision / of.events,
+        of_class_counts=lambda of: of.mean(of.precision / of.of_class, of.ranked),
+    ),
+    ScoreFigure(
+        name="log_loss",
+        unit="log loss, nats",
+        meaning="Mean surprise at the outcome, in natural logarithms. Less is better.",
+        mean="Mean log loss, weighted by evaluated rows. Less is better.",
+        larger=False,
+        weighted_by="rows",
+        of_rows=lambda rows: rows.segments.sums(rows.log_loss) / rows.n,
+        of_classes=lambda rows: rows.segments.sums(rows.log_loss) / rows.n,
+        of_counts=lambda of: of.loss / of.n,
+        of_class_counts=lambda of: of.loss / of.n,
+        most=lambda counts: counts.largest_loss,
+    ),
+    ScoreFigure(
+        name="brier",
+        unit="Brier score",
+        meaning="Mean squared distance of the risk from the outcome. Less is better.",
+        mean="Mean Brier score, weighted by evaluated rows. Less is better.",
+        larger=False,
+        weighted_by="rows",
+        of_rows=lambda rows: rows.segments.sums(rows.squared_error) / rows.n,
+        of_classes=lambda rows: rows.segments.sums(rows.squared_error) / rows.n,
+        of_counts=lambda of: of.squared_error / of.n,
+        of_class_counts=lambda of: of.squared_error / of.n,
+        most=lambda counts: counts.largest_error,
+    ),
+    ScoreFigure(
+        name="accuracy",
+        unit="accuracy, share of rows",
+        meaning="Share of rows that are classified right, at a risk of .5.",
+        mean="Mean accuracy, weighted by evaluated rows.",
+        larger=True,
+        weighted_by="rows",
+        gap=True,
+        of_rows=lambda rows: rows.segments.counts(rows.called == rows.positive) / rows.n,
+        of_classes=lambda rows: rows.segments.counts(rows.called == rows.labels) / rows.n,
+        of_counts=lambda of: (of.called(of.positives) + of.not_called(of.negatives)) / of.n,
+        of_class_counts=lambda of: of.right.sum(axis=1) / of.n,
+    ),
+    ScoreFigure(
+        name="recall",
+        unit="recall, share of events",
+        meaning="Share of the events that are called, at a risk of .5.",
+        mean="Mean recall, weighted by evaluated rows.",
+        larger=True,
+        weighted_by="events",
+        gap=True,
+        undefined="without events",
+        of_rows=lambda rows: rows.segments.counts(rows.called & rows.positive) / rows.events,
+        of_classes=lambda rows: rows.mean(rows.recalls),
+        of_counts=lambda of: of.called(of.positives) / of.events,
+        of_class_counts=lambda of: of.mean(of.right / of.of_class, of.present),
+    ),
+)
+
+_ERRORS = (
+    ErrorFigure(
+        name="mae",
+        unit="mean absolute error, unit of the label",
+        meaning="Mean absolute error, in the unit of the label. Less is better.",
+        mean="Mean absolute error, weighted by evaluated rows.",
+        larger=False,
+        weighted_by="rows",
+        of_rows=lambda rows: rows.segments.sums(np.abs(rows.errors)) / rows.n,
+        of_sums=lambda of: of.width * np.clip(of.absolute / of.count, 0.0, 1.0),
+    ),
+    ErrorFigure(
+        name="rmse",
+        unit="RMSE, unit of the label",
+        meaning="Root of the mean squared error, in the unit of the label. Less is better.",
+        mean="Mean RMSE, weighted by evaluated rows. Less is better.",
+        larger=False,
+        weighted_by="rows, squared",
+        of_rows=lambda rows: np.sqrt(rows.squared / rows.n),
+        of_sums=lambda of: of.width * np.sqrt(np.clip(of.squared / of.count, 0.0, 1.0)),
+    ),
+    ErrorFigure(
+        name="r2",
+        unit="R²",
+        meaning="Share of the label's variance that is explained; below 0 it is worse than the mean.",
+        mean="Mean R2, weighted by evaluated rows.",
+        larger=True,
+        of_rows=lambda rows: np.where(rows.varied, 1.0 - rows.squared / rows.spread, np.nan),
+        # A range is twice as wide as places are.
+        of_sums=lambda of: np.where(of.spread > 0, 1.0 - 4.0 * np.maximum(of.squared, 0.0) / of.spread, np.nan),
+    ),
+    ErrorFigure(
+        name="bias",
+        unit="bias, unit of the label",
+        meaning="Mean of prediction less label; 0 is best.",
+        mean="Mean bias, weighted by evaluated rows.",
+        larger=None,
+        weighted_by="rows",
+        of_rows=lambda rows: rows.segments.sums(rows.errors) / rows.n,
+        of_sums=lambda of: of.width * np.clip(of.signed / of.count, -1.0, 1.0),
+    ),
+)
+
+
+_OWN: tuple[Figure, ...] = (*_SCORES, *_ERRORS)
+
+
+def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
+    """Our figures, then those that other packages register, by the names of their entry points.
+
+    Raises ``ConfigError`` for an entry point that names no figure, and for a name that is taken.
+    """
+    figures = list(own)
+    taken = {"n", "events", *(figure.name for figure in _OWN)}
+    for entry in registered("figures"):
+        figure = entry.load()
+        if not isinstance(figure, Figure):
+            raise ConfigError(f"raysim.figures: '{entry.name}' is no ScoreFigure or ErrorFigure; register one")
+        if not isinstance(figure, kind):
+            continue
+        if figure.name in taken:
+            raise ConfigError(f"raysim.figures: '{figure.name}' is taken; give '{entry.name}' another name")
+        figures.append(figure)
+        taken.add(figure.name)
+    return tuple(figures)
+
+
+SCORES = _with_registered(_SCORES, ScoreFigure)
+"""The figures of a label that is a class."""
+
+ERROR_FIGURES = _with_registered(_ERRORS, ErrorFigure)
+"""The figures of a real label."""
+
+ADDED = tuple(each.name for each in (*SCORES[len(_SCORES) :], *ERROR_FIGURES[len(_ERRORS) :]))
+"""The names of figures that other packages have registered."""

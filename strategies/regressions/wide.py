@@ -1,0 +1,102 @@
+"""Limited-memory BFGS on sums: the regression of wide tables, whose hospitals send gradients and no second derivatives.
+
+D. C. Liu, J. Nocedal: *On the Limited Memory BFGS Method for Large Scale Optimization*, Mathematical Programming 1989.
+
+At p columns a round of Newton's steps takes ``p (p + 1) / 2`` numbers of each hospital, this one ``p + 1``, and some
+thirty to a hundred rounds. What the second derivatives would tell, that columns are collinear or classes separated, it
+cannot know: so it needs a penalty, under which there is one optimum. There are no standard errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from raysim.strategies.base import Call, Calls, FederationView, Floats, Ids, State
+from raysim.strategies.regressions.label_size import LabelSize, scale_of
+from raysim.strategies.regressions.newton_steps import ROSE
+from raysim.strategies.regressions.sums_program import RegressionSums, as_theta, family_of, units
+
+STOP = 1e-13
+"""The last step is that from which the loss is to fall by no more than this share of 1 + the loss."""
+PAIRS = 20
+"""How many earlier steps the curvature is made of."""
+ARMIJO = 1e-4
+"""The share of the fall that a step promises which it must have."""
+
+Pairs = tuple[tuple[Floats, Floats], ...]
+"""Earlier steps ``[p]``, and by how much the gradient uphill fell in each."""
+
+
+@dataclass(frozen=True, eq=False)
+class WideState(State):
+    """Row 0 of the models has the coefficients that are tried next, and in the end the fit."""
+
+    scale: float | None = None
+    """What labels are multiplied by in the fit; None before they were asked for."""
+    at: Floats | None = None
+    """The last coefficients whose loss fell, ``[p]``; None before the first round."""
+    loss: float = np.inf
+    """The penalised loss there."""
+    gradient: Floats | None = None
+    """Its gradient there, downhill."""
+    step: Floats | None = None
+    """The step from there, ``[p]``."""
+    share: float = 1.0
+    """How much of it is tried."""
+    pairs: Pairs = ()
+    halvings: int = 0
+    ended: bool = False
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """How the fit has ended."""
+        return {"converged": float(self.ended), "halvings": float(self.halvings)}
+
+
+def wide_round(view: FederationView, own: WideState, ids: Ids, rows: Ids, ridge: float) -> Calls:
+    """A round: the gradient at the next point. ``rows``: those of each hospital, or of all together where pooled."""
+    if own.ended:
+        return own
+    family, p = family_of(view), len(view.initial)
+    if own.scale is None and family.name != "logistic":
+        answers = yield Call(LabelSize(), {}, ids)
+        if len(answers.ids) < len(ids):
+            return own
+        own = replace(own, scale=scale_of(answers))
+    grid, scale = units(view, own.scale, rows)
+    beta = np.zeros(p) if own.at is None or own.step is None else own.at + own.share * own.step
+    answers = yield Call(RegressionSums(family.name, p, grid, second=False, scale=scale), {"beta": beta}, ids)
+    if len(answers.ids) < len(ids):
+        return own
+    weights = np.append(0.0, np.full(p - 1, ridge))
+    loss = float(answers.sums["loss"]) + float(weights @ beta**2) / 2.0
+    gradient = answers.sums["gradient"] - weights * beta
+    before, slope, way = own.at, own.gradient, own.step
+    if before is not None and slope is not None and way is not None:
+        promised = own.share * float(slope @ way)
+        if not loss <= own.loss - ARMIJO * promised + ROSE * (1 + abs(own.loss)):
+            share = own.share / 2
+            models = as_theta(view, (before + share * way) / scale)[None]
+            return replace(own, share=share, halvings=own.halvings + 1, models=models)
+        moved, fell = beta - before, slope - gradient
+        if float(moved @ fell) > 0:
+            own = replace(own, pairs=(*own.pairs, (moved, fell))[-PAIRS:])
+    step = uphill(gradient, own.pairs, 1.0 / float(rows.sum()))
+    own = replace(own, at=beta, loss=loss, gradient=gradient, step=step, share=1.0)
+    ended = float(gradient @ step) / 2 <= STOP * (1 + abs(loss))
+    return replace(own, ended=ended, models=as_theta(view, (beta + step) / scale)[None])
+
+
+def uphill(gradient: Floats, pairs: Pairs, first: float) -> Floats:
+    """The step ``[p]`` by the curvature of earlier steps; without any, ``first`` times the gradient."""
+    rest, shares = gradient.copy(), []
+    for moved, fell in reversed(pairs):
+        share = float(moved @ rest) / float(moved @ fell)
+        rest -= share * fell
+        shares.append(share)
+    step = rest * (first if not pairs else float(pairs[-1][0] @ pairs[-1][1]) / float(pairs[-1][1] @ pairs[-1][1]))
+    for (moved, fell), share in zip(pairs, reversed(shares), strict=True):
+        step += (share - float(fell @ step) / float(moved @ fell)) * moved
+    return step

@@ -1,0 +1,73 @@
+"""A figure is declared once: another package's is in every file, table and listing that ours are in."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tests.config.test_commands import SMALL, raysim, settings
+
+MODULE = """
+from raysim.metrics.declared import ScoreFigure
+
+SPECIFICITY = ScoreFigure(
+    name="specificity",
+    unit="specificity, share of rows without the event",
+    meaning="Share of rows without the event that are not called.",
+    mean="Mean specificity, weighted by evaluated rows.",
+    larger=True,
+    undefined="with one class",
+    weighted_by="other rows",
+    gap=True,
+    of_rows=lambda rows: rows.segments.counts(~rows.called & ~rows.positive) / (rows.n - rows.events),
+    of_counts=lambda of: of.not_called(of.negatives) / of.others,
+)
+WRONG = "specificity"
+"""
+
+
+def install(folder: Path, *names: str) -> None:
+    metadata = folder / "site" / "otherfigures-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: otherfigures\nVersion: 1.0\n")
+    lines = "\n".join(f"{name.lower()} = otherfigures:{name}" for name in names)
+    (metadata / "entry_points.txt").write_text(f"[raysim.figures]\n{lines}\n")
+    (folder / "site" / "otherfigures.py").write_text(MODULE)
+
+
+def test_a_registered_figure_is_in_files_page_and_answer(tmp_path: Path):
+    install(tmp_path, "SPECIFICITY")
+    compare = {"strategies": "[fedavg, local]", "seeds": "[0, 1]", "training.rounds": 2}
+    done = raysim(tmp_path, "compare", "--in-process", "--out", "out", *settings(SMALL | compare))
+    assert done.returncode == 0, done.stderr
+    runs = [
+        pd.read_csv(path) for path in sorted((tmp_path / "out").rglob("hospitals.csv")) if path.parent.name != "out"
+    ]
+    assert runs
+    for hospitals in runs:
+        defined = (hospitals["events_test"] > 0) & (hospitals["events_test"] < hospitals["n_test"])
+        assert (hospitals["specificity"].notna() == defined).all()
+        # Right calls are those with the event and those without it.
+        right = hospitals["accuracy"] * hospitals["n_test"]
+        others = hospitals["n_test"] - hospitals["events_test"]
+        expected = (right - hospitals["recall"] * hospitals["events_test"]) / others
+        np.testing.assert_allclose(hospitals["specificity"][defined], expected[defined], atol=1e-9)
+    comparison = pd.read_csv(tmp_path / "out" / "comparison.csv")
+    assert any("specificity" in column for column in comparison)
+    assert "Specificity" in (tmp_path / "out" / "report.html").read_text()
+    figures = json.loads((tmp_path / "out" / "answer.json").read_text())["figures"]
+    assert {each["strategy"] for each in figures} == {"fedavg", "local"}
+    assert all(0 <= each["specificity"] <= 1 for each in figures)
+
+
+def test_a_registered_figure_is_listed_and_a_wrong_one_is_refused(tmp_path: Path):
+    install(tmp_path / "right", "SPECIFICITY")
+    listed = raysim(tmp_path / "right", "list", "metrics", "--json")
+    metrics = json.loads(listed.stdout)["classification"]
+    assert metrics["per_hospital"]["specificity"] == "Share of rows without the event that are not called."
+    assert metrics["over_hospitals"]["specificity"] == "Mean specificity, weighted by evaluated rows."
+    install(tmp_path / "wrong", "WRONG")
+    refused = raysim(tmp_path / "wrong", "list", "metrics")
+    assert refused.returncode == 2
+    assert refused.stderr.strip() == "raysim: raysim.figures: 'wrong' is no ScoreFigure or ErrorFigure; register one"
