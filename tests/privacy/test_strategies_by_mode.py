@@ -40,7 +40,7 @@ PLAYED = {
     "centralized": {"secure"},
     "cfl": set(),
     "cs_rcfl": set(),
-    **{name: {"secure"} for name in ("newton", "apfl", "pfedme", "per_fedavg", "fednova", "feddyn", "fedsam")},
+    **{name: {"secure"} for name in ("newton", "apfl", "pfedme", "per_fedavg", "fednova", "feddyn", "fedsam", "rfa")},
     **{name: {"secure"} for name in ("meta_analysis", "own_intercepts", "random_intercepts")},
     **{name: set() for name in ("odal", "ensemble")},
     "fedbn": EVERYWHERE - {"pooled", "local"},
