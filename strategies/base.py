@@ -49,6 +49,7 @@ from raysim.strategies.problem import RowGroups as RowGroups
 from raysim.strategies.problem import Update as Update
 from raysim.strategies.problem import Upload as Upload
 from raysim.strategies.problem import Variates as Variates
+from raysim.strategies.programs import Added as Added
 from raysim.strategies.programs import Answers as Answers
 from raysim.strategies.programs import Bound as Bound
 from raysim.strategies.programs import Call as Call
@@ -109,6 +110,13 @@ class Strategy:
     """Whether hospitals train by themselves and share nothing: reports state the gain of federating against it."""
     needs: ClassVar[Needs] = BOUNDED
     """What the server has to learn of hospitals' updates, on which privacy guarantees depend; see :class:`Needs`."""
+
+    takes_trees: ClassVar[bool] = False
+    """Whether it is for models of boosted trees, whose parameters cannot be averaged."""
+
+    def with_trees(self) -> Strategy:
+        """The strategy that is the same for a model of boosted trees, where that is another; itself otherwise."""
+        return self
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these names and training rows.

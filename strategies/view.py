@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from raysim.strategies.problem import Floats, Ids, Mask, Update
 from raysim.strategies.questions import Ask
+from raysim.trees.settings import TreeTask
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Training:
     """Whether losses are weighted by class."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
     """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
+    trees: TreeTask | None = None
+    """What trees are grown for, where the model is boosted trees; else None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +134,8 @@ class FederationView:
     """The coefficient of the configured optimiser's momentum; 0 where it has none."""
     batch_size: int = 0
     """As configured; 0 is all rows."""
+    trees: TreeTask | None = None
+    """What trees are grown for, where the model is boosted trees; else None."""
     least_members: int = 1
     """The fewest hospitals with training rows in a cluster; strategies merge smaller clusters."""
     _found: list[Ids] = field(default_factory=list, repr=False)

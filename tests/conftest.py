@@ -55,6 +55,7 @@ T = TypeVar("T")
 
 MakeFederation = Callable[..., Federation]
 
+TREES = ModelSpec("boosted_trees", None, {"min_rows": 2, "depth": 2, "rate": 0.5}, "default")
 MLP = ModelSpec("mlp", None, {"hidden": [6]}, "default")
 NORMED = ModelSpec(None, "tests.training.families.Normed", {}, "default")
 
@@ -287,7 +288,7 @@ def fitting(job: Job, federation: Federation) -> Job:
 
     Raises ``ConfigError`` where none fits.
     """
-    for model in (job.work.model, MLP):
+    for model in (job.work.model, MLP, TREES):
         fitted = replace(job, work=replace(job.work, model=model))
         with contextlib.suppress(ConfigError):
             check_job(fitted, federation)

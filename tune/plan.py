@@ -63,7 +63,8 @@ class SweepPlan:
     def built(self, params: Params, part: Part) -> tuple[Config, Strategy, Selection]:
         """The configuration of a trial, with its strategy and selection; needs no data."""
         config = self.config(params, part)
-        return config, plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
+        strategy = plugins.build_strategy(config.strategy, model=config.model)
+        return config, strategy, plugins.build_selection(config.selection)
 
     def jobs(self, params: Params, part: Part) -> list[Job]:
         """The runs of a trial, one a seed, on the data in :attr:`folders`; on test rows those of ``raysim run``."""
@@ -80,7 +81,7 @@ class SweepPlan:
     def rounds(self) -> int:
         """The rounds of the longest trial, for a space may vary them."""
         corners = (params for _, params in self.space.corners())
-        return max(self.config(params, "validation").training.rounds for params in corners)
+        return max(plugins.rounds(self.config(params, "validation")) for params in corners)
 
     def trials(self) -> int:
         """How many trials the sweep has."""

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from raysim.config import plugins
 from raysim.config.checking import validated
 from raysim.config.plugins import label, predicted
 from raysim.config.schema import Config
@@ -219,7 +220,7 @@ class SweepTracker:
         tags["strategy"] = label(config.strategy)
         run = tracker.start(f"trial {trial.number}", searched(trial.params, self._plan.space), tags, self._run)
         self._halves.append(run)
-        tracker.metrics(run, curve(trial) + final(trial, max(config.training.rounds, 1)))
+        tracker.metrics(run, curve(trial) + final(trial, max(plugins.rounds(config), 1)))
         for seed, rounds in trial.rounds.items():
             nested = tracker.start(
                 f"trial {trial.number}, seed {seed}",

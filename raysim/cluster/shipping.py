@@ -50,6 +50,9 @@ def part_of(federation: Federation, served: Ids, *, training_of_all: bool = Fals
     if (federation.folder / "people.npy").exists():
         vars(part)["people"] = federation.people[rows]
     vars(part)["identities"] = federation.identities[rows]
+    if (federation.folder / "source_rows.npy").exists():
+        vars(part)["source_rows"] = federation.source_rows[rows]
+    vars(part)["levels"] = federation.levels
     vars(part)["patients"] = {name: values[rows] for name, values in federation.patients.items()}
     return part
 

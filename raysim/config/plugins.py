@@ -24,23 +24,38 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.words import as_yaml
 from raysim.data.federation import Federation
+from raysim.data.fitted import RAW
 from raysim.data.records import Naming
 from raysim.privacy.scaler import ScalerNoise
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.shared import exits
 from raysim.strategies.shared.personalization import LastSteps, Personalization, Recalibration
 from raysim.strategies.shared.weights import Weighted
-from raysim.training.models import configured, find_family
+from raysim.training.models import configured, find_family, takes_raw
 
 if TYPE_CHECKING:
     from raysim.data.records import Source
 
 
-def build_strategy(section: StrategySection, where: str = "strategy") -> Strategy:
+def build_strategy(section: StrategySection, where: str = "strategy", model: ModelSection | None = None) -> Strategy:
     """The strategy of a section: made from the section's own keys and checked by its class, or the one that was given.
 
-    Raises ``ConfigError`` for a section that still names another configuration.
+    Where the ``model`` is of trees, it is what the strategy is for these. Raises ``ConfigError`` for a section that
+    still names another configuration.
     """
+    strategy = _built(section, where)
+    return strategy if model is None or not takes_raw(model_class(model)) else strategy.with_trees()
+
+
+def rounds(config: Config) -> int:
+    """How many rounds a run has: ``training.rounds``, or as many as the model has trees."""
+    cls, training = model_class(config.model), config.training
+    if not takes_raw(cls) or not training.rounds:
+        return training.rounds
+    return int(configured(cls, config.model.options()).trees)
+
+
+def _built(section: StrategySection, where: str) -> Strategy:
     check_written_out(section, where)
     if section.given is not None:
         return section.given
@@ -141,18 +156,29 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
             f"data.source: {section.source} leaves hospitals out by how many rows they have, which privacy.sizes: "
             "noisy hides; leave one of the two out"
         )
+    raw = takes_raw(model_class(config.model))
     return build(
         source,
         section.split.by_itself() if config.hides_rows else section.split,
-        section.preprocessing,
+        RAW if raw else section.preprocessing,
         seed,
         minimum=section.minimum,
         largest=section.largest,
-        ranges=section.ranges,
-        noise=_scaler_noise(config),
-        missing_flags=section.missing_flags,
+        ranges=None if raw else section.ranges,
+        noise=None if raw else _scaler_noise(config),
+        missing_flags=section.missing_flags and not raw,
         scores=section.scores or (),
     )
+
+
+def prepared_alike(one: Config, other: Config) -> bool:
+    """Whether the models of two configurations take the same columns."""
+    return takes_raw(model_class(one.model)) == takes_raw(model_class(other.model))
+
+
+def model_class(section: ModelSection) -> Any:
+    """The class of the model that a section names."""
+    return _plugin("models", section, "model")
 
 
 def _scaler_noise(config: Config) -> ScalerNoise | None:

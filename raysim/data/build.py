@@ -15,6 +15,7 @@ from raysim.data import cache
 from raysim.data.assembly import Found, Recipe, assemble
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded, Federation, write
+from raysim.data.fitted import RAW
 from raysim.data.preprocessing import METHODS
 from raysim.data.raw_columns import slices
 from raysim.data.records import Columned, Scored
@@ -63,7 +64,7 @@ def build(
     """
     if preprocessing not in METHODS:
         raise DataError(f"data.preprocessing: '{preprocessing}' is not known; {nearest(preprocessing, METHODS)}")
-    if preprocessing != "none" and getattr(source, "untouched", False):
+    if preprocessing not in ("none", RAW) and getattr(source, "untouched", False):
         raise DataError(
             f"data.preprocessing: '{preprocessing}' would scale the ids that source {_name(source)} gives; use none"
         )

@@ -193,6 +193,14 @@ class Federation:
         """The fitted preprocessing that turned the source's columns into features."""
         return Preprocessing.of(json.loads((self.folder / "preprocessing.json").read_text()))
 
+    @cached_property
+    def levels(self) -> tuple[int, ...]:
+        """The number of categories of each feature that is a category's position, 0 for all others; ``[F]``."""
+        try:
+            return self.preprocessing.levels
+        except FileNotFoundError:  # arrays that nothing has prepared
+            return (0,) * len(self.features)
+
     def rows(self, hospital: int, part: str) -> slice:
         """Where ``part`` (``train``, ``validation`` or ``test``) of ``hospital`` lies in ``X`` and ``y``."""
         k = PARTS.index(part)

@@ -30,6 +30,9 @@ Floats = NDArray[np.float64]
 
 FORMAT = 1
 
+RAW = "raw"
+"""The method that leaves numbers as they are, missing ones missing, and makes categories positions: for trees."""
+
 _SHORTEST = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
 
 MISSING = -1
@@ -60,17 +63,19 @@ class Numeric:
 class Categorical:
     """A column of texts: a 0/1 feature for each of the ``categories`` found in training rows.
 
-    ``flagged``: whether a feature of its own says where values are missing.
+    ``flagged``: whether a feature of its own says where values are missing. ``coded``: its one feature is instead the
+    position of the category, NaN where it is missing or was not found in training rows.
     """
 
     name: str
     categories: tuple[str, ...] = ()
     flagged: bool = False
+    coded: bool = False
 
     @property
     def values(self) -> tuple[str, ...]:
         """The names of its features, without the flag."""
-        return tuple(f"{self.name}={category}" for category in self.categories)
+        return (self.name,) if self.coded else tuple(f"{self.name}={category}" for category in self.categories)
 
     @property
     def compared_as(self) -> Literal["truth", "number", "text"]:
@@ -135,6 +140,14 @@ class Preprocessing:
         return _told_apart([*values, *(f"{name}_missing" for name in self.flags)])
 
     @property
+    def levels(self) -> tuple[int, ...]:
+        """The number of categories of each feature that is a category's position, 0 for all others; ``[F]``."""
+        each = [
+            len(c.categories) if isinstance(c, Categorical) and c.coded else 0 for c in self.columns for _ in c.values
+        ]
+        return (*each, *[0] * len(self.flags))
+
+    @property
     def scaling(self) -> tuple[Floats, Floats]:
         """The offset subtracted from each value and the scale that divides it, ``[D]`` each; 0, 1 for categories."""
         each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
@@ -159,7 +172,8 @@ class Preprocessing:
         observed = mapped.zeros((n, D), np.bool_, into and into / "observed.npy")
         for at in slices(n):
             self._fill(table, rows[at], X[at], observed[at], scaling, lookups)
-            if not (finite := np.isfinite(X[at]).all(axis=0)).all():
+            usable = np.isfinite(X[at]) | (np.isnan(X[at]) if self.method == RAW else False)
+            if not (finite := usable.all(axis=0)).all():
                 raise DataError(
                     f"data: feature '{self.features[int(np.argmin(finite))]}' holds an infinite value or one beyond "
                     "float32; correct it or leave it empty"
@@ -189,7 +203,13 @@ class Preprocessing:
             column = self._by_name[name]
             written = codes[rows]
             absent[name] = written < 0
-            if width := len(column.values):
+            if isinstance(column, Categorical) and column.coded:
+                at = self._first[name]
+                position = np.where(written < 0, MISSING, lookup[written])
+                known = (position >= 0) & (position < len(column.categories))
+                X[:, at] = np.where(known, position, np.nan)
+                observed[:, at] = written >= 0
+            elif width := len(column.values):
                 at = slice(self._first[name], self._first[name] + width)
                 X[:, at] = np.where(written < 0, MISSING, lookup[written])[:, None] == np.arange(width)
                 observed[:, at] = (written >= 0)[:, None]
@@ -228,11 +248,15 @@ class Preprocessing:
         for column in self.columns:
             if isinstance(column, Numeric):
                 scale = column.scale if math.isfinite(column.scale) else None
-                scaling = {"mean": column.mean, "scale": scale, "fill": column.fill}
+                fill = None if math.isnan(column.fill) else column.fill
+                scaling = {"mean": column.mean, "scale": scale, "fill": fill}
                 columns.append({"name": column.name, "kind": "numeric", **scaling, "flagged": column.flagged})
             else:
                 named = {"categories": list(column.categories), "compared_as": column.compared_as}
-                columns.append({"name": column.name, "kind": "categorical", **named, "flagged": column.flagged})
+                coded = {"coded": True} if column.coded else {}
+                columns.append(
+                    {"name": column.name, "kind": "categorical", **named, "flagged": column.flagged, **coded}
+                )
         return {
             "format": FORMAT,
             "method": self.method,
@@ -256,12 +280,15 @@ class Preprocessing:
                 scale = math.inf if described["scale"] is None else float(described["scale"])
                 if not scale > 0:
                     raise ValueError(f"the scale of column '{name}' is {scale:g}, and no number above 0")
-                for part in ("mean", "fill"):
+                unfilled = tree["method"] == RAW and described["fill"] is None
+                for part in ("mean",) if unfilled else ("mean", "fill"):
                     if not math.isfinite(float(described[part])):
                         raise ValueError(f"the {part} of column '{name}' is {described[part]}, and no finite number")
-                columns.append(Numeric(name, float(described["mean"]), scale, float(described["fill"]), flagged))
+                fill = math.nan if unfilled else float(described["fill"])
+                columns.append(Numeric(name, float(described["mean"]), scale, fill, flagged))
             else:
-                columns.append(Categorical(name, tuple(described["categories"]), flagged))
+                coded = bool(described.get("coded", False))
+                columns.append(Categorical(name, tuple(described["categories"]), flagged, coded))
         return Preprocessing(
             method=tree["method"],
             columns=tuple(columns),

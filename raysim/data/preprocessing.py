@@ -4,7 +4,8 @@
 of observed values, their sum, and (once the mean is known) their sum of squared deviations; per categorical feature how
 often each category occurs. ``median`` imputes the pooled median instead of the mean: no sums give a median, so this is
 for comparison with centralised pipelines and is no federated method. ``none`` leaves values as they are, and
-``declared`` goes by declared ranges and categories (:mod:`raysim.data.declared`), which also bound the sums of
+``raw`` does too, and also leaves missing values missing and makes each category its position, as boosted trees take
+them. ``declared`` goes by declared ranges and categories (:mod:`raysim.data.declared`), which also bound the sums of
 ``standard`` when noise is added to them.
 """
 
@@ -22,13 +23,13 @@ from numpy.typing import NDArray
 from raysim.core.errors import DataError
 from raysim.core.words import counted
 from raysim.data.declared import Declared, SumNoise, declared_alone, ranges_of, with_noise
-from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing
+from raysim.data.fitted import RAW, Categorical, Floats, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
 
 if TYPE_CHECKING:
     import pandas as pd
 
-METHODS = ("standard", "median", "none", "declared")
+METHODS = ("standard", "median", "none", "declared", RAW)
 # A deviation below this share of the mean comes from rounding: the column does not vary.
 _CONSTANT = 1e-12
 
@@ -143,6 +144,9 @@ def prepare(
         refuse_missing(table, order)
         mean, std, fill = np.zeros_like(mean), np.ones_like(std), np.zeros_like(fill)
         scalars -= 3 * len(table.numeric)
+    elif method == RAW:
+        mean, std, fill, flags = np.zeros_like(mean), np.ones_like(std), np.full_like(fill, np.nan), False
+        scalars -= 3 * len(table.numeric)
 
     complete = (around_zero.count == len(training)).tolist()
     numbers = zip(table.numeric, mean.tolist(), std.tolist(), fill.tolist(), complete, strict=True)
@@ -151,7 +155,7 @@ def prepare(
     }
     for name, codes, categories, kept in zip(table.categorical, table.codes, table.categories, seen, strict=True):
         flagged = bool((codes[training] < 0).any())
-        columns[name] = Categorical(name, tuple(categories[c] for c in kept), flagged)
+        columns[name] = Categorical(name, tuple(categories[c] for c in kept), flagged, method == RAW)
     fitted = Preprocessing(method, tuple(columns[name] for name in table.order))
     return _prepared(fitted, table, order, scalars, into, flags)
 

@@ -73,6 +73,7 @@ def entries(configs: Sequence[Config]) -> list[Entry]:
                 f"strategies.{i}.label: '{label}' and '{other}' would share the folder runs/{folder}; "
                 "give one of them a label that differs in letters or digits"
             )
-        strategy, selection = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
+        strategy = plugins.build_strategy(config.strategy, model=config.model)
+        selection = plugins.build_selection(config.selection)
         by_label[label] = Entry(label, config, strategy, selection)
     return list(by_label.values())

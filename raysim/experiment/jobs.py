@@ -37,7 +37,7 @@ def make_job(
         ),
         strategy=strategy,
         selection=selection,
-        rounds=training.rounds,
+        rounds=plugins.rounds(config),
         evaluation=config.evaluation,
         system=config.system,
         label=plugins.label(config.strategy),

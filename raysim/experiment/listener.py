@@ -59,7 +59,7 @@ class Listener:
         tags |= data_tags(config.data, self._federation)
         if config.privacy is not None:
             tags["privacy"] = f"{config.privacy.unit}, {config.privacy.way}"
-        self.services.display.begin(run.name, config.training.rounds)
+        self.services.display.begin(run.name, plugins.rounds(config))
         frozen = run.frozen(self._federation)
         self._record = self.services.recorder.run(run.name, frozen, tags, self._parent, again=again)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raysim.config import plugins
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
@@ -170,7 +171,7 @@ class Run:
         checkpoints = Checkpoints(location, section.keep, ticket.fingerprint, self.entry.strategy)
         if opened.again:
             since, damaged = checkpoints.latest()
-            where = f"round {since.round} of {self.entry.config.training.rounds}" if since else "the start"
+            where = f"round {since.round} of {plugins.rounds(self.entry.config)}" if since else "the start"
             say("; ".join([*damaged, f"{self.name} goes on from {where}"]))
             if since is not None and since.history is not None:
                 yield from since.history.rounds[:-1]

@@ -117,9 +117,12 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
     placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
     traffic = {}
     planned = entries(_planned_configs(config))
-    jobs = {entry.label: _job(entry, federation, seed) for entry in planned}
+    data = {entry.label: plugins.build_federation(entry.config, source, seed) for entry in planned}
+    jobs = {entry.label: _job(entry, data[entry.label], seed) for entry in planned}
     if config.models:
-        planned, _ = going_together(planned, lambda entry, where: check_job(jobs[entry.label], federation, where))
+        planned, _ = going_together(
+            planned, lambda entry, where: check_job(jobs[entry.label], data[entry.label], where)
+        )
     for entry in planned:
         traffic[entry.label] = weigh(jobs[entry.label], placement)
     if nodes is None and len(machines) == 1 and math.isinf(machines[0].memory):

@@ -38,7 +38,7 @@ from raysim.experiment.run_actors import Spared
 from raysim.experiment.run_placement import Load
 from raysim.experiment.scores import check as check_scores
 from raysim.experiment.services import RunServices
-from raysim.experiment.unseen.folds import LeftOut, folds_of
+from raysim.experiment.unseen.folds import Fold, LeftOut, folds_of
 from raysim.experiment.unseen.folds import check as check_folds
 from raysim.report.terminal.progress import data_warnings
 from raysim.storage import resume
@@ -100,6 +100,8 @@ class Experiment:
             for seed in seeds
             for fold in self.folds
         }
+        self._others: dict[tuple[int, Fold | None], Federation] = {}
+        """The same rows as models take them that want other columns than the configuration's own model."""
         self.left_out: list[LeftOut] = []
         """The results of the runs that left hospitals out, once these were played."""
         self._parameters = 0  # of the largest model
@@ -196,9 +198,9 @@ class Experiment:
 
     def _rounds(self) -> int:
         """The rounds of all runs, trials included."""
-        tried = sum(trial.config.training.rounds for trial in self._trials) * len(self._trial_seeds)
+        tried = sum(plugins.rounds(trial.config) for trial in self._trials) * len(self._trial_seeds)
         played = len(self.seeds) * (1 + len(self.folds))
-        return tried + sum(entry.config.training.rounds for entry in self.entries) * played
+        return tried + sum(plugins.rounds(entry.config) for entry in self.entries) * played
 
     def _load(self, runs: int) -> Load:
         federation = self._first
@@ -206,7 +208,7 @@ class Experiment:
 
     def _run_alone(self, services: RunServices, in_process: bool, verbose: bool) -> Result:
         (entry,), (seed,) = self.entries, self.seeds
-        run = Run(entry, seed, self.federations[seed].folder, self.folder, entry.label, nested=False)
+        run = Run(entry, seed, self._rows_of(entry, seed).folder, self.folder, entry.label, nested=False)
         with run.opened(self.federations[seed], again=self._again) as opened:
             with services.ready(in_process, verbose, self._load(1), self._rounds(), self.remarks()):
                 result = self._played(services, run, opened, None)
@@ -279,7 +281,7 @@ class Experiment:
                 moved, figure = result.outcome.traffic, tuning.figure(result.outcome, self.federations[seed])
                 tried.append(tuning.TrialResult(trial, figure, moved.down, moved.up, result.outcome.privacy))
             else:  # how far it came is not known
-                whole = promised(run.job(), self.federations[seed])
+                whole = promised(run.job(), self._data_of(run))
                 tried.append(tuning.TrialResult(trial, math.inf, privacy=whole))
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
@@ -295,7 +297,7 @@ class Experiment:
             folder = self.folder / "unseen" / folder_of(entry.label) / f"seed-{seed}" / f"fold-{fold.number}"
             without = dataclasses.replace(entry, config=fold.of(entry.config))
             name = f"{entry.label}, seed {seed}, fold {fold.number}"
-            runs.append(Run(without, seed, self._without[seed, fold].folder, folder, name, True, first=False))
+            runs.append(Run(without, seed, self._rows_of(entry, seed, fold).folder, folder, name, True, first=False))
         for (fold, _, _), (run, result) in zip(asked, self._play_all(services, runs, parent), strict=True):
             if isinstance(result, Result):
                 out.add(Manifest.read(run.folder))
@@ -305,7 +307,16 @@ class Experiment:
         """A run of the comparison."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
         name, first = f"{entry.label}, seed {seed}", seed == self.seeds[0]
-        return Run(entry, seed, self.federations[seed].folder, folder, name, True, trial, first)
+        return Run(entry, seed, self._rows_of(entry, seed).folder, folder, name, True, trial, first)
+
+    def _rows_of(self, entry: Entry, seed: int, fold: Fold | None = None) -> Federation:
+        """The federation that the runs of an entry with ``seed`` learn on, without the hospitals of a ``fold``."""
+        if plugins.prepared_alike(entry.config, self.config):
+            return self.federations[seed] if fold is None else self._without[seed, fold]
+        if (seed, fold) not in self._others:
+            config = entry.config if fold is None else fold.of(entry.config)
+            self._others[seed, fold] = plugins.build_federation(config, self._source, seed)
+        return self._others[seed, fold]
 
     def _play_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()
@@ -345,7 +356,7 @@ class Experiment:
 
     def _data_of(self, run: Run) -> Federation:
         """The federation that a run learns on."""
-        among = (*self.federations.values(), *self._without.values())
+        among = (*self.federations.values(), *self._without.values(), *self._others.values())
         return next(federation for federation in among if federation.folder == run.data)
 
     def job(self, seed: int) -> Job:
@@ -356,7 +367,7 @@ class Experiment:
     def _check_first(self, entry: Entry, where: str) -> None:
         """Raise ``ConfigError`` where the federation of the first seed cannot serve this entry."""
         seed = self.seeds[0]
-        check_job(self._nested(entry, seed).job(), self.federations[seed], where)
+        check_job(self._nested(entry, seed).job(), self._rows_of(entry, seed), where)
 
     def _check(self) -> None:
         for seed, federation in self.federations.items():
@@ -366,10 +377,11 @@ class Experiment:
                 tuning.check(federation)
             for i, entry in enumerate(self.entries):
                 where = f"strategies.{i}" if len(self.entries) > 1 else "strategy"
-                check_job(self._nested(entry, seed).job(), federation, where)
+                rows = self._rows_of(entry, seed)
+                check_job(self._nested(entry, seed).job(), rows, where)
                 precision = entry.config.training.precision
-                model = ModelSpec.of(entry.config.model).bind(federation, "cpu", precision)
+                model = ModelSpec.of(entry.config.model).bind(rows, "cpu", precision)
                 self._parameters = max(self._parameters, model.layout.size)
             for trial in self._trials if seed in self._trial_seeds else ():
                 (tried,) = entries([trial.config])
-                check_job(self._nested(tried, seed).job(), federation, "tune")
+                check_job(self._nested(tried, seed).job(), self._rows_of(tried, seed), "tune")

@@ -61,6 +61,7 @@ def bound_model(config: Config, fitted: Preprocessing) -> Model:
         len(fitted.classes),
         options=spec.options,
         init=spec.init,
+        levels=lambda: fitted.levels,
         precision=config.training.precision,
     )
 

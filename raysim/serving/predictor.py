@@ -50,7 +50,7 @@ class Predictor:
         model = bound_model(config, fitted)
 
         def strategy() -> Strategy:
-            return plugins.build_strategy(config.strategy)
+            return plugins.build_strategy(config.strategy, model=config.model)
 
         return Predictor(folder, fitted, model, read_served(folder, model.layout, strategy))
 

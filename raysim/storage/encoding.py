@@ -257,7 +257,12 @@ def _pack_kept(kept: HospitalStates | None, arrays: Arrays) -> list[str] | None:
     for what in names:
         theirs = {hospital: vectors[what] for hospital, vectors in kept.items() if what in vectors}
         arrays[f"kept/{what}/ids"] = np.array(list(theirs), dtype=np.int64)
-        arrays[f"kept/{what}"] = np.stack(list(theirs.values()))
+        if len({vector.shape for vector in theirs.values()}) > 1:
+            # They are by row: one behind the other, and how many rows each hospital has.
+            arrays[f"kept/{what}/rows"] = np.array([len(vector) for vector in theirs.values()], dtype=np.int64)
+            arrays[f"kept/{what}"] = np.concatenate(list(theirs.values()))
+        else:
+            arrays[f"kept/{what}"] = np.stack(list(theirs.values()))
     return names
 
 
@@ -266,7 +271,13 @@ def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> Hosp
         return None
     kept: HospitalStates = {}
     for what in names:
-        for hospital, vector in zip(arrays[f"kept/{what}/ids"].tolist(), arrays[f"kept/{what}"], strict=True):
+        vectors: Any = arrays[f"kept/{what}"]
+        if f"kept/{what}/rows" in arrays:
+            ends = np.cumsum(arrays[f"kept/{what}/rows"])
+            if not len(ends) or ends[-1] != len(vectors):
+                raise ValueError(f"it holds {len(vectors)} rows of {what}, which are not those of its hospitals")
+            vectors = np.split(vectors, ends[:-1])
+        for hospital, vector in zip(arrays[f"kept/{what}/ids"].tolist(), vectors, strict=True):
             kept.setdefault(hospital, {})[what] = vector.copy()
     return kept
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from raysim.core import registry
@@ -24,6 +25,7 @@ def build_model(
     init: str = "default",
     device: str = "cpu",
     precision: str = "float32",
+    levels: Callable[[], tuple[int, ...]] | None = None,
 ) -> Model:
     """The model for ``n_features`` (F) and ``n_classes`` (C), in ``precision`` on ``device`` (``cpu``, ``cuda[:k]``).
 
@@ -33,6 +35,8 @@ def build_model(
     - ``n_classes``: 0 stands for a real label. It is for modules, which are then constructed with 1 in the place of C,
       and for families whose ``labels`` include ``regression``.
     - ``options``: of the family, by name.
+    - ``levels()``: how many categories each of the F features has, 0 for a number; only families that take raw columns
+      (whose attribute ``raw`` is true) are told, as the argument ``levels`` of ``bind``. None: all are numbers.
     - ``init``: ``default`` is the family's own initialisation, ``zeros`` sets all parameters to 0.
 
     Raises ``ConfigError`` naming the field, also where the class rejects an option with ``ValueError``, and
@@ -48,8 +52,9 @@ def build_model(
     cls = find_family(family) if isinstance(family, str) else family
     if hasattr(cls, "bind"):
         check_label(cls, family if isinstance(family, str) else cls.__qualname__, n_classes)
+        columns = {"levels": (0,) * n_features if levels is None else levels()} if takes_raw(cls) else {}
         bound: Model = configured(cls, options).bind(
-            n_features, n_classes, init=init, device=device, precision=precision
+            n_features, n_classes, init=init, device=device, precision=precision, **columns
         )
         check_size(bound.layout.size, options)
         return bound
@@ -59,6 +64,11 @@ def build_model(
 
         return bind_module(cls, n_features, n_classes, options=options, init=init, device=device, precision=precision)
     raise ConfigError(f"model: {cls.__qualname__} is neither a torch.nn.Module nor a family with a method 'bind'")
+
+
+def takes_raw(cls: type[Any]) -> bool:
+    """Whether models of a family take columns as they were recorded."""
+    return bool(getattr(cls, "raw", False))
 
 
 def check_label(cls: type[Any], name: str, n_classes: int) -> None:

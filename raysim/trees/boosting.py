@@ -14,7 +14,7 @@ from raysim.trees.edges import Floats, Ints, answered, find_edges, pooled
 from raysim.trees.forest import Forest
 from raysim.trees.growing import Grown, Level, grow, nodes_of
 from raysim.trees.histograms import histograms
-from raysim.trees.losses import base, gradients, label_scale
+from raysim.trees.losses import GRID, base, gradients, label_scale, label_units
 from raysim.trees.settings import TreeTask
 
 
@@ -57,7 +57,7 @@ def edges_of(task: TreeTask, X: NDArray[Any]) -> Bins:
 def starting(task: TreeTask, y: NDArray[Any]) -> Forest:
     """No tree, and the margins that rows with labels ``y [n]`` have before the first."""
     scale = label_scale(y) if task.loss == "squared" else 0
-    sums = np.bincount(y, minlength=task.classes) if task.classes else np.array([(y * 2.0**-scale).sum()])
+    sums = np.bincount(y, minlength=task.classes) if task.classes else label_units(y, scale).sum(keepdims=True) / GRID
     return Forest.start(task, base(task.loss, sums.astype(np.float64), len(y)), scale)
 
 

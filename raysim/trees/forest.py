@@ -41,6 +41,9 @@ from raysim.trees.settings import TreeTask
 
 FORMAT = 1
 
+OF_TREES = ("column", "threshold", "missing_left", "levels", "value", "gain", "hessian", "rows")
+"""The arrays of a forest that have an entry for each tree."""
+
 PART = 2**24
 """Numbers below it are exact in single precision."""
 
@@ -62,8 +65,8 @@ class Shape:
 
     @property
     def trees(self) -> int:
-        """T."""
-        return self.task.together * self.task.outputs
+        """T, with room for those that a hospital adds."""
+        return (self.task.together + self.task.settings.own_trees) * self.task.outputs
 
     @property
     def splits(self) -> int:
@@ -207,10 +210,25 @@ class Forest:
         """With further ``trees``, whose columns are cut into these ``bins``."""
         made = Forest.start(self.task, self.base, self.scale)
         parts = [_stored(tree, bins, made.levels.shape[-1]) for tree in trees]
-        names = ("column", "threshold", "missing_left", "levels", "value", "gain", "hessian", "rows")
-        joined: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), np.stack([part[name] for part in parts])]) for name in names
-        }
+        joined: dict[str, Any] = {}
+        for name in OF_TREES:
+            before = getattr(self, name)
+            # Trees may be less deep than there is room for: their nodes are the first.
+            further = np.full((len(trees), *before.shape[1:]), -1 if name == "column" else 0, before.dtype)
+            for t, part in enumerate(parts):
+                further[t, : len(part[name])] = part[name]
+            joined[name] = np.concatenate([before, further])
+        return replace(self, **joined)
+
+    def last(self, count: int) -> Forest:
+        """The last ``count`` trees alone."""
+        return replace(self, **{name: getattr(self, name)[len(self) - count :] for name in OF_TREES})
+
+    def joined(self, other: Forest, factor: float = 1.0) -> Forest:
+        """With the trees of ``other`` behind, whose values are multiplied by ``factor``."""
+        further = {name: getattr(other, name) for name in OF_TREES}
+        further["value"] = np.rint(other.value * factor).astype(np.int64)
+        joined: dict[str, Any] = {name: np.concatenate([getattr(self, name), further[name]]) for name in OF_TREES}
         return replace(self, **joined)
 
     def margins(self, X: NDArray[Any]) -> Floats:

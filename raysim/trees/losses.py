@@ -85,6 +85,11 @@ def base(loss: Loss, sums: Floats, rows: int) -> Ints:
     return steps
 
 
+def label_units(y: NDArray[Any], scale: int) -> Floats:
+    """Labels ``y [n]``, divided by ``2^scale``, in whole numbers of ``2^-30``."""
+    return np.rint(y * 2.0**-scale * GRID)
+
+
 def label_scale(y: NDArray[Any]) -> int:
     """The least exponent, of at least 0, such that ``|y| <= 2^scale``."""
     most = float(np.abs(y).max(initial=0.0))

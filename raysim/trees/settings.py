@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Loss = Literal["logistic", "softmax", "squared", "poisson"]
@@ -42,6 +42,8 @@ class TreeSettings:
     """The share of rows that each tree is grown on."""
     column_share: float = 1.0
     """The share of columns that each tree may split by."""
+    own_trees: int = 20
+    """How many trees a hospital adds by itself where it fine-tunes; of C > 2 classes, C at a time."""
     loss: Literal["auto", "squared", "poisson"] = "auto"
     """Of a label that is a number: ``poisson`` for counts; ``auto`` is squared."""
 
@@ -51,6 +53,7 @@ class TreeSettings:
             ("depth", 1, DEEPEST),
             ("bins", 2, MOST_BINS),
             ("min_rows", 1, 2**31),
+            ("own_trees", 0, 1000),
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -95,6 +98,14 @@ class TreeTask:
     def together(self) -> int:
         """How many times K trees are grown: the rounds of boosting."""
         return self.settings.trees
+
+    def personal(self) -> TreeTask:
+        """The trees that a hospital adds by itself: few and shallow, that learn slowly, as its rows are few."""
+        settings = self.settings
+        own = replace(
+            settings, trees=max(settings.own_trees, 1), depth=min(settings.depth, 2), rate=0.05, l2=5.0, min_rows=5
+        )
+        return replace(self, settings=own)
 
 
 def check_levels(names: Sequence[str], levels: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from raysim.strategies.checks.answers import check_cohort
 from raysim.strategies.checks.values import check_choice, check_count, check_kind, shown
 from raysim.strategies.fields import Invalid
-from raysim.strategies.programs import Array, Bound, Call, Keep, Program, Reply, Send, TrainLocally
+from raysim.strategies.programs import Added, Array, Bound, Call, Keep, Program, Reply, Send, TrainLocally
 
 MOST_RECEIVED = 2**31
 """Bytes that a call may bring to a hospital."""
@@ -42,7 +42,7 @@ def check_call(call: Any, sizes: Array) -> None:
         _check_send(f"{where}: {name}", send, rows if getattr(send, "by", "") == "row" else len(call.ids))
     for name, keep in program.keeps.items():
         check_kind(f"{where}: {name}", keep, Keep)
-        _check_shape(f"{where}: {name}", keep.shape)
+        _check_shape(f"{where}: {name}", _of_rows(keep.shape, 0))
     size = 0
     for name, value in [*call.received.items(), *call.each_of.items()]:
         array = np.asarray(value)
@@ -98,7 +98,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
     _check_names("sends", reply.sent, program.sends, complete=True)
-    _check_names("keeps", reply.memory, program.keeps, complete=False)
+    check_kept(reply.memory, program, rows)
     groups = max((send.groups for send in program.sends.values()), default=1)
     if not 0 <= reply.group < groups:
         raise Invalid(f"group: {shown(reply.group)} is no sum; there are 0 to {groups - 1}")
@@ -113,17 +113,40 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
             if not np.isfinite(array).all():
                 raise Invalid(f"{name}: it is not finite")
             raise Invalid(f"{name}: an entry of {most:g} is not below {bound:g}, the largest declared or summed")
-    for name, value in reply.memory.items():
-        _check_array(name, np.asarray(value), program.keeps[name].shape)
+
+
+def check_kept(memory: Mapping[str, Any], program: Program, rows: int) -> None:
+    """Raise :class:`Invalid` for what a hospital with so many ``rows`` remembers otherwise than declared."""
+    _check_names("keeps", memory, program.keeps, complete=False)
+    for name, value in memory.items():
+        _check_array(name, np.asarray(value), _of_rows(program.keeps[name].shape, rows))
         if not np.isfinite(value).all():
             raise Invalid(f"{name}: what is kept is not finite")
 
 
-def check_memory(memory: Mapping[str, Array], program: Program) -> None:
-    """Raise :class:`Invalid` for something remembered that has not the shape that ``program`` declares."""
+def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str, int]) -> None:
+    """Raise :class:`Invalid` for sums of so many ``hospitals`` that are not those declared, or too large."""
+    if not isinstance(added, Added) or not 0 <= added.hospitals <= hospitals:
+        raise Invalid(f"run_added: returns {shown(added)}; return Added sums of {hospitals} hospitals")
+    _check_names("sends", added.sums, program.sends, complete=True)
+    for name, send in program.sends.items():
+        array = np.asarray(added.sums[name])
+        _check_array(name, array, send.shape)
+        most = (largest(send, terms[name]) if send.largest is None else send.largest) * max(added.hospitals, 1)
+        if array.size and not float(np.abs(array).max()) < most:
+            raise Invalid(f"{name}: the sum of {added.hospitals} hospitals is not below {most:g}")
+
+
+def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
+    return tuple(rows if length == "n" else length for length in shape)
+
+
+def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
+    """Raise :class:`Invalid` for something remembered by a hospital with so many ``rows`` that has not the shape which
+    ``program`` declares."""
     for name, keep in program.keeps.items():
         if name in memory:
-            _check_array(name, memory[name], keep.shape)
+            _check_array(name, memory[name], _of_rows(keep.shape, rows))
 
 
 def _check_names(what: str, names: Iterable[str], declared: Mapping[str, Any], *, complete: bool) -> None:

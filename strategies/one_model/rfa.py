@@ -71,7 +71,7 @@ class Pull(Program):
 
     def _send(self, largest: float, shape: tuple[int, ...] = ()) -> Send:
         top = math.ceil(math.log2(largest)) + 1
-        return Send(shape, bits=min(44, 61 - top - math.ceil(math.log2(self.hospitals))), largest=2.0**top)
+        return Send(shape, kind="pull", bits=min(44, 61 - top - math.ceil(math.log2(self.hospitals))), largest=2.0**top)
 
     @property
     def keeps(self) -> Mapping[str, Keep]:

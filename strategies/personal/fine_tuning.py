@@ -29,6 +29,7 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.shared.personalization import Personalization, fine_tune
 from raysim.strategies.shared.proximal import global_proximal
+from raysim.strategies.trees.personal import PersonalTrees
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ class FineTuning(Strategy):
     def __post_init__(self) -> None:
         at_least("mu", self.mu, 0)
         at_least("prox", self.prox, 0)
+
+    def with_trees(self) -> Strategy:
+        return PersonalTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(

@@ -27,6 +27,7 @@ from raysim.strategies.base import (
     Upload,
 )
 from raysim.strategies.regressions.newton import Newton
+from raysim.strategies.trees.federated import PooledTrees
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,9 @@ class Centralized(Strategy):
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return np.array([POOLED])
+
+    def with_trees(self) -> Strategy:
+        return PooledTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(np.ones(1)), training=LocalTraining(carry=True))

@@ -35,6 +35,7 @@ from raysim.strategies.base import (
 from raysim.strategies.regressions.families import FAMILIES
 from raysim.strategies.regressions.newton_steps import fitted
 from raysim.strategies.regressions.sums_program import check_linear, design, family_of
+from raysim.strategies.trees.whole import LocalTrees
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +111,9 @@ class Local(Strategy):
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return view.trainable
+
+    def with_trees(self) -> Strategy:
+        return LocalTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(start=np.full_like(ids, OWN), training=LocalTraining(keep=True, carry=True))

@@ -41,8 +41,8 @@ PLAYED = {
     "cfl": set(),
     "cs_rcfl": set(),
     **{name: {"secure"} for name in ("newton", "apfl", "pfedme", "per_fedavg", "fednova", "feddyn", "fedsam", "rfa")},
-    **{name: {"secure"} for name in ("meta_analysis", "own_intercepts", "random_intercepts")},
-    **{name: set() for name in ("odal", "ensemble")},
+    **{name: {"secure"} for name in ("meta_analysis", "own_intercepts", "random_intercepts", "federated_trees")},
+    **{name: set() for name in ("odal", "ensemble", "trees_bagging", "trees_cyclic")},
     "fedbn": EVERYWHERE - {"pooled", "local"},
     **{name: set() for name in ("fedgmc", "kfed", "cbfl", "fedasync", "fedbuff")},
 }

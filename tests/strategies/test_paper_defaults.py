@@ -47,6 +47,9 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "rfa": WEIGHTED | {"passes": 3, "nu": 1e-6},
     "fedsam": WEIGHTED | {"rho": 0.05},
     "meta_analysis": {"combine": "information", "local_fit": "firth"},
+    "federated_trees": {},
+    "trees_bagging": {"scale": "hospitals"},
+    "trees_cyclic": {},
     "newton": {"family": "auto", "ridge": 0.0, "firth": "auto"},
     "odal": {"order": 2, "robust": False, "local_fit": "firth"},
     "per_fedavg": WEIGHTED | {"alpha": 0.05},
@@ -116,7 +119,8 @@ def test_what_strategies_and_selections_say_of_themselves():
         assert {"weights", "minimum_weight"} & vars(cls()).keys() <= {*named}, name
     by_themselves = {n for n in strategies if not classes[n]().uses_selection()}
     regressions = {"newton", "meta_analysis", "odal", "ensemble"}
-    assert by_themselves == {"afl", "centralized", "cs_rcfl", "fairfed", "fedsoft", "local"} | regressions
+    trees = {"federated_trees", "trees_bagging", "trees_cyclic"}
+    assert by_themselves == {"afl", "centralized", "cs_rcfl", "fairfed", "fedsoft", "local"} | regressions | trees
     assert {flag: names & ours for flag, names in said.items()} == {
         "is_reference": {"centralized", "local"},
         "alone": {"local"},

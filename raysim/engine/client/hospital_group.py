@@ -68,6 +68,7 @@ class HospitalGroup:
         self._serves[served] = True
         self._models: dict[str, Model] = {}
         self._initials: dict[str, Floats] = {}
+        self._made = programs.MadeOfRows()
         self._groups, self._contributions, self._answers = Groups(), Contributions(), AnswerCache()
         self._federation = lru_cache(maxsize=16)(open)
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
@@ -90,7 +91,7 @@ class HospitalGroup:
             kept = self._train(plan, kept, result)
         if plan.call is not None and (mine := np.flatnonzero(self._are_mine(plan.ids)).tolist()):
             opened, model = partial(self._federation, plan.work.federation), partial(self.model, plan.work)
-            kept = programs.run(plan, plan.call, mine, opened, model, kept, result)
+            kept = programs.run(plan, plan.call, mine, opened, model, kept, result, self._made)
         result.seconds = time.perf_counter() - began
         return result, kept
 

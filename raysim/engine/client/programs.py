@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -19,32 +20,37 @@ from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.privacy.bounding import bounded
 from raysim.strategies.base import POOLED, Invalid, Program, Reply, Rows
-from raysim.strategies.checks.calls import check_memory, check_reply
+from raysim.strategies.checks.calls import check_added, check_kept, check_memory, check_reply
 from raysim.training.base import Model
 from raysim.training.class_weights import row_weights
 
 TOGETHER = 64
 """Hospitals in one call of a program that computes for many at once."""
 
+MADE_BYTES = 2**30
+"""Bytes of what programs have made of rows that a process keeps."""
+
 
 class HospitalContext:
     """What a program sees at one hospital; see :class:`raysim.strategies.programs.Context`."""
 
     def __init__(
-        self, plan: RoundPlan, call: ProgramCall, j: int, federation: Federation, model: Callable[[], Model], kept: Any
+        self,
+        plan: RoundPlan,
+        call: ProgramCall,
+        j: int,
+        federation: Federation,
+        model: Callable[[], Model],
+        kept: Any,
+        made: MadeOfRows,
     ) -> None:
         """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the engine's names."""
         self.hospital, self.round, self.turn = int(plan.ids[j]), plan.round, call.turn
         self._work, self._program, self._model = plan.work, call.program.name, model
-        rows = _rows(federation, self.hospital)
-        y = federation.y[rows]
-        self.rows = Rows(
-            X=_read_only(federation.X[rows]),
-            y=_read_only(y),
-            observed=_read_only(federation.observed[rows]),
-            weights=row_weights(plan.work.class_weights, y),
-            patients=partial(_patients, federation, rows),
-        )
+        self._federation, self._made = federation, made
+        sizes = federation.sizes("train")
+        self.count = int(sizes.sum() if self.hospital == POOLED else sizes[self.hospital])
+        """How many training rows it has."""
         names = {_kept_name(name): name for name in call.program.keeps}
         self.memory: Mapping[str, NDArray[Any]] = {
             name: _read_only(kept[what]) for what, name in names.items() if what in kept
@@ -55,6 +61,20 @@ class HospitalContext:
         }
 
     @cached_property
+    def rows(self) -> Rows:
+        """Its training rows."""
+        federation, rows = self._federation, _rows(self._federation, self.hospital)
+        y = federation.y[rows]
+        return Rows(
+            X=_read_only(federation.X[rows]),
+            y=_read_only(y),
+            observed=_read_only(federation.observed[rows]),
+            weights=row_weights(self._work.class_weights, y),
+            patients=partial(_patients, federation, rows),
+            ids=lambda: federation.source_rows[rows],
+        )
+
+    @cached_property
     def model(self) -> HospitalModel:
         """The run's model on these rows."""
         return HospitalModel(self._model(), self._work, self.rows, self.hospital, self.round, self.turn)
@@ -62,6 +82,29 @@ class HospitalContext:
     def rng(self, purpose: str, *key: int) -> np.random.Generator:
         """See :class:`raysim.strategies.programs.Context`."""
         return stream(self._work.seed, f"{self._program}: {purpose}", self.round, self.turn, self.hospital, *key)
+
+    def cache(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """See :class:`raysim.strategies.programs.Context`."""
+        key = (self._work.federation, self._program, self.hospital, name)
+        return _read_only(self._made.of(key, make))
+
+
+class MadeOfRows:
+    """What client programs have made of rows, as long as there is room: at least what was used last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[Any, ...], NDArray[Any]] = OrderedDict()
+        self._bytes = 0
+
+    def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """What is kept under the ``key``, or else is made now."""
+        if key not in self._kept:
+            self._kept[key] = made = np.asarray(make())
+            self._bytes += made.nbytes
+            while self._bytes > MADE_BYTES and len(self._kept) > 1:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+        self._kept.move_to_end(key)
+        return self._kept[key]
 
 
 def run(
@@ -72,6 +115,7 @@ def run(
     model: Callable[[], Model],
     kept: HospitalStates,
     result: PartialResult,
+    made: MadeOfRows,
 ) -> HospitalStates:
     """Run ``call``'s program at the entries ``mine`` of the ``plan``; enters the ``result`` and returns what hospitals
     now remember.
@@ -84,23 +128,25 @@ def run(
     if (secure := call.secure) is not None:
         mine = [j for j in mine if secure.opens and int(plan.ids[j]) in secure.in_sum]
     sums, each = np.zeros(layout.size, np.int64), {name: list[NDArray[Any]]() for name in layout.each}
+    if _adds(program, call):
+        result.ids, result.sums = plan.ids[mine], sums
+        if mine:
+            contexts = [_context(plan, call, j, open, model, kept, made) for j in mine]
+            _run_added(call, layout, contexts, open, sums, later, plan.models.dtype)
+        return later
     fused = type(program).run_many is not Program.run_many
     for first in range(0, len(mine), TOGETHER):
         some = mine[first : first + TOGETHER]
         contexts, federations = [], []
         for j in some:
-            hospital = int(plan.ids[j])
-            federation = open(hospital == POOLED)
-            federations.append(federation)
-            context = HospitalContext(plan, call, j, federation, model, kept.get(hospital, {}))
-            _said(call, federation, hospital, partial(check_memory, context.memory, program))
-            contexts.append(context)
+            contexts.append(_context(plan, call, j, open, model, kept, made))
+            federations.append(open(contexts[-1].hospital == POOLED))
         together = program.run_many(contexts) if fused else [None] * len(some)
-        for context, federation, made in zip(contexts, federations, together, strict=True):
+        for context, federation, answer in zip(contexts, federations, together, strict=True):
             hospital = context.hospital
             with named(federation, hospital, f"running {call.name}"):
-                reply = program.run(context) if made is None else made
-            _said(call, federation, hospital, partial(check_reply, reply, program, len(context.rows.y), call.terms))
+                reply = program.run(context) if answer is None else answer
+            _said(call, federation, hospital, partial(check_reply, reply, program, context.count, call.terms))
             units = layout.units(bounded(reply, program, partial(_people, federation, hospital)))
             if call.secure is not None and call.masked:
                 units = call.secure.masked(hospital, units).view(np.int64)
@@ -108,10 +154,66 @@ def run(
             for name, values in each.items():
                 values.append(np.asarray(reply.sent[name], np.float64))
             if reply.memory:
-                later[hospital] = later.get(hospital, {}) | _remembered(reply, program, plan.models.dtype)
+                later[hospital] = later.get(hospital, {}) | _remembered(reply.memory, program, plan.models.dtype)
     result.ids, result.sums = plan.ids[mine], sums
     result.each = {name: np.stack(values) for name, values in each.items() if values}
     return later
+
+
+def _adds(program: Program, call: ProgramCall) -> bool:
+    """Whether hospitals' sums are added as they are made: nothing hides, bounds or keeps apart those of one."""
+    fused = type(program).run_added is not Program.run_added
+    masked = call.secure is not None and call.masked
+    return fused and not masked and all(send.how == "summed" and send.bound is None for send in program.sends.values())
+
+
+def _context(
+    plan: RoundPlan,
+    call: ProgramCall,
+    j: int,
+    open: Callable[[bool], Federation],
+    model: Callable[[], Model],
+    kept: HospitalStates,
+    made: MadeOfRows,
+) -> HospitalContext:
+    """What the program sees at the plan's entry ``j``."""
+    hospital = int(plan.ids[j])
+    federation = open(hospital == POOLED)
+    context = HospitalContext(plan, call, j, federation, model, kept.get(hospital, {}), made)
+    _said(call, federation, hospital, partial(check_memory, context.memory, call.program, context.count))
+    return context
+
+
+def _run_added(
+    call: ProgramCall,
+    layout: SumLayout,
+    contexts: Sequence[HospitalContext],
+    open: Callable[[bool], Federation],
+    sums: NDArray[np.int64],
+    later: HospitalStates,
+    precision: Any,
+) -> None:
+    """Add to ``sums`` what a program that adds comes to, and to what hospitals remember ``later``."""
+    program = call.program
+    try:
+        added, memories = program.run_added(contexts)
+    except Exception:
+        for context in contexts:  # one of them says whose rows it fails at
+            with named(open(context.hospital == POOLED), context.hospital, f"running {call.name}"):
+                program.run(context)
+        raise
+    for part in added:
+        first = contexts[0].hospital
+        checked = partial(check_added, part, program, len(contexts), call.terms)
+        _said(call, open(first == POOLED), first, checked)
+        units = layout.units(Reply(part.sums, group=part.group))
+        units[layout.size - layout.groups + part.group] = part.hospitals
+        sums += units
+    for context, memory in zip(contexts, memories, strict=True):
+        if memory:
+            federation = open(context.hospital == POOLED)
+            _said(call, federation, context.hospital, partial(check_kept, memory, program, context.count))
+            later[context.hospital] = later.get(context.hospital, {}) | _remembered(memory, program, precision)
 
 
 def _people(federation: Federation, hospital: int) -> NDArray[Any]:
@@ -124,11 +226,11 @@ def _rows(federation: Federation, hospital: int) -> Any:
     return pooled_rows(federation) if hospital == POOLED else federation.rows(hospital, "train")
 
 
-def _remembered(reply: Reply, program: Program, precision: Any) -> dict[str, NDArray[Any]]:
+def _remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
     """What a hospital remembers, by the engine's names."""
     return {
         _kept_name(name): np.array(value, dtype=precision if name == MODEL else program.keeps[name].dtype)
-        for name, value in reply.memory.items()
+        for name, value in memory.items()
     }
 
 

@@ -50,6 +50,7 @@ class ModelSpec:
             self.class_path or self.name or "",
             federation.X.shape[1],
             len(federation.classes),
+            levels=lambda: federation.levels,
             options=self.options,
             init=self.init,
             device=device,

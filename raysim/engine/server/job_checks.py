@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from raysim.adversaries.who import TOGETHER
+from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.attacks.checks import check_attacks
@@ -13,8 +14,9 @@ from raysim.engine.measuring.subgroups import grouping
 from raysim.engine.privacy.checks import check_privacy
 from raysim.engine.server.last_steps import check_recalibration
 from raysim.engine.server.program_calls import check_programs
-from raysim.strategies.base import Training
+from raysim.strategies.base import Strategy, Training
 from raysim.training import class_weights
+from raysim.trees.settings import check_levels
 from raysim.virtual_time.unreliable import check_system
 
 
@@ -61,6 +63,30 @@ def check_together(job: Job) -> None:
         check_installed()
 
 
+def check_trees(job: Job, training: Training, federation: Federation) -> None:
+    """Raise ``ConfigError`` where a job's model and strategy are not both of boosted trees, or both not."""
+    if training.trees is None:
+        if job.strategy.takes_trees:
+            raise ConfigError(f"model.name: strategy '{job.name}' grows trees; write model.name: boosted_trees")
+        return
+    if not job.strategy.takes_trees:
+        takes = [name for name in registry.entries("strategies") if _takes_trees(name)]
+        raise ConfigError(
+            f"strategy.name: '{job.name}' averages parameters, which boosted trees have not; choose one of "
+            f"{', '.join(sorted(takes))}"
+        )
+    try:
+        check_levels(federation.features, training.trees.levels)
+    except ValueError as error:
+        raise ConfigError(f"data: {error}") from None
+
+
+def _takes_trees(name: str) -> bool:
+    """Whether the strategy registered as ``name`` is, or has one that is, for boosted trees."""
+    cls = registry.load("strategies", name, "strategy.name")
+    return bool(cls.takes_trees or cls.with_trees is not Strategy.with_trees)
+
+
 def check_declared(job: Job, where: str, label: str) -> None:
     """Raise ``ConfigError`` for a field of the strategy that is called as a setting of local training and differs from
     it. A field whose default is None stands beside the setting: it is for the strategy's own steps.
@@ -91,7 +117,16 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     class_weights.check(job.work.class_weights, classes)
     weighted = job.work.class_weights != "none"
     link = getattr(model, "link", "identity")
-    training = Training(layout.slices, job.work.optimizer.name, classes, link, weighted, lambda: federation.patients)
+    training = Training(
+        layout.slices,
+        job.work.optimizer.name,
+        classes,
+        link,
+        weighted,
+        lambda: federation.patients,
+        getattr(model, "trees", None),
+    )
+    check_trees(job, training, federation)
     try:
         job.strategy.check_training(training)
         job.selection.check_training(training)

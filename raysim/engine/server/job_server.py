@@ -94,6 +94,7 @@ class JobServer:
             parameters=model.layout.slices,
             measured=model.layout.measured,
             hides=hides(job),
+            trees=getattr(model, "trees", None),
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self._everyone = np.arange(len(view.sizes))

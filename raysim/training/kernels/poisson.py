@@ -32,6 +32,14 @@ class PoissonRegression:
         return PoissonModel(n_features, 1, precision, "squared")
 
 
+def poisson_losses(outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+    """The negative log-likelihood of each count ``y [n]`` with the mean ``outputs [n]``, without what depends on its
+    label alone."""
+    means = np.maximum(outputs.astype(np.float64), np.finfo(np.float64).tiny)
+    losses: NDArray[np.float64] = means - y * np.log(means)
+    return losses
+
+
 class PoissonModel(LinearModel):
     """``weight [1, F]`` and ``bias [1]`` of the logarithm of the mean."""
 
@@ -45,9 +53,7 @@ class PoissonModel(LinearModel):
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """The negative log-likelihood of each row ``[n]``, without what depends on its label alone."""
-        means = np.maximum(outputs.astype(np.float64), np.finfo(np.float64).tiny)
-        losses: NDArray[np.float64] = means - y * np.log(means)
-        return losses
+        return poisson_losses(outputs, y)
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Raises ``ValueError``: there are no steps of gradient descent."""

@@ -1,0 +1,88 @@
+"""The model ``boosted_trees``: trees grown from sums over rows, which take columns as they were recorded.
+
+Numbers are not scaled, missing values stay missing, and categories are positions. The model is stored, served and
+evaluated as a vector of parameters like any other (:mod:`raysim.trees.forest`), but no gradient moves it: strategies
+for trees grow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.training.base import Layout, Model, Optimizer, Task, Vector
+from raysim.training.kernels.poisson import LARGEST, poisson_losses
+from raysim.training.losses import LOG_LOSS, row_losses
+from raysim.trees.boosting import boosted, edges_of
+from raysim.trees.forest import Forest, Shape
+from raysim.trees.settings import TreeSettings, TreeTask
+
+
+@dataclass(frozen=True)
+class BoostedTrees(TreeSettings):
+    """The family ``boosted_trees``."""
+
+    labels: ClassVar[tuple[str, ...]] = ("classification", "regression")
+    raw: ClassVar[bool] = True
+
+    def bind(
+        self, n_features: int, n_classes: int, *, init: str, device: str, precision: str, levels: tuple[int, ...]
+    ) -> Model:
+        """The model for ``F`` features of so many ``levels [F]`` and ``C`` classes, on a CPU whatever the device is."""
+        return TreeModel(TreeTask(self, levels, n_classes), precision)
+
+
+class TreeModel:
+    """The vector is cut as :class:`raysim.trees.forest.Shape` says. Zeros ``[P]`` are no tree."""
+
+    unclippable = "is grown without steps of gradient descent"
+
+    def __init__(self, task: TreeTask, precision: str) -> None:
+        self.trees = task
+        self.shape = Shape(task)
+        self.layout = Layout(tuple(self.shape.tensors), tuple(self.shape.tensors.values()))
+        self.link = "log" if task.loss == "poisson" else "identity"
+        self._dtype = np.dtype(precision)
+
+    def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Zeros ``[P]``."""
+        return np.zeros(self.layout.size)
+
+    def forest(self, theta: Vector) -> Forest:
+        """The trees that ``theta [P]`` holds."""
+        return self.shape.forest(theta)
+
+    def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
+        """``[n]`` log-odds of class 1, predictions or means of counts, else ``[n, C]`` logits."""
+        margins = self.forest(theta).margins(X)
+        if self.trees.loss == "poisson":
+            margins = np.exp(np.minimum(margins, LARGEST))
+        return (margins if self.trees.outputs > 1 else margins[:, 0]).astype(self._dtype)
+
+    @property
+    def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
+        """See :class:`raysim.training.base.Model`: a row's margin is an exact sum, whichever other rows there are."""
+        return self.logits if self.trees.outputs == 1 else None
+
+    def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        """The loss of each row ``[n]``."""
+        if self.trees.loss == "poisson":
+            return poisson_losses(outputs, y)
+        return row_losses("squared" if self.trees.loss == "squared" else LOG_LOSS, outputs, y)
+
+    def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
+        """A hospital's ``own_trees`` behind those that it starts from, grown on its training rows.
+
+        See :meth:`raysim.trees.settings.TreeTask.personal`.
+        """
+        return np.stack([self._with_own(task) for task in tasks]).astype(self._dtype)
+
+    def _with_own(self, task: Task) -> NDArray[Any]:
+        forest, own = self.forest(task.start), self.trees.personal()
+        if not task.works or not self.trees.settings.own_trees or not len(forest):
+            return task.start
+        return self.shape.vector(boosted(own, task.X, task.y, edges_of(own, task.X), forest))

@@ -1,0 +1,1 @@
+"""Boosted trees over hospitals: grown from sums, or whole by single hospitals."""

@@ -1,0 +1,65 @@
+"""Bagging of trees: in each round every hospital grows a tree, and the model takes them all.
+
+As Flower (``xgboost-comprehensive``) and NVFlare (tree-based XGBoost) have it: from the common margins each hospital
+grows K trees on its own rows; they are appended one behind the other, unaveraged. As their values add up, each is
+multiplied by 1 over the number of hospitals (Flower's ``scaled_lr``), by the hospital's share of the rows (NVFlare's
+option for uneven sizes), or by nothing.
+
+``model.trees`` counts the trees of the served model, as for all others: with H hospitals there are trees / H rounds.
+The server sees whole trees of single hospitals, whose leaves may be of few patients; use ``federated_trees`` where it
+must not.
+
+Traffic of a round and hospital: the model down, K trees up, 8 bytes for each of their entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from raysim.strategies.base import Calls, FederationView, Needs, State, Unfit, one_of, own_state
+from raysim.strategies.trees.base import TreesState, forest_of, task_of
+from raysim.strategies.trees.federated import Lost
+from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
+from raysim.trees.forest import Shape
+
+SCALES = ("hospitals", "rows", "none")
+
+
+@dataclass(frozen=True)
+class TreesBagging(SentWhole):
+    """``scale``: what values are multiplied by."""
+
+    title: ClassVar[str] = "Bagging of trees"
+    needs: ClassVar[Needs] = SENDS_TREES
+
+    scale: Literal["hospitals", "rows", "none"] = "hospitals"
+    """By what each tree's values are multiplied: 1 over the number of ``hospitals``, the share of ``rows``, or 1."""
+
+    def __post_init__(self) -> None:
+        one_of("scale", self.scale, SCALES)
+
+    def setup(self, view: FederationView) -> State:
+        if task_of(view).together < len(view.trainable):
+            raise Unfit(
+                f"name: trees_bagging takes a tree of each of {len(view.trainable)} hospitals a round, and "
+                f"model.trees: {task_of(view).together} has no room for them; raise model.trees"
+            )
+        return super().setup(view)
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        try:
+            own = yield from self.ready(view, state)
+        except Lost:
+            return state
+        trees, ids = yield from self.next_of(view, own, view.trainable)
+        forest, sizes = forest_of(view, own), view.sizes[ids]
+        for one, rows in zip(trees, sizes.tolist(), strict=True):
+            factor = {"hospitals": 1 / len(ids), "rows": rows / int(sizes.sum()), "none": 1.0}[self.scale]
+            forest = forest.joined(one, factor)
+        return replace(own, models=Shape(task_of(view)).vector(forest)[None])
+
+    def done(self, view: FederationView, state: State) -> bool:
+        task = task_of(view)
+        count = len(forest_of(view, own_state(state, TreesState))) // task.outputs
+        return count + len(view.trainable) > task.together

@@ -1,0 +1,40 @@
+"""Cyclic training of trees: hospitals take turns, and each adds a tree that it grows on its own rows.
+
+As NVFlare (tree-based XGBoost) and Flower (``xgboost-comprehensive``) have it. In round t the hospital whose turn it
+is, in an order that is drawn once, receives the model and appends K trees. The server sees whole trees of single
+hospitals, whose leaves may be of few patients; use ``federated_trees`` where it must not.
+
+Traffic of a round: the model down to one hospital, K trees up, 8 bytes for each of their entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from raysim.strategies.base import Calls, FederationView, Needs, State
+from raysim.strategies.trees.base import forest_of, task_of
+from raysim.strategies.trees.federated import Lost
+from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
+from raysim.trees.forest import Shape
+
+
+@dataclass(frozen=True)
+class TreesCyclic(SentWhole):
+    """It has no settings of its own: those of trees stand in ``model:``."""
+
+    title: ClassVar[str] = "Trees in turn"
+    needs: ClassVar[Needs] = SENDS_TREES
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        try:
+            own = yield from self.ready(view, state)
+        except Lost:
+            return state
+        turn = len(forest_of(view, own)) // task_of(view).outputs % len(view.trainable)
+        order = view.rng("turns of trees").permutation(view.trainable)
+        trees, _ = yield from self.next_of(view, own, order[turn : turn + 1])
+        forest = forest_of(view, own)
+        for one in trees:
+            forest = forest.joined(one)
+        return replace(own, models=Shape(task_of(view)).vector(forest)[None])

@@ -1,0 +1,137 @@
+"""Boosted trees of all hospitals' rows, from sums of histograms: the trees that pooled rows would give, bit for bit.
+
+T. Chen, C. Guestrin: *XGBoost: A Scalable Tree Boosting System*, KDD 2016 (gain and values); G. Ke et al.: *LightGBM*,
+NeurIPS 2017 (histograms, of which the larger child's is what the parent's is more); K. Cheng et al.: *SecureBoost*,
+2019, for histograms summed over parties. A split of a node with sums ``G`` of gradients and ``H`` of second derivatives
+gains ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``; a leaf has the value ``-rate G / (H + l2)``. Rules for ties,
+missing values and categories are in :mod:`raysim.trees.splits`, edges of bins in :mod:`raysim.trees.edges`.
+
+The first round also finds the edges (four sums of counts, or eight for exact ones) and how many rows each class has.
+Each round grows one tree, or one for each of more than two classes, level by level: hospitals add up, for each node,
+column and bin, how many rows there are and the sums of their gradients and second derivatives as whole numbers. No row,
+margin or leaf of a single hospital is sent. All hospitals with training rows take part; a round in which one is lost is
+played again.
+
+Traffic of a round, per tree and hospital, with W bins of all columns together, missing ones included: up, 24 W bytes
+for each of up to ``2^(depth - 1)`` histograms (one of the root and one of each pair of children that can be split
+further); down, the splits so far, up to 2 + (bins + 1)/8 bytes for each, and 8 for each leaf of the tree before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import POOLED, Answers, Call, Calls, FederationView, Ids, Needs, State, own_state
+from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_of, rows_key, sent, task_of
+from raysim.strategies.trees.programs import Histograms, LabelScales, LabelSums, ValueCounts, scaled
+from raysim.trees.binning import Bins
+from raysim.trees.edges import find_edges
+from raysim.trees.forest import Forest, Shape
+from raysim.trees.growing import grow
+from raysim.trees.losses import base
+
+
+class Lost(Exception):
+    """A hospital did not answer, so that the round has to be played again."""
+
+
+@dataclass(frozen=True)
+class FederatedTrees(Trees):
+    """It has no settings of its own: those of trees stand in ``model:``."""
+
+    title: ClassVar[str] = "Boosted trees from sums"
+    needs: ClassVar[Needs] = Needs.more("sends histograms of gradients")
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        own, ids = own_state(state, TreesState), self.select(view, state, view.round)
+        try:
+            if not own.edges:
+                own = yield from prepared(view, own, ids)
+            return (yield from self._grown(view, own, ids))
+        except Lost:
+            return own
+
+    def _grown(self, view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, State]:
+        """The state with K trees more."""
+        task, forest = task_of(view), forest_of(view, own)
+        tree, bins = len(forest) // task.outputs, Bins(own.edges, task.levels)
+        columns = columns_of(view, tree)
+        growing = grow(bins, task.settings, task.outputs, [] if columns is None else [columns] * task.outputs)
+        try:
+            level = next(growing)
+            while True:
+                program = Histograms(
+                    task, own.edges, forest.base, forest.scale, tree, level.which, level.nodes, rows_key(view)
+                )
+                if program.is_first:
+                    # What hospitals cut their columns by travels once.
+                    received = {"edges": np.concatenate(own.edges)} if own.last is None else own.last
+                else:
+                    received = _splits(sent(level.trees))
+                answers = yield from asked(Call(program, received, ids))
+                level = growing.send(answers["histograms"])
+        except StopIteration as end:
+            trees = end.value
+        models = Shape(task).vector(forest.grown(trees, bins))[None]
+        return replace(own, models=models, last=sent(trees))
+
+
+def asked(call: Call) -> Generator[Call, Answers, Mapping[str, Any]]:
+    """The sums of a call. Raises :class:`Lost` where somebody has not answered."""
+    answers = yield call
+    if len(answers.ids) < len(call.ids):
+        raise Lost
+    return answers.sums
+
+
+def prepared(view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, TreesState]:
+    """The state with edges and the margins before the first tree."""
+    task = task_of(view)
+    scale = 0
+    if task.loss == "squared":
+        sums = yield from asked(Call(LabelScales(), {}, ids))
+        scale = int(np.flatnonzero(sums["scales"])[-1])
+    program = LabelSums(task.classes, scale, task.loss == "poisson")
+    sums = yield from asked(Call(program, {}, ids))
+    rows = int(view.sizes.sum())
+    start = Forest.start(task, base(task.loss, scaled(sums["labels"], task.classes), rows), scale)
+    bins = yield from common_bins(view, ids)
+    return replace(own, models=Shape(task).vector(start)[None], edges=bins.edges)
+
+
+def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins]:
+    """The bins of all hospitals' rows."""
+    task = task_of(view)
+    numbers = np.flatnonzero(np.array(task.levels) == 0)
+    if not len(numbers):
+        return Bins.of(task, {})
+    finding = find_edges(numbers, task.settings.bins, exact=task.settings.edges == "exact")
+    try:
+        prefixes = next(finding)
+        while True:
+            received = {"column": prefixes.column, "prefix": prefixes.prefix, "bits": prefixes.bits}
+            sums = yield from asked(Call(ValueCounts(len(prefixes.column)), received, ids))
+            prefixes = finding.send(sums["counts"].astype(np.int64))
+    except StopIteration as end:
+        return Bins.of(task, end.value)
+
+
+def _splits(trees: Mapping[str, Any]) -> dict[str, Any]:
+    """Of trees that are growing, what hospitals need: no leaf has a value yet."""
+    return {name: trees[name] for name in ("column", "left")}
+
+
+@dataclass(frozen=True)
+class PooledTrees(FederatedTrees):
+    """The same trees on the rows of all hospitals in one place."""
+
+    title: ClassVar[str] = "All rows in one place"
+    needs: ClassVar[Needs] = Needs.more("sends every row")
+    yardstick: ClassVar[bool] = True
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        return np.array([int(POOLED)])

@@ -1,0 +1,203 @@
+"""What hospitals compute for boosted trees: counts of values, sums of labels, and histograms of a level."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import Added, Context, Keep, Program, Reply, Send
+from raysim.strategies.trees.base import taken, unpacked
+from raysim.trees.binning import Bins
+from raysim.trees.edges import WIDTH, Floats, Ints, Prefixes, counts
+from raysim.trees.growing import nodes_of
+from raysim.trees.histograms import CHANNELS, histograms
+from raysim.trees.losses import GRID, gradients, label_scale, label_units
+from raysim.trees.settings import TreeTask
+
+SCALES = 64
+"""Powers of two that a label's magnitude may reach."""
+
+
+@dataclass(frozen=True)
+class ValueCounts(Program):
+    """How many rows have values that begin like the prefixes that are received; see :mod:`raysim.trees.edges`."""
+
+    entries: int
+    name: str = "counts of values"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"counts": Send((self.entries, WIDTH), kind="counts of values", bits=0)}
+
+    def run(self, at: Context) -> Reply:
+        asked = Prefixes(at.received["column"], at.received["prefix"], int(at.received["bits"]))
+        return Reply({"counts": counts(at.rows.X, asked)})
+
+
+@dataclass(frozen=True)
+class LabelScales(Program):
+    """How many hospitals' labels have which greatest power of two: the largest one scales all labels."""
+
+    name: str = "scales of labels"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"scales": Send((SCALES,), kind="label sums", bits=0)}
+
+    def run(self, at: Context) -> Reply:
+        made = np.zeros(SCALES)
+        made[min(label_scale(at.rows.y), SCALES - 1)] = 1
+        return Reply({"scales": made})
+
+
+@dataclass(frozen=True)
+class LabelSums(Program):
+    """How many rows each class has, or the sum of labels divided by ``2^scale``."""
+
+    classes: int
+    scale: int = 0
+    counts: bool = False
+    """Whether labels have to be whole numbers of at least 0."""
+    name: str = "sums of labels"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"labels": Send((self.classes or 1,), kind="label sums", bits=0)}
+
+    def run(self, at: Context) -> Reply:
+        y = at.rows.y
+        if self.counts and not ((y >= 0) & (y == np.rint(y))).all():
+            raise ValueError("model.loss: poisson is for labels that are whole numbers of at least 0; write squared")
+        sums = np.bincount(y, minlength=self.classes) if self.classes else label_units(y, self.scale).sum(keepdims=True)
+        return Reply({"labels": sums})
+
+
+@dataclass(frozen=True, eq=False)
+class Histograms(Program):
+    """The histograms of a level of the ``tree``-th K trees: of ``nodes [m]`` of the trees ``which [m]``.
+
+    With the first level come the trees of the round before, whose values each hospital adds to the margins that it
+    keeps; until then a row's margin is ``base [K]``. Of the trees that are growing it receives the splits so far.
+    """
+
+    task: TreeTask
+    edges: tuple[Floats, ...]
+    base: Ints
+    scale: int
+    tree: int
+    which: Ints
+    nodes: Ints
+    key: int = 0
+    """Of the draw of rows, where a tree is grown on a share of them."""
+    name: str = "histograms"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"histograms": Send((len(self.nodes), self.bins.width, CHANNELS), kind="histograms", bits=0)}
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"margins": Keep(("n", len(self.base)), "i8"), "grown": Keep((), "i8")}
+
+    @cached_property
+    def bins(self) -> Bins:
+        """The bins of the columns."""
+        return Bins(self.edges, self.task.levels)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first level."""
+        return not self.nodes.any()
+
+    def run(self, at: Context) -> Reply:
+        (added,), (memory,) = self.run_added([at])
+        return Reply(added.sums, memory)
+
+    def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
+        rows = _Together(contexts, self._bins_digest, self.bins)
+        margins, memories = self._margins(contexts, rows), [{} for _ in contexts]
+        if self.is_first:
+            ends = np.cumsum(rows.lengths)
+            memories = [
+                {"margins": margins[end - n : end], "grown": self.tree}
+                for n, end in zip(rows.lengths.tolist(), ends.tolist(), strict=True)
+            ]
+        g, h = gradients(self.task.loss, margins, rows.y, self.scale)
+        made = np.empty((len(self.nodes), self.bins.width, CHANNELS))
+        trees = [] if self.is_first else unpacked(contexts[0].received)
+        kept = taken(self.task, self.key, self.tree, rows.ids)
+        for k in np.unique(self.which).tolist():
+            mine = self.which == k
+            if self.is_first:
+                slots = np.zeros(len(margins), np.int64)
+            else:
+                column, left = trees[k]
+                slot = np.full(2 * len(column) + 1, -1)
+                slot[self.nodes[mine]] = np.arange(mine.sum())
+                slots = slot[nodes_of(rows.places, self.bins.first, column, left)]
+            if kept is not None:
+                slots = np.where(kept, slots, -1)
+            made[mine] = histograms(rows.places, slots, g[:, k], h[:, k], int(mine.sum()), self.bins.width)
+        return [Added({"histograms": made}, len(contexts))], memories
+
+    def _margins(self, contexts: Sequence[Context], rows: _Together) -> Ints:
+        """The margins of all rows, ``[n, K]``, with the trees of the rounds before."""
+        margins = np.empty((int(rows.lengths.sum()), len(self.base)), np.int64)
+        behind = np.zeros(len(margins), np.bool_)
+        end = 0
+        for at, n in zip(contexts, rows.lengths.tolist(), strict=True):
+            mine, end = slice(end, end + n), end + n
+            margins[mine] = at.memory.get("margins", self.base)
+            # A hospital that was asked for a tree again, since others were lost, has added the last ones already.
+            behind[mine] = int(at.memory.get("grown", 0)) < self.tree
+        received = contexts[0].received
+        if self.is_first and "column" in received and behind.any():
+            for k, (column, left) in enumerate(unpacked(received)):
+                nodes = nodes_of(rows.places, self.bins.first, column, left)
+                margins[:, k] += np.where(behind, received["value"][k][nodes], 0)
+        return margins
+
+    @cached_property
+    def _bins_digest(self) -> str:
+        summed = hashlib.blake2b(repr(self.task.levels).encode(), digest_size=12)
+        for edges in self.edges:
+            summed.update(len(edges).to_bytes(4, "big") + edges.tobytes())
+        return summed.hexdigest()
+
+
+class _Together:
+    """The rows of some hospitals, one behind the other, as histograms need them."""
+
+    def __init__(self, contexts: Sequence[Context], digest: str, bins: Bins) -> None:
+        self._contexts = contexts
+        self._who = hashlib.blake2b(np.array([at.hospital for at in contexts]).tobytes(), digest_size=12).hexdigest()
+        self.places: NDArray[np.int32] = self._made(f"places {digest}", lambda at: bins.places(at.rows.X))
+
+    def _made(self, name: str, of: Any) -> NDArray[Any]:
+        """What is made of each hospital's rows, all together, once a process."""
+        return self._contexts[0].cache(f"{name} {self._who}", lambda: np.concatenate([of(at) for at in self._contexts]))
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """How many rows each hospital has."""
+        return self._made("lengths", lambda at: np.array([len(at.rows.y)]))
+
+    @cached_property
+    def y(self) -> NDArray[Any]:
+        """Labels, ``[n]``."""
+        return self._made("labels", lambda at: at.rows.y)
+
+    def ids(self) -> Ints:
+        """A number for each row, ``[n]``."""
+        return self._made("ids", lambda at: at.rows.ids())
+
+
+def scaled(sums: Floats, classes: int) -> Floats:
+    """Label sums as :func:`raysim.trees.losses.base` takes them."""
+    return sums if classes else sums / GRID

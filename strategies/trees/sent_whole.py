@@ -1,0 +1,92 @@
+"""Rounds in which hospitals send whole trees: what bagging and cyclic training share.
+
+Edges and first margins come from sums, as in :mod:`raysim.strategies.trees.federated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+
+from raysim.strategies.base import (
+    Answers,
+    Call,
+    Context,
+    FederationView,
+    Floats,
+    Ids,
+    Needs,
+    Program,
+    Reply,
+    Send,
+    State,
+    own_state,
+)
+from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_of, rows_key, taken, task_of
+from raysim.strategies.trees.federated import prepared
+from raysim.trees.binning import Bins
+from raysim.trees.boosting import boosted
+from raysim.trees.forest import Forest, Shape
+from raysim.trees.settings import TreeTask
+
+SENDS_TREES = Needs.more("sends each hospital's trees")
+
+
+@dataclass(frozen=True, eq=False)
+class NextTrees(Program):
+    """K trees more, grown on a hospital's own rows behind those that it receives, and sent."""
+
+    task: TreeTask
+    edges: tuple[Floats, ...]
+    key: int
+    name: str = "next trees"
+
+    @property
+    def one(self) -> TreeTask:
+        """The task of K trees."""
+        return one_of(self.task)
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"trees": Send((Shape(self.one).size,), kind="trees", how="each")}
+
+    def run(self, at: Context) -> Reply:
+        before, columns, ids = Shape(self.task).forest(at.received["model"]), at.received.get("columns"), at.rows.ids
+        tree = len(before) // self.task.outputs
+        after = boosted(
+            self.one,
+            at.rows.X,
+            at.rows.y,
+            Bins(self.edges, self.task.levels),
+            before,
+            lambda _: columns,
+            lambda _: taken(self.task, self.key, tree, ids),
+        )
+        return Reply({"trees": Shape(self.one).vector(after.last(self.task.outputs))})
+
+
+def one_of(task: TreeTask) -> TreeTask:
+    """The task of K trees, with the settings of a task of more."""
+    return replace(task, settings=replace(task.settings, trees=1, own_trees=0))
+
+
+class SentWhole(Trees):
+    """A strategy whose hospitals send whole trees."""
+
+    def ready(self, view: FederationView, state: State) -> Generator[Call, Answers, TreesState]:
+        """The state with edges and first margins. Raises ``Lost`` where somebody has not answered."""
+        own = own_state(state, TreesState)
+        if own.edges:
+            return own
+        return (yield from prepared(view, own, view.trainable))
+
+    def next_of(
+        self, view: FederationView, state: TreesState, ids: Ids
+    ) -> Generator[Call, Answers, tuple[list[Forest], Ids]]:
+        """The next K trees of each hospital that answers, and which these are."""
+        task, forest = task_of(view), forest_of(view, state)
+        columns = columns_of(view, len(forest) // task.outputs)
+        received = {"model": state.models[0]} | ({} if columns is None else {"columns": columns})
+        answers = yield Call(NextTrees(task, state.edges, rows_key(view)), received, ids)
+        shape = Shape(one_of(task))
+        return [shape.forest(vector) for vector in answers.each["trees"]], answers.ids

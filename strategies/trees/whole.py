@@ -1,0 +1,87 @@
+"""Whole trees that a hospital grows by itself, on its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import OWN, Call, Calls, Context, FederationView, Ids, Keep, Program, Reply, Send, State
+from raysim.strategies.trees.base import Trees, TreesState, columns_of, rows_key, taken, task_of
+from raysim.trees.boosting import boosted, edges_of, starting
+from raysim.trees.forest import Forest, Shape
+from raysim.trees.losses import base
+from raysim.trees.settings import TreeTask
+
+
+def grown_alone(task: TreeTask, at: Context, key: int) -> Forest:
+    """The trees of one hospital's rows, with edges of their own.
+
+    Where a class has no row there is nothing to tell apart: each row has the log-odds of the shares with half a row
+    more of each class.
+    """
+    X, y = at.rows.X, at.rows.y
+    if task.classes and (np.bincount(y, minlength=task.classes) == 0).any():
+        counts = np.bincount(y, minlength=task.classes) + 0.5
+        return Forest.start(task, base(task.loss, counts, len(y)))
+    if task.loss == "poisson" and not y.any():
+        return Forest.start(task, base(task.loss, np.array([0.5]), len(y)))
+    columns, ids = at.received.get("columns"), at.rows.ids
+    return boosted(
+        task,
+        X,
+        y,
+        edges_of(task, X),
+        starting(task, y),
+        None if columns is None else lambda tree: columns[tree],
+        lambda tree: taken(task, key, tree, ids),
+    )
+
+
+@dataclass(frozen=True)
+class OwnTrees(Program):
+    """A hospital's own trees, which stay there."""
+
+    task: TreeTask
+    key: int
+    name: str = "own trees"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {}
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"model": Keep((Shape(self.task).size,))}
+
+    def run(self, at: Context) -> Reply:
+        return Reply({}, {"model": Shape(self.task).vector(grown_alone(self.task, at, self.key))})
+
+
+@dataclass(frozen=True)
+class LocalTrees(Trees):
+    """Every hospital grows the model's trees on its own rows, in one round."""
+
+    title: ClassVar[str] = "Training alone"
+    alone: ClassVar[bool] = True
+    yardstick: ClassVar[bool] = True
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        task = task_of(view)
+        each = [columns_of(view, tree) for tree in range(task.together)]
+        received = (
+            {} if each[0] is None else {"columns": np.stack([columns for columns in each if columns is not None])}
+        )
+        yield Call(OwnTrees(task, rows_key(view)), received, view.trainable)
+        return replace(state, edges=(np.zeros(0),))
+
+    def done(self, view: FederationView, state: State) -> bool:
+        return isinstance(state, TreesState) and bool(state.edges)
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"personal": np.full(len(view.sizes), OWN, dtype=np.int64)}
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        return {}

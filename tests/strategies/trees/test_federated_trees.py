@@ -1,0 +1,253 @@
+"""Trees from sums over hospitals are those of the pooled rows, to the last bit, and the engine serves them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.sections.secure import SecureSection
+from raysim.core.errors import ConfigError
+from raysim.data.build import build
+from raysim.data.sources.table import Table
+from raysim.data.split import Split
+from raysim.engine.job import RunState
+from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_checks import check_job
+from raysim.storage.encoding import decode, encode
+from raysim.strategies.base import State
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.fine_tuning import FineTuning
+from raysim.strategies.references.centralized import Centralized
+from raysim.strategies.references.local import Local
+from raysim.strategies.trees.bagging import TreesBagging
+from raysim.strategies.trees.base import hashed
+from raysim.strategies.trees.cyclic import TreesCyclic
+from raysim.strategies.trees.federated import FederatedTrees, PooledTrees
+from raysim.trees.boosting import boosted, edges_of
+from raysim.trees.forest import Shape
+from raysim.trees.settings import TreeSettings, TreeTask
+from tests.conftest import job_of, run
+from tests.equality import same_models
+from tests.trees.tables import table_r
+
+OPTIONS = {"trees": 4, "depth": 3, "rate": 0.5, "min_rows": 2, "bins": 16}
+
+
+def model(**options) -> ModelSpec:
+    return ModelSpec("boosted_trees", None, OPTIONS | options, "default")
+
+
+def rows_of(n=120, seed=0):
+    """A table with missing numbers, a column of texts, and labels that both decide."""
+    rng = np.random.default_rng(seed)
+    x, z, ward = rng.normal(size=n).round(2), rng.integers(0, 4, n).astype(float), rng.integers(0, 4, n)
+    x[rng.random(n) < 0.15] = np.nan
+    y = (np.nan_to_num(x) + (ward == 2) + rng.normal(size=n) * 0.5 > 0.3).astype(int)
+    wards = np.array(["north", "south", "east", None], object)[ward]
+    return pd.DataFrame({"x": x, "z": z, "ward": wards, "died": y, "stay": (3 * y + rng.random(n)) * 40})
+
+
+def federation_of(tmp_path, table, silos, label="died", name="rows", **split):
+    table = table.assign(home=[f"h{s:03d}" for s in silos]).drop(columns={"died", "stay"} - {label})
+    path = tmp_path / f"{name}.csv"
+    table.to_csv(path, index=False)
+    task = "regression" if label == "stay" else "classification"
+    return build(Table(path=path, silo="home", label=label, task=task), Split(**split), "raw")
+
+
+def trees_of(outcome, federation, **options):
+    """The trees that the server has, as JSON."""
+    task = TreeTask(TreeSettings(**OPTIONS | options), federation.levels, len(federation.classes))
+    return Shape(task).forest(outcome.models[0]).tree(federation.features)
+
+
+@pytest.fixture
+def three(tmp_path):
+    return federation_of(tmp_path, rows_of(), np.arange(120) % 3)
+
+
+@pytest.mark.parametrize("label", ["died", "stay", "z"])
+@pytest.mark.parametrize("options", [{}, {"edges": "exact"}, {"row_share": 0.7, "column_share": 0.5}])
+def test_same_trees_for_pooled_rows_and_any_placement(tmp_path, label, options):
+    table = rows_of() if label != "z" else rows_of().rename(columns={"died": "q", "z": "died"})
+    federation = federation_of(tmp_path, table, np.arange(120) % 5, "died" if label == "z" else label)
+    alone = run(federation, job_of(federation, FederatedTrees(), rounds=4, model=model(**options)), 1)
+    pooled = run(federation, job_of(federation, PooledTrees(), rounds=4, model=model(**options)), 2)
+    spread = run(federation, job_of(federation, FederatedTrees(), rounds=4, model=model(**options)), 3)
+    same_models(alone, spread)
+    np.testing.assert_array_equal(alone.models, pooled.models)
+    assert len(trees_of(alone, federation, **options)["trees"]) == (16 if label == "z" else 4)
+    assert alone.metrics["global"][federation.task.headline] == pooled.metrics["global"][federation.task.headline]
+
+
+def test_same_json_for_one_hospital_a_row_and_shuffled_rows(tmp_path):
+    """The split draws other rows in other hospitals, so that here all rows are for training."""
+    table = rows_of(60)
+    order = np.random.default_rng(5).permutation(60)
+    made = []
+    for name, rows, silos in (
+        ("one", table, np.zeros(60, int)),
+        ("three", table, np.arange(60) % 3),
+        ("each", table, np.arange(60)),
+        ("mixed", table.iloc[order], np.arange(60) % 7),
+    ):
+        part = rows.assign(part="train")
+        extra = rows_of(3, seed=9).assign(part="test")
+        extra["ward"] = ["north", "south", "east"]
+        both = pd.concat([part, extra])
+        federation = federation_of(
+            tmp_path, both, np.concatenate([silos, np.full(3, silos.max() + 1)]), name=name, column="part"
+        )
+        job = job_of(federation, FederatedTrees(), rounds=4, model=model())
+        made.append(trees_of(run(federation, job, 2), federation))
+    assert made[0] == made[1] == made[2] == made[3]
+
+
+@pytest.mark.parametrize("mode", ["model", "execute"])
+def test_masks_change_no_bit(three, mode):
+    job = job_of(three, FederatedTrees(), rounds=4, model=model())
+    hidden = run(three, replace(job, secure=SecureSection(mode=mode)), 2)
+    same_models(run(three, job, 1), hidden)
+
+
+def test_golden_trees_through_the_engine(tmp_path):
+    X, y = table_r()
+    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(died=y, stay=0.0, part="train")
+    table = pd.concat([table, table.iloc[:3].assign(part="test")])
+    federation = federation_of(tmp_path, table, np.repeat([0, 1, 2, 3], [8, 8, 8, 3]), column="part")
+    options = {"trees": 3, "depth": 2, "rate": 0.3, "min_rows": 1, "bins": 64, "edges": "exact"}
+    outcome = run(federation, job_of(federation, FederatedTrees(), rounds=3, model=model(**options)), 1)
+    task = TreeTask(TreeSettings(**options), (0, 0, 0), 2)
+    assert trees_of(outcome, federation, **options) == boosted(task, X, y).tree(federation.features)
+
+
+def test_references_grow_the_same_trees_as_functions(three):
+    task = TreeTask(TreeSettings(**OPTIONS), three.levels, 2)
+    alone = run(three, job_of(three, Local().with_trees(), model=model(), rounds=4), 2)
+    assert alone.played == 1
+    for h in range(3):
+        rows = three.rows(h, "train")
+        X, y = three.X[rows], three.y[rows]
+        np.testing.assert_array_equal(alone.kept[h], Shape(task).vector(boosted(task, X, y)))
+    assert isinstance(Centralized().with_trees(), PooledTrees)
+
+
+def test_fine_tuning_goes_on_from_the_federated_margins(three):
+    job = job_of(three, FineTuning().with_trees(), rounds=4, model=model(own_trees=6))
+    outcome = run(three, job, 1)
+    task = TreeTask(TreeSettings(**OPTIONS, own_trees=6), three.levels, 2)
+    rows, before = three.rows(1, "train"), Shape(task).forest(outcome.models[0])
+    own = task.personal()
+    after = boosted(own, three.X[rows], three.y[rows], edges_of(own, three.X[rows]), before)
+    np.testing.assert_array_equal(outcome.kept[1], Shape(task).vector(after))
+    assert len(after) == len(before) + 6
+    assert list(outcome.metrics) == ["global", "personal"]
+
+
+def test_bagging_appends_a_tree_of_every_hospital(three):
+    outcome = run(three, job_of(three, TreesBagging(), rounds=4, model=model(trees=6)), 2)
+    assert outcome.played == 2
+    forest = Shape(TreeTask(TreeSettings(**OPTIONS | {"trees": 6}), three.levels, 2)).forest(outcome.models[0])
+    assert forest.rows[:3, 0].tolist() == three.sizes("train").tolist()
+    unscaled = run(three, job_of(three, TreesBagging("none"), rounds=4, model=model(trees=6)), 1)
+    first = Shape(TreeTask(TreeSettings(**OPTIONS | {"trees": 6}), three.levels, 2)).forest(unscaled.models[0])
+    np.testing.assert_array_equal(forest.value[:3], np.rint(first.value[:3] / 3))
+
+
+def test_cyclic_training_lets_each_hospital_grow_a_tree(three):
+    outcome = run(three, job_of(three, TreesCyclic(), rounds=4, model=model()), 2)
+    forest = Shape(TreeTask(TreeSettings(**OPTIONS), three.levels, 2)).forest(outcome.models[0])
+    assert sorted(forest.rows[:3, 0].tolist()) == sorted(three.sizes("train").tolist())
+    assert forest.rows[3, 0] == forest.rows[0, 0]
+
+
+def test_bytes_of_histograms(tmp_path):
+    """24 bytes for each bin of the root and of one of each pair of children that can be split further."""
+    federation = federation_of(tmp_path, rows_of(400), np.arange(400) % 4)
+    outcome = run(federation, job_of(federation, FederatedTrees(), rounds=3, model=model(min_rows=1)), 2)
+    task = TreeTask(TreeSettings(**OPTIONS), federation.levels, 2)
+    width = edges_of(task, federation.X[np.concatenate([np.r_[federation.rows(h, "train")] for h in range(4)])]).width
+    for t, kind, _, sent in outcome.ledger.entries:
+        if kind == "histograms" and t == 2:
+            assert (sent <= 24 * width * 4).all()
+    total = [sum(int(b[0]) for t, kind, _, b in outcome.ledger.entries if (t, kind) == (2, "histograms"))]
+    assert total == [24 * width * 4]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        (FedAvg(), r"^strategy\.name: 'FedAvg' averages parameters, which boosted trees have not; choose one of centr"),
+        (FederatedTrees(), None),
+    ],
+)
+def test_what_takes_trees(three, strategy, said):
+    job = job_of(three, strategy, model=model())
+    if said is None:
+        check_job(job, three)
+        with pytest.raises(
+            ConfigError, match=r"^model\.name: strategy 'FederatedTrees' grows trees; write model\.name"
+        ):
+            check_job(job_of(three, strategy), three)
+        return
+    with pytest.raises(ConfigError, match=said):
+        check_job(job, three)
+
+
+def test_one_class_is_said_in_a_line(tmp_path):
+    table = rows_of().assign(part="train", died=0)
+    table.loc[:2, ["part", "died"]] = ["test", 1]
+    federation = federation_of(tmp_path, table, np.arange(120) % 3, column="part")
+    with pytest.raises(Exception, match="a class has no training row"):
+        run(federation, job_of(federation, FederatedTrees(), model=model()), 1)
+
+
+def test_hashed_rows_are_uniform_and_their_own():
+    numbers = hashed(3, 5, np.arange(20_000))
+    assert abs(numbers.mean() - 0.5) < 0.01
+    assert len(np.unique(numbers)) == 20_000
+    assert abs(np.corrcoef(numbers, hashed(3, 6, np.arange(20_000)))[0, 1]) < 0.03
+    assert (hashed(3, 5, np.array([7])) == numbers[7]).all()
+
+
+class Killed(Exception):
+    """The run is killed."""
+
+
+class Mortal(LocalPool):
+    """A pool that dies at its n-th message."""
+
+    left = 10**9
+
+    def round(self, plan, memory):
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+        return super().round(plan, memory)
+
+
+@pytest.mark.parametrize("messages", [9, 14, 15, 16])
+def test_killed_in_the_middle_of_a_tree_it_goes_on_with_the_same_bits(three, messages):
+    job = job_of(three, FederatedTrees(), rounds=4, model=model())
+    whole = run(three, job, 1)
+    pool = Mortal(Placement(balance(three.totals, 2), 1, 0), "cpu")
+    pool.left = messages
+    events: list = []
+    with pytest.raises(Killed):
+        events.extend(Coordinator(pool).run(job, every=1))
+    last = [event for event in events if isinstance(event, RunState)][-1]
+    since, _ = decode(encode(last, "run", job.strategy), job.strategy)
+    *_, outcome = Coordinator(LocalPool(Placement(balance(three.totals, 3), 1, 0), "cpu")).run(job, since=since)
+    same_models(whole, outcome)
+
+
+def test_a_state_before_training_holds_no_tree(three):
+    outcome = run(three, job_of(three, FederatedTrees(), rounds=0, model=model()), 1)
+    assert not outcome.models.any()
+    assert isinstance(State(models=outcome.models), State)
