@@ -23,12 +23,12 @@ from raysim.experiment.notes import observed_over_expected
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
 from raysim.experiment.unseen.folds import refuse
+from raysim.process.importing import standing_here
 from raysim.report.terminal.progress import data_warnings, phase, say, size_in_words
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, write_run
 from raysim.storage.resume import held
 from raysim.storage.run_tables import split_table
-from raysim.strategies.shared.importing import standing_here
 from raysim.tracking.names import TOP
 from raysim.tracking.stores import check_reachable
 from raysim.tune import results

@@ -11,7 +11,7 @@ from typing import Any
 
 from raysim.config.schema import Config
 from raysim.core import host
-from raysim.strategies.shared.importing import search_path
+from raysim.process.importing import search_path
 from raysim.tune.journal import Journal
 from raysim.tune.plan import SweepPlan, draw_seed
 from raysim.tune.running.heartbeat import Heartbeats
