@@ -25,8 +25,8 @@ from raysim.engine.client.hospital_group import HospitalGroup, mapped
 from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.server.pool import StateReferences
+from raysim.process.importing import search_path
 from raysim.strategies.base import POOLED, Floats
-from raysim.strategies.shared.importing import search_path
 
 T = TypeVar("T")
 

@@ -18,13 +18,13 @@ from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
 from raysim.engine.measuring.evaluation import MeasurementRequest, existing
 from raysim.engine.measuring.losses import constant_loss
 from raysim.engine.measuring.recalibrating import Recalibrated, Recalibrating, estimated
+from raysim.engine.measuring.stopping import Stopped, Stopping
 from raysim.engine.messages.plan import PartialResult
 from raysim.engine.server.cadence import Cadence, Every
 from raysim.engine.server.job_server import JobServer
 from raysim.engine.server.last_steps import PRIOR_SCALARS, check_fine_tuned, headline, with_fine_tuned
 from raysim.engine.server.pool import Pool
 from raysim.engine.server.remote import RemoteState
-from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.strategies.base import POOLED, Call, Calls, Ids, TrainLocally, Update
 from raysim.strategies.programs import Answer
 from raysim.strategies.shared.personalization import RECALIBRATED, Recalibration, fine_tune
@@ -57,7 +57,9 @@ class JobRun(JobServer):
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         super().__init__(pool, job, since)
-        self._stopping = None if job.stop is None else Stopping(job.stop)
+        # A strategy that solves has its own end; the rounds before it are no models to choose from.
+        stop = job.stop if job.strategy.uses_training() else None
+        self._stopping = None if stop is None else Stopping(stop)
         self._best: RemoteState | None = None
         self._validated = np.flatnonzero(self._federation.sizes("validation"))
         self._last_state: RemoteState | None = None

@@ -18,10 +18,13 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
 from raysim.engine.measuring.recalibrating import Recalibrated
+from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.measuring.untrained import same, trained_on_one_class
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan, Work
+from raysim.engine.privacy.calibration import Terms, settled
 from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.privacy.privacy_ledger import statement
+from raysim.engine.privacy.program_release import noise_of
 from raysim.engine.server.checked_strategy import MOST_CALLS, CheckedStrategy
 from raysim.engine.server.last_steps import with_fine_tuned
 from raysim.engine.server.merging import in_precision
@@ -29,7 +32,6 @@ from raysim.engine.server.pool import Pool
 from raysim.engine.server.program_calls import ProgramCalls
 from raysim.engine.server.remote import RemoteHospitals
 from raysim.engine.server.resume_checks import check_promise, check_remembered, check_residuals
-from raysim.engine.server.stopping import Stopped
 from raysim.engine.server.update_pipeline import UpdatePipeline
 from raysim.strategies.base import (
     OWN,
@@ -74,6 +76,9 @@ class JobServer:
         self._job, self._strategy, self._since = replace(job, work=work), strategy, since
         model = work.model.bind(self._federation, "cpu", work.precision)
         self._layout = model.layout
+        private_sums = None
+        if job.privacy is not None and strategy.uses_programs():
+            private_sums = settled(job.privacy, Terms.of(self._job, self._federation, self._first.sizes))
         view = FederationView(
             names=self._federation.hospitals,
             sizes=self._federation.sizes("train") if self._first.sizes is None else self._first.sizes,
@@ -94,6 +99,7 @@ class JobServer:
             parameters=model.layout.slices,
             measured=model.layout.measured,
             hides=hides(job),
+            noise=noise_of(private_sums),
             trees=getattr(model, "trees", None),
             least_members=1 if job.secure is None else job.secure.least_members,
         )
@@ -106,7 +112,7 @@ class JobServer:
             self._job, strategy, self._federation, self._layout.size, self._private, self._first
         )
         self._traffic = Traffic(Ledger(), strategy, view, travels, uses_losses, self._pipeline.most_bits)
-        self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure)
+        self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure, private_sums)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
         ends_itself = strategy.uses_programs() and type(job.strategy).done is not Strategy.done
