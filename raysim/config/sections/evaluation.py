@@ -84,10 +84,11 @@ class EvaluationSection(Section):
     The loss over all training rows is taken before training and at ``loss_points`` rounds or more (0: never).
     After the last round also by patient group: ``groups`` are attributes of patients (None: all that the data knows, an
     empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model served
-    says of every row, of all parts, is written too; it is in the egress ledger. A hospital may be named the lowest from
-    ``minimum_events`` rows of the rarer class on (events or others, whichever are fewer); the tests of spread use every
-    judged hospital. ``clinical`` are the figures of calibration and of decisions; None: none. ``unseen``: a comparison
-    also leaves hospitals out; None: it does not.
+    says of every row, of all parts, is written too; it is in the egress ledger. ``importance`` is how often each column
+    is permuted within hospitals, for what it does to the headline model (0: never). A hospital may be named the lowest
+    from ``minimum_events`` rows of the rarer class on (events or others, whichever are fewer); the tests of spread use
+    every judged hospital. ``clinical`` are the figures of calibration and of decisions; None: none. ``unseen``: a
+    comparison also leaves hospitals out; None: it does not.
     """
 
     every: int = default("evaluation.every", ge=0)
@@ -96,6 +97,7 @@ class EvaluationSection(Section):
     groups: tuple[str, ...] | None = default("evaluation.groups")
     age_bands: tuple[FiniteFloat, ...] = default("evaluation.age_bands")
     predictions: bool = default("evaluation.predictions")
+    importance: int = default("evaluation.importance", ge=0, le=1000)
     minimum_events: int = default("evaluation.minimum_events", ge=1)
     clinical: ClinicalSection | None = Field(default_factory=ClinicalSection)
     unseen: UnseenSection | None = None
