@@ -77,6 +77,7 @@ from raysim.strategies.sums import Needs as Needs
 from raysim.strategies.uncertainty import Uncertainty as Uncertainty
 from raysim.strategies.view import Draw as Draw
 from raysim.strategies.view import FederationView as FederationView
+from raysim.strategies.view import Noise as Noise
 from raysim.strategies.view import Selection as Selection
 from raysim.strategies.view import State as State
 from raysim.strategies.view import Training as Training

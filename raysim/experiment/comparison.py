@@ -15,7 +15,7 @@ from raysim.engine.measuring import timing
 from raysim.experiment import scores as existing
 from raysim.experiment import tuning
 from raysim.experiment.answering import FILE, card_of_comparison
-from raysim.experiment.noise_beside import NoiseBeside
+from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.run_page import PAGE, files_in, page_provenance, tracked_at, write_page
 from raysim.experiment.scores import NONE as NO_SCORES
 from raysim.experiment.scores import Scores
@@ -30,7 +30,7 @@ from raysim.experiment.stacked_tables import (
     stacked_files,
 )
 from raysim.experiment.unseen import said
-from raysim.experiment.unseen.written import Found
+from raysim.experiment.unseen.files import Found
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients, importance
 from raysim.report.figures.models import styles
@@ -53,7 +53,7 @@ def write_comparison(
     config: Config,
     results: Sequence[Result],
     first: Sequence[svg.Figure] = (),
-    beside: NoiseBeside | None = None,
+    beside: BackgroundNoiseFloor | None = None,
     found: str = "",
     unseen: Found | None = None,
     scores: Scores = NO_SCORES,
@@ -74,7 +74,7 @@ def write_comparison(
     sketched = {**sent(results), **scores.sent}
     differences = tables.differences(frame, config.reference, hospitals, sent=sketched)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
-    by_chance = dict((beside or NoiseBeside(config.evaluation.minimum_events)).of(results))
+    by_chance = dict((beside or BackgroundNoiseFloor(config.evaluation.minimum_events)).of(results))
     by_chance |= noise.noise(scores.results, config.evaluation.minimum_events)
     for each in scores.results:
         clinical_tables.write(out, each.folder, each.federation, each.outcome, config.evaluation.clinical)

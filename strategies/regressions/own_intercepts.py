@@ -138,7 +138,7 @@ class InterceptSums(Program):
 class OwnIntercepts(Exact):
     """No hyper-parameters of its own; the family is the model's: logistic, linear, or Poisson."""
 
-    title: ClassVar[str] = "Shared slopes, own intercepts"
+    title: ClassVar[str] = "Own intercepts"
     needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
 
     def check_training(self, training: Training) -> None:

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from raysim.config.written import made, place_of, section_of
+from raysim.config.serialise import made, place_of, section_of
 from raysim.core.defaults import default
 from raysim.data.split import Split
 from raysim.strategies.base import Strategy
