@@ -45,6 +45,8 @@ class UnseenSection(Section):
       hospitals, each of which is left out together. None: ``leave_one_out`` for up to 20 hospitals, else 10.
     - ``onboarding``: numbers of labelled rows with which a hospital joins. ``held``: the share of its rows that never
       do.
+    - ``joining``: what it makes of them: it recalibrates the model that serves it, fine-tunes it, or chooses the
+      cluster whose model has the lowest loss on them.
     """
 
     folds: Literal["leave_one_out"] | int | tuple[str | tuple[str, ...], ...] | None = default(
@@ -52,6 +54,7 @@ class UnseenSection(Section):
     )
     onboarding: tuple[int | Literal["all"], ...] = default("evaluation.unseen.onboarding")
     held: float = default("evaluation.unseen.held", gt=0, lt=1)
+    joining: Literal["recalibrate", "fine_tune", "cluster"] = default("evaluation.unseen.joining")
 
     @field_validator("folds")
     @classmethod

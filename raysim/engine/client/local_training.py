@@ -113,7 +113,7 @@ class CohortTraining:
             if self._plan.losses:
                 self._losses.append(loss)
             rate = self._tasks.rate(phase.training)
-            leaving = self._sending.leaving(phase, phase.upload, j, memory[HELD], rate, lambda loss=loss: loss)
+            leaving = self._sending.leaving(phase, phase.upload, j, memory[HELD], rate, partial(float, loss))
             self._sending.send(leaving, self._plan.steps[first:])
 
     def _nearest(self, j: int) -> int:
