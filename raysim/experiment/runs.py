@@ -301,10 +301,10 @@ class Experiment:
             without = dataclasses.replace(entry, config=fold.of(entry.config))
             name = f"{entry.label}, seed {seed}, fold {fold.number}"
             runs.append(Run(without, seed, self._rows_of(entry, seed, fold).folder, folder, name, True, first=False))
-        for (fold, _, _), (run, result) in zip(asked, self._play_all(services, runs, parent), strict=True):
+        for (fold, _, entry), (run, result) in zip(asked, self._play_all(services, runs, parent), strict=True):
             if isinstance(result, Result):
                 out.add(Manifest.read(run.folder))
-                yield LeftOut(fold, result)
+                yield LeftOut(fold, fold.of(entry.config), result)
 
     def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:
         """A run of the comparison."""

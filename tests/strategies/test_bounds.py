@@ -78,7 +78,7 @@ STRATEGIES: dict[str, dict[str, Bounds]] = {
     "meta_analysis": {},
     "newton": {"ridge": ANY},
     "odal": {"order": ONE_OR_TWO},
-    "own_intercepts": {},
+    "own_intercepts": {"ridge": ANY},
     "per_fedavg": WEIGHTED | {"alpha": ANY},
     "pfedme": {"lam": ANY, "steps": ONE_OR_MORE, "approach": PART, "beta": ANY},
     "random_intercepts": {},
