@@ -41,6 +41,7 @@ class HospitalContext:
         j: int,
         federation: Federation,
         model: Callable[[], Model],
+        received: Mapping[str, NDArray[Any]],
         kept: Any,
         made: MadeOfRows,
     ) -> None:
@@ -48,17 +49,17 @@ class HospitalContext:
         self.hospital, self.round, self.turn = int(plan.ids[j]), plan.round, call.turn
         self._work, self._program, self._model = plan.work, call.program.name, model
         self._federation, self._made = federation, made
-        sizes = federation.sizes("train")
-        self.count = int(sizes.sum() if self.hospital == POOLED else sizes[self.hospital])
+        if self.hospital == POOLED:
+            self.count = int(federation.sizes("train").sum())
+        else:
+            self.count = int(federation.bounds[self.hospital, 1] - federation.bounds[self.hospital, 0])
         """How many training rows it has."""
         names = {_kept_name(name): name for name in call.program.keeps}
         self.memory: Mapping[str, NDArray[Any]] = {
             name: _read_only(kept[what]) for what, name in names.items() if what in kept
         }
-        own = {name: values[j] for name, values in call.each_of.items()}
-        self.received: Mapping[str, NDArray[Any]] = {
-            name: _read_only(value) for name, value in (call.received | own).items()
-        }
+        own = {name: _read_only(values[j]) for name, values in call.each_of.items()}
+        self.received: Mapping[str, NDArray[Any]] = received | own if own else received
 
     @cached_property
     def rows(self) -> Rows:
@@ -128,10 +129,11 @@ def run(
     if (secure := call.secure) is not None:
         mine = [j for j in mine if secure.opens and int(plan.ids[j]) in secure.in_sum]
     sums, each = np.zeros(layout.size, np.int64), {name: list[NDArray[Any]]() for name in layout.each}
+    received = {name: _read_only(value) for name, value in call.received.items()}
     if _adds(program, call):
         result.ids, result.sums = plan.ids[mine], sums
         if mine:
-            contexts = [_context(plan, call, j, open, model, kept, made) for j in mine]
+            contexts = [_context(plan, call, j, open, model, received, kept, made) for j in mine]
             _run_added(call, layout, contexts, open, sums, later, plan.models.dtype)
         return later
     fused = type(program).run_many is not Program.run_many
@@ -139,7 +141,7 @@ def run(
         some = mine[first : first + TOGETHER]
         contexts, federations = [], []
         for j in some:
-            contexts.append(_context(plan, call, j, open, model, kept, made))
+            contexts.append(_context(plan, call, j, open, model, received, kept, made))
             federations.append(open(contexts[-1].hospital == POOLED))
         together = program.run_many(contexts) if fused else [None] * len(some)
         for context, federation, answer in zip(contexts, federations, together, strict=True):
@@ -173,13 +175,14 @@ def _context(
     j: int,
     open: Callable[[bool], Federation],
     model: Callable[[], Model],
+    received: Mapping[str, NDArray[Any]],
     kept: HospitalStates,
     made: MadeOfRows,
 ) -> HospitalContext:
     """What the program sees at the plan's entry ``j``."""
     hospital = int(plan.ids[j])
     federation = open(hospital == POOLED)
-    context = HospitalContext(plan, call, j, federation, model, kept.get(hospital, {}), made)
+    context = HospitalContext(plan, call, j, federation, model, received, kept.get(hospital, {}), made)
     _said(call, federation, hospital, partial(check_memory, context.memory, call.program, context.count))
     return context
 
