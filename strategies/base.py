@@ -77,6 +77,7 @@ from raysim.strategies.sums import Needs as Needs
 from raysim.strategies.uncertainty import Uncertainty as Uncertainty
 from raysim.strategies.view import Draw as Draw
 from raysim.strategies.view import FederationView as FederationView
+from raysim.strategies.view import Noise as Noise
 from raysim.strategies.view import Selection as Selection
 from raysim.strategies.view import State as State
 from raysim.strategies.view import Training as Training
@@ -99,10 +100,10 @@ class Asynchrony:
 
 
 class Strategy:
-    """A way of federating. Derive from this class, make it a frozen dataclass, and override what differs."""
+    """A federated method. Derive from this class, make it a frozen dataclass, and override what differs."""
 
     is_reference: ClassVar[bool] = False
-    """Whether this is a reference and no way of federating, such as training on pooled rows. Reports show references
+    """Whether this is a reference and not a federated method, such as training on pooled rows. Reports show references
     and never recommend them."""
     title: ClassVar[str] = ""
     """What people call it, on pages. A class that gives none of its own goes by its name."""

@@ -29,10 +29,15 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Bound:
-    """How far one unit moves a sum at most: what it adds is shortened to this length; what is no number counts as 0."""
+    """How far one unit moves a sum at most: what it adds is shortened to this length; what is no number counts as 0.
+
+    A guarantee of privacy rests on it: hospitals then add noise in proportion to ``l2``. What a row adds may depend on
+    that row and on what was received alone, and what a hospital adds on its own rows.
+    """
 
     unit: Literal["row", "patient", "hospital"]
-    """What is bounded. Rows and patients are where arrays are given ``by`` row; a patient's rows are added first."""
+    """What is bounded. Rows and patients are where arrays are given ``by`` row; a patient's rows are added first. Under
+    a guarantee for patients, what is bounded by row is bounded by patient."""
     l2: float
     """The greatest 2-norm of what one unit adds."""
 
@@ -58,6 +63,8 @@ class Send:
     """Every entry (of a row, where ``by`` is ``row``) is below it in magnitude; None: as large as the sum can hold."""
     bound: Bound | None = None
     """How far one unit moves the sum at most; None: it is not bounded."""
+    joint: str = ""
+    """Arrays with the same word here are shortened together, as one vector, and have one bound."""
 
 
 @dataclass(frozen=True)

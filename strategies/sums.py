@@ -12,10 +12,11 @@ class Needs:
     change by, clipped together. ``clusters``: a sum for each cluster of hospitals, each hospital in one.
     ``choices``: the same, with clusters that hospitals choose themselves in each round; they can hide it.
     ``weighed``: one sum of deltas that hospitals weigh by their losses, and one of numbers beside, clipped together.
+    ``programs``: one call of a client program a round, all of whose sums have one bound (:class:`Bound`) together.
     ``refused``: more than sums, and ``why``.
     """
 
-    kind: Literal["bounded", "joint", "clusters", "choices", "weighed", "refused"] = "bounded"
+    kind: Literal["bounded", "joint", "clusters", "choices", "weighed", "programs", "refused"] = "bounded"
     why: str = ""
     """Why one bounded sum is not enough, in words that complete "the strategy ..."."""
     own_steps: bool = False

@@ -31,6 +31,8 @@ class Training:
     """What the model's outputs are of its linear parts: ``identity``, or ``log`` for means of counts."""
     weighted: bool = False
     """Whether losses are weighted by class."""
+    noisy: bool = False
+    """Whether a guarantee of privacy is asked for, so that sums have noise."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
     """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
     trees: TreeTask | None = None
@@ -81,6 +83,16 @@ class Selection:
     def observe(self, memory: Any, update: Update) -> Any:
         """What the selection remembers after a round."""
         return memory
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise that hides units in the sums of client programs, where a guarantee of privacy asks for it."""
+
+    clip: float
+    """``privacy.clip``: the bound that programs are to declare."""
+    multiplier: float
+    """The standard deviation of the noise on each number of a sum, in bounds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +146,8 @@ class FederationView:
     """The coefficient of the configured optimiser's momentum; 0 where it has none."""
     batch_size: int = 0
     """As configured; 0 is all rows."""
+    noise: Noise | None = None
+    """The noise on sums of client programs; None without a guarantee of privacy."""
     trees: TreeTask | None = None
     """What trees are grown for, where the model is boosted trees; else None."""
     least_members: int = 1

@@ -23,12 +23,12 @@ from raysim.experiment.notes import observed_over_expected
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
 from raysim.experiment.unseen.folds import refuse
+from raysim.process.importing import standing_here
 from raysim.report.terminal.progress import data_warnings, phase, say, size_in_words
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, write_run
 from raysim.storage.resume import held
 from raysim.storage.run_tables import split_table
-from raysim.strategies.shared.importing import standing_here
 from raysim.tracking.names import TOP
 from raysim.tracking.stores import check_reachable
 from raysim.tune import results
@@ -37,7 +37,6 @@ from raysim.tune.importances_beside import Beside, importances_of
 from raysim.tune.journal import JOURNAL, Journal, digest, working
 from raysim.tune.plan import SweepPlan, make_plan
 from raysim.tune.promised import LOST, cost, read_cost, read_lost
-from raysim.tune.running.driver import drive
 from raysim.tune.running.places import Places, open_places
 from raysim.tune.running.progress import SweepProgress
 from raysim.tune.tracking import Conclusion, SweepTracker
@@ -142,6 +141,9 @@ class SweepRun:
                         opened = open_places(plan, config.resources, first, max(self._left, 1), verbose)
                         places = standing.enter_context(opened)
                     self._announce(first, places)
+                    # Not before: its Ray must be told first to listen on this machine alone.
+                    from raysim.tune.running.driver import drive
+
                     try:
                         with SweepProgress(self._console, plan.sweep, self._total, journal.trials.values()) as display:
                             silence = longest_silence(config.resources)

@@ -15,8 +15,8 @@ from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import MEAN, Design, Floats, Served, designed, middle, scored, served
 from raysim.metrics.error_counts import error_counts
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.drawn import Chance
 from raysim.statistics.chance.noise_floor import error_floor, noise_floor
+from raysim.statistics.chance.simulate import Chance
 from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval, newcombe, score_interval

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr, ndtri
 
-from raysim.statistics.chance.drawn import centres
+from raysim.statistics.chance.simulate import centres
 from raysim.statistics.discrimination.auroc import PairSums, Placements, pair_sums, placements
 
 Floats = NDArray[np.float64]

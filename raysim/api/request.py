@@ -21,7 +21,7 @@ from raysim.config.paths import anchored, expanded
 from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
-from raysim.config.written import is_importable
+from raysim.config.serialise import is_importable
 from raysim.core import host
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.words import as_yaml

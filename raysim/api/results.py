@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from raysim.api import html
-from raysim.api.figures import Figures
+from raysim.api.drawings import Figures
 from raysim.api.request import search_path_restored
 from raysim.config import learners, plugins, reading
 from raysim.config.paths import expanded, shown
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError, RaysimError, nearest
 from raysim.core.words import counted, of_type
-from raysim.engine.server.stopping import Stopped
+from raysim.engine.measuring.stopping import Stopped
 from raysim.experiment.entries import folder_of
 from raysim.report.judgement.card import Card
 from raysim.report.sections import training

@@ -177,23 +177,23 @@ def play_comparison(
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         from raysim.experiment import comparison, pairs
-        from raysim.experiment.unseen import written
+        from raysim.experiment.unseen import files
 
         left, asked = pairs.sentences(experiment.unpaired), experiment.config
         with tempfile.TemporaryDirectory() as scratch:
             found = scores.entered(results, asked.evaluation, out.folder, Path(scratch))
-            unseen = written.write(out, asked, results, experiment.left_out)
+            unseen = files.write(out, asked, results, experiment.left_out)
             comparison.write_comparison(out, asked, results, beside=beside, unseen=unseen, scores=found, before=left)
 
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
             from raysim.experiment import scores
-            from raysim.experiment.noise_beside import NoiseBeside
+            from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
             from raysim.experiment.runs import Experiment
 
             config = scores.asked(reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON)))
             experiment = Experiment.comparing(config, out, again=again)
-            beside = NoiseBeside(config.evaluation.minimum_events)
+            beside = BackgroundNoiseFloor(config.evaluation.minimum_events)
         experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, on_result=beside.add)
         from raysim.api.results import ComparisonResult
 
@@ -227,8 +227,8 @@ def resume_with(
     """:func:`resume` of the run, comparison or curve in the folder ``path``, whose ``ticket`` this is."""
     from raysim.api.results import CurveResult
     from raysim.experiment.curve import go_on
-    from raysim.experiment.unsent import send_kept
-    from raysim.strategies.shared.importing import standing_here
+    from raysim.experiment.pending_mlflow import send_kept
+    from raysim.process.importing import standing_here
 
     shown, working = console_or_warnings(console, verbose), Path(ticket.working)
     # Relative paths mean what they meant when the run was started; modules are still found in this working directory.

@@ -16,6 +16,8 @@ class Format(StrEnum):
 
     torch = "torch"
     onnx = "onnx"
+    json = "json"
+    xgboost = "xgboost"
 
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
@@ -24,7 +26,14 @@ Hospital = Annotated[
     str | None, typer.Option(metavar="NAME", help="Whose model; without one, the model that is everybody's.")
 ]
 Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model served; default the run's headline.")]
-As = Annotated[Format, typer.Option("--format", help="torch: a program of torch.export; onnx: needs raysim[onnx].")]
+As = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        help="torch: a program of torch.export; onnx: needs raysim[onnx]; json: of linear models and trees; xgboost: "
+        "of trees. Default torch, of trees json.",
+    ),
+]
 
 
 def export(
@@ -32,7 +41,7 @@ def export(
     out: Out,
     hospital: Hospital = None,
     model: Model = None,
-    form: As = Format.torch,
+    form: As = None,
     verbose: Verbose = False,
 ) -> None:
     """Write a run's model for use without raysim."""
@@ -40,8 +49,9 @@ def export(
     from raysim.serving import export as exporting
     from raysim.serving.predictor import Predictor
 
-    exporting.check_format(form.value)
-    owner = exporting.export(Predictor.open(run), out, form.value, hospital, model)
+    chosen: exporting.Format | None = None if form is None else form.value
+    exporting.check_format(chosen)
+    owner = exporting.export(Predictor.open(run), out, chosen, hospital, model)
     ungreet()
     print(f"model: {owner}")
     print(f"files: {out}")

@@ -66,7 +66,7 @@ class Commands(TyperGroup):
                 return super().invoke(ctx)
         except SystemExit as error:
             from raysim.core.errors import RaysimError
-            from raysim.strategies.shared import exits
+            from raysim.process import exits
 
             if not exits.of_plugin(error):
                 raise

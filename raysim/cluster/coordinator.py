@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from raysim.core.aside import Aside
+from raysim.core.background import BackgroundIterator
 from raysim.engine.job import Event, Job, RunState
 from raysim.engine.server.cadence import Every
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.pool import Pool
-from raysim.strategies.shared.importing import search_only, search_path
+from raysim.process.importing import search_only, search_path
 
 PAUSE = 0.05
 """Seconds between two messages of events."""
@@ -29,7 +29,7 @@ class CoordinatorActor:
 
         The job is played on a background thread, so that no round waits until its events are sent.
         """
-        aside = Aside(self._coordinator.run(job, since, every))
+        aside = BackgroundIterator(self._coordinator.run(job, since, every))
         while events := aside.take():
             yield events
             if not aside.over:

@@ -17,8 +17,8 @@ from raysim.core import host
 from raysim.engine.client.hospital_group import HospitalGroup
 from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
+from raysim.process.importing import search_only
 from raysim.strategies.base import Floats, Ids
-from raysim.strategies.shared.importing import search_only
 
 
 @dataclass(frozen=True)

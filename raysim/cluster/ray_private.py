@@ -40,7 +40,7 @@ def job_without_folders() -> Any:
 
     Ray would search the folder of the driver's script and its working directory first, where a file may have the name
     of a module of Python, raysim or a library. Our actors search these last; see
-    :mod:`raysim.strategies.shared.importing`. A Ray without this argument searches them first.
+    :mod:`raysim.process.importing`. A Ray without this argument searches them first.
     """
     from ray.job_config import JobConfig
 

@@ -18,8 +18,8 @@ from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
 from raysim.config.sections.privacy import PREPROCESSING, RowUnit
 from raysim.config.sections.secure import OF_PREPROCESSING
+from raysim.config.serialise import fields_of
 from raysim.config.sizes import SIZE_KEYS
-from raysim.config.written import fields_of
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.words import as_yaml
@@ -27,8 +27,8 @@ from raysim.data.federation import Federation
 from raysim.data.fitted import RAW
 from raysim.data.records import Naming
 from raysim.privacy.scaler import ScalerNoise
+from raysim.process import exits
 from raysim.strategies.base import Selection, Strategy
-from raysim.strategies.shared import exits
 from raysim.strategies.shared.personalization import LastSteps, Personalization, Recalibration
 from raysim.strategies.shared.weights import Weighted
 from raysim.training.models import configured, find_family, takes_raw

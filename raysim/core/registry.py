@@ -13,7 +13,7 @@ from typing import Any
 
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.installed import is_own, registered
-from raysim.strategies.shared.importing import by_path
+from raysim.process.importing import by_path
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.adversaries.figures import AttackFigures
+from raysim.adversaries.attack_effect import AttackFigures
 from raysim.config.sections.adversary import AdversarySection
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.config.sections.compression import CompressionSection
@@ -21,10 +21,10 @@ from raysim.config.sections.training import StopSection
 from raysim.data.federation import Federation
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.recalibrating import Recalibrated
+from raysim.engine.measuring.stopping import Stopped, Stopping
 from raysim.engine.measuring.subgroups import Grouping
 from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import Work
-from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -39,6 +39,7 @@ from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
     from raysim.engine.attacks.canaries import Canaries
+    from raysim.engine.privacy.calibration import Guarantee
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class Job:
     """How updates are compressed; None: not at all."""
     privacy: PrivacySection | None = None
     """What is promised of hospitals' privacy; None: nothing."""
+    guarantee: Guarantee | None = None
+    """What is promised with the noise that it takes; None: that is not computed yet."""
     secure: SecureSection | None = None
     """How sums are hidden; None: not at all."""
     canaries: Canaries | None = None

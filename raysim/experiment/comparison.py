@@ -15,7 +15,7 @@ from raysim.engine.measuring import timing
 from raysim.experiment import scores as existing
 from raysim.experiment import tuning
 from raysim.experiment.answering import FILE, card_of_comparison
-from raysim.experiment.noise_beside import NoiseBeside
+from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.run_page import PAGE, files_in, page_provenance, tracked_at, write_page
 from raysim.experiment.scores import NONE as NO_SCORES
 from raysim.experiment.scores import Scores
@@ -30,9 +30,9 @@ from raysim.experiment.stacked_tables import (
     stacked_files,
 )
 from raysim.experiment.unseen import said
-from raysim.experiment.unseen.written import Found
+from raysim.experiment.unseen.files import Found
 from raysim.report import svg, tables
-from raysim.report.figures import coefficients
+from raysim.report.figures import coefficients, importance
 from raysim.report.figures.models import styles
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
@@ -53,7 +53,7 @@ def write_comparison(
     config: Config,
     results: Sequence[Result],
     first: Sequence[svg.Figure] = (),
-    beside: NoiseBeside | None = None,
+    beside: BackgroundNoiseFloor | None = None,
     found: str = "",
     unseen: Found | None = None,
     scores: Scores = NO_SCORES,
@@ -74,7 +74,7 @@ def write_comparison(
     sketched = {**sent(results), **scores.sent}
     differences = tables.differences(frame, config.reference, hospitals, sent=sketched)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
-    by_chance = dict((beside or NoiseBeside(config.evaluation.minimum_events)).of(results))
+    by_chance = dict((beside or BackgroundNoiseFloor(config.evaluation.minimum_events)).of(results))
     by_chance |= noise.noise(scores.results, config.evaluation.minimum_events)
     for each in scores.results:
         clinical_tables.write(out, each.folder, each.federation, each.outcome, config.evaluation.clinical)
@@ -104,7 +104,7 @@ def write_comparison(
     part = config.evaluation.part
     limited = (*privacy.sentences(called), *attacks.sentences(called))
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
-    fitted = coefficients.drawn(results, taken)
+    fitted = [*coefficients.drawn(results, taken), *importance.drawn(results, taken)]
     taken += dict.fromkeys(each.label for each in scores.results)
     served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in everything])
     alone = list(dict.fromkeys(result.label for result in results if result.alone))

@@ -60,7 +60,7 @@ class Listener:
         if config.privacy is not None:
             tags["privacy"] = f"{config.privacy.unit}, {config.privacy.way}"
         self.services.display.begin(run.name, plugins.rounds(config))
-        frozen = run.frozen(self._federation)
+        frozen = run.frozen
         self._record = self.services.recorder.run(run.name, frozen, tags, self._parent, again=again)
 
     def round(self, row: Round) -> None:

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raysim.config import plugins
-from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import AHEAD, Job, Outcome, Result, Round, RunState
-from raysim.engine.privacy.calibration import Terms, settled
+from raysim.engine.privacy.calibration import Guarantee
 from raysim.experiment.entries import Entry
-from raysim.experiment.jobs import learning_rate, make_job
+from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
+from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, write_run
 from raysim.storage.resume import Opened
 from raysim.strategies.shared.weights import Weighted
 
 if TYPE_CHECKING:
-    from raysim.adversaries.figures import AttackFigures
+    from raysim.adversaries.attack_effect import AttackFigures
     from raysim.privacy.statement import Statement
 
 
@@ -49,26 +50,34 @@ class Run:
     first: bool = True
     """Whether its seed is the first: of a comparison's runs those have a page, and test gaps between patient groups."""
 
+    checked: Job | None = None
+    """Its job with the noise of its privacy, where it has been checked before."""
+
+    def asked(self) -> Job:
+        """The job that its configuration asks for."""
+        strategy, selection, config = self.entry.strategy, self.entry.selection, self.entry.config
+        return make_job(config, strategy, selection, self.data, self.seed, tests_groups=self.first)
+
+    @cached_property
     def job(self) -> Job:
-        """The job that it plays."""
-        return self._job(self.entry.config)
+        """The job that it plays: with the noise, or the epsilon, of its privacy."""
+        if self.checked is not None:
+            return self.checked
+        asked = self.asked()
+        guarantee = Guarantee.of(asked, Federation.open(self.data))
+        return asked if guarantee is None else replace(asked, privacy=guarantee.section, guarantee=guarantee)
 
-    def settled(self, federation: Federation) -> Config:
-        """Its configuration with the learning rate, and the noise or epsilon of its privacy, filled in."""
-        config = self.entry.config
-        rate = learning_rate(config, self.data)
-        config = config.replaced(training=config.training.model_copy(update={"learning_rate": rate}))
-        if config.privacy is None:
-            return config
-        return config.replaced(privacy=settled(config.privacy, Terms.of(self.job(), federation)))
-
-    def frozen(self, federation: Federation) -> dict[str, Any]:
-        """Its configuration as it is written."""
-        return self.settled(federation).of_run(self.seed).frozen_run()
+    @cached_property
+    def frozen(self) -> dict[str, Any]:
+        """Its configuration as it is written: with the learning rate, and its privacy in full."""
+        job, config = self.job, self.entry.config
+        rate = {"learning_rate": job.work.optimizer.learning_rate}
+        config = config.replaced(training=config.training.model_copy(update=rate), privacy=job.privacy)
+        return config.of_run(self.seed).frozen_run()
 
     def opened(self, federation: Federation, *, again: bool, patience: float = 0.0) -> AbstractContextManager[Opened]:
         """Open the folder of the run; see :func:`raysim.storage.resume.opened`."""
-        frozen, data = self.frozen(federation), federation.fingerprint
+        frozen, data = self.frozen, federation.fingerprint
         return resume.opened("run", self.folder, frozen, federation, data, again=again, patience=patience)
 
     def play(
@@ -80,7 +89,7 @@ class Run:
         """
         config, finished = self.entry.config, opened.finished()
         if finished is None:
-            outcome = yield from self._played(federation, opened, session, say)
+            outcome = yield from self._played(opened, session, say)
         else:
             outcome = finished
             yield from finished.rounds
@@ -93,7 +102,7 @@ class Run:
             # Only now: it takes half a second to import.
             from raysim.storage.run_tables import split_pieces
 
-            frozen, evaluation = self.frozen(federation), config.evaluation
+            frozen, evaluation = self.frozen, config.evaluation
             with resume.writing(self.folder):
                 write_run(
                     opened.manifest,
@@ -107,6 +116,8 @@ class Run:
                 )
                 if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
+                if self.first and not self.trial and evaluation.importance:
+                    self._write_importance(opened.manifest, federation)
                 if self.first and not self.trial:
                     from raysim.experiment.run_page import write_run_page
 
@@ -129,9 +140,17 @@ class Run:
             self.entry.learner,
         )
 
-    def _job(self, config: Config) -> Job:
-        strategy, selection = self.entry.strategy, self.entry.selection
-        return make_job(config, strategy, selection, self.data, self.seed, tests_groups=self.first)
+    def _write_importance(self, out: Manifest, federation: Federation) -> None:
+        """Write what each column does to the headline model."""
+        from raysim.serving import importance
+        from raysim.serving.predictor import Predictor
+
+        evaluation, predictor = self.entry.config.evaluation, Predictor.open(out.folder)
+        part, repeats = evaluation.part, evaluation.importance
+        table = importance.importances(predictor, federation, part, repeats, self.seed)
+        out.csv(importance.IMPORTANCE, table)
+        strongest = table["column"].head(importance.STRONGEST).tolist()
+        out.csv(importance.DEPENDENCE, importance.dependence(predictor, federation, part, strongest))
 
     def _attacked(
         self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]
@@ -141,7 +160,7 @@ class Run:
         """
         from raysim.engine.attacks.attack_figures import attack_figures
 
-        job = self.job()
+        job = self.asked()
         if job.adversary is None or not job.adversary.baseline:
             return attack_figures(job, outcome, None, federation), ()
         further = []
@@ -161,12 +180,10 @@ class Run:
             averaged = last(replace(quiet, aggregation=None, strategy=alike))
         return attack_figures(job, outcome, last(quiet), federation, averaged), tuple(further)
 
-    def _played(
-        self, federation: Federation, opened: Opened, session: Session, say: Callable[[str], None]
-    ) -> Generator[Round, None, Outcome]:
+    def _played(self, opened: Opened, session: Session, say: Callable[[str], None]) -> Generator[Round, None, Outcome]:
         """Play it, telling of its rounds and keeping its checkpoints; returns the outcome."""
         section, since, outcome = self.entry.config.checkpoint, None, None
-        ticket, job = opened.ticket, self._job(self.settled(federation))
+        ticket, job = opened.ticket, self.job
         location = ticket.location(opened.folder)
         checkpoints = Checkpoints(location, section.keep, ticket.fingerprint, self.entry.strategy)
         if opened.again:

@@ -22,8 +22,8 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Result, Round
 from raysim.experiment.one_run import Run
 from raysim.experiment.session import ACTOR_START_SECONDS, RESTARTS, InProcess, longest_silence
+from raysim.process.importing import search_only, search_path
 from raysim.strategies.base import Ids
-from raysim.strategies.shared.importing import search_only, search_path
 
 PATIENCE = 10.0
 """Seconds that an actor waits for a folder in which another, which has just been ended, may still be at work."""

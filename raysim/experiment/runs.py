@@ -105,6 +105,7 @@ class Experiment:
         self.left_out: list[LeftOut] = []
         """The results of the runs that left hospitals out, once these were played."""
         self._parameters = 0  # of the largest model
+        self._checked: dict[tuple[Entry, int], Job] = {}
         if any(entry.way != entry.label for entry in self.entries):
             self.entries, self.unpaired = going_together(self.entries, self._check_first)
         tuned = [entry.config for entry in self.entries if entry.strategy.uses_training()]
@@ -208,7 +209,9 @@ class Experiment:
 
     def _run_alone(self, services: RunServices, in_process: bool, verbose: bool) -> Result:
         (entry,), (seed,) = self.entries, self.seeds
-        run = Run(entry, seed, self._rows_of(entry, seed).folder, self.folder, entry.label, nested=False)
+        checked = self._checked.get((entry, seed))
+        data = self._rows_of(entry, seed).folder
+        run = Run(entry, seed, data, self.folder, entry.label, nested=False, checked=checked)
         with run.opened(self.federations[seed], again=self._again) as opened:
             with services.ready(in_process, verbose, self._load(1), self._rounds(), self.remarks()):
                 result = self._played(services, run, opened, None)
@@ -281,7 +284,7 @@ class Experiment:
                 moved, figure = result.outcome.traffic, tuning.figure(result.outcome, self.federations[seed])
                 tried.append(tuning.TrialResult(trial, figure, moved.down, moved.up, result.outcome.privacy))
             else:  # how far it came is not known
-                whole = promised(run.job(), self._data_of(run))
+                whole = promised(run.job, self._data_of(run))
                 tried.append(tuning.TrialResult(trial, math.inf, privacy=whole))
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
@@ -298,16 +301,17 @@ class Experiment:
             without = dataclasses.replace(entry, config=fold.of(entry.config))
             name = f"{entry.label}, seed {seed}, fold {fold.number}"
             runs.append(Run(without, seed, self._rows_of(entry, seed, fold).folder, folder, name, True, first=False))
-        for (fold, _, _), (run, result) in zip(asked, self._play_all(services, runs, parent), strict=True):
+        for (fold, _, entry), (run, result) in zip(asked, self._play_all(services, runs, parent), strict=True):
             if isinstance(result, Result):
                 out.add(Manifest.read(run.folder))
-                yield LeftOut(fold, result)
+                yield LeftOut(fold, fold.of(entry.config), result)
 
     def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:
         """A run of the comparison."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
         name, first = f"{entry.label}, seed {seed}", seed == self.seeds[0]
-        return Run(entry, seed, self._rows_of(entry, seed).folder, folder, name, True, trial, first)
+        checked = self._checked.get((entry, seed))
+        return Run(entry, seed, self._rows_of(entry, seed).folder, folder, name, True, trial, first, checked)
 
     def _rows_of(self, entry: Entry, seed: int, fold: Fold | None = None) -> Federation:
         """The federation that the runs of an entry with ``seed`` learn on, without the hospitals of a ``fold``."""
@@ -362,12 +366,12 @@ class Experiment:
     def job(self, seed: int) -> Job:
         """The job of the only strategy with ``seed``."""
         (entry,) = self.entries
-        return self._nested(entry, seed).job()
+        return self._nested(entry, seed).asked()
 
     def _check_first(self, entry: Entry, where: str) -> None:
         """Raise ``ConfigError`` where the federation of the first seed cannot serve this entry."""
         seed = self.seeds[0]
-        check_job(self._nested(entry, seed).job(), self._rows_of(entry, seed), where)
+        check_job(self._nested(entry, seed).asked(), self._rows_of(entry, seed), where)
 
     def _check(self) -> None:
         for seed, federation in self.federations.items():
@@ -378,10 +382,10 @@ class Experiment:
             for i, entry in enumerate(self.entries):
                 where = f"strategies.{i}" if len(self.entries) > 1 else "strategy"
                 rows = self._rows_of(entry, seed)
-                check_job(self._nested(entry, seed).job(), rows, where)
+                self._checked[entry, seed] = check_job(self._nested(entry, seed).asked(), rows, where)
                 precision = entry.config.training.precision
                 model = ModelSpec.of(entry.config.model).bind(rows, "cpu", precision)
                 self._parameters = max(self._parameters, model.layout.size)
             for trial in self._trials if seed in self._trial_seeds else ():
                 (tried,) = entries([trial.config])
-                check_job(self._nested(tried, seed).job(), self._rows_of(tried, seed), "tune")
+                check_job(self._nested(tried, seed).asked(), self._rows_of(tried, seed), "tune")

@@ -12,7 +12,7 @@ from rich.console import Console
 from raysim.cluster.connection import awaited, connected, dashboard_address, live_nodes
 from raysim.config.schema import Config
 from raysim.data.federation import Federation
-from raysim.experiment import unsent
+from raysim.experiment import pending_mlflow
 from raysim.experiment.run_actors import RunActors
 from raysim.experiment.run_placement import Load, at_once, fits_here
 from raysim.experiment.session import Session, open_session
@@ -66,7 +66,7 @@ class RunServices:
             with RunProgress(self._console, load.runs, rounds) as self.display:
                 yield
         with resume.writing(self._folder):
-            self.unsent = unsent.keep(self._folder, self.recorder, config.tracking.uri)
+            self.unsent = pending_mlflow.keep(self._folder, self.recorder, config.tracking.uri)
 
     def _bring_up(self, standing: contextlib.ExitStack, in_process: bool, verbose: bool, load: Load) -> None:
         """Start the hospitals, or the actors that play whole runs; ``standing`` ends them."""

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raysim.metrics.declared import ERROR_FIGURES, SCORES, Figure
+from raysim.metrics.equity import accuracy_equity, equity, error_equity
 from raysim.metrics.measures import ERRORS, FIGURES, figures, regression_figures
-from raysim.metrics.summary import error_metrics, federation_metrics
 
 Floats = NDArray[np.float64]
 Headline = Literal["auroc", "mae"]
@@ -79,6 +79,35 @@ class TaskKind:
         sizes = np.abs(np.asarray(values, dtype=np.float64))
         largest = sizes[np.isfinite(sizes)].max(initial=0.0)
         return int(np.clip(2 - np.floor(np.log10(largest)), 0, 9)) if largest > 0 else 3
+
+
+def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
+    """Every federation-level metric by name, from ``figures [H, len(FIGURES)]`` and the ``stays [H]`` of each site."""
+    column = dict(zip(FIGURES, figures.T, strict=True))
+    metrics = equity(column["auroc"], column["n"], stays) | accuracy_equity(column["accuracy"], column["n"])
+    for figure in SCORES:
+        if figure.name not in metrics:
+            metrics[figure.name] = weighted_mean(column[figure.name], column["n"])
+    return metrics
+
+
+def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
+    """As :func:`federation_metrics`, of a real label: from ``figures [H, len(ERRORS)]``."""
+    column = dict(zip(ERRORS, figures.T, strict=True))
+    metrics = error_equity(column["mae"], column["n"], stays)
+    for figure in ERROR_FIGURES:
+        if figure.name not in metrics:
+            # Where an error is infinite the hospital is counted as undefined above, and left out here too.
+            finite = np.where(np.isfinite(column[figure.name]), column[figure.name], np.nan)
+            metrics[figure.name] = weighted_mean(finite, column["n"])
+    return metrics
+
+
+def weighted_mean(values: Floats, weights: Floats) -> float:
+    """The mean over entries that are not NaN and have weight; NaN without any, infinite where one of them is."""
+    counted = ~np.isnan(values) & (weights > 0)
+    total = weights[counted].sum()
+    return float(weights[counted] @ values[counted] / total) if total else float("nan")
 
 
 CLASSIFICATION = TaskKind(

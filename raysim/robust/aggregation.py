@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from raysim.robust import before, centres, coordinates, selecting, trust
+from raysim.robust import centres, coordinates, preaggregation, selecting
 from raysim.robust.breakdown import NEEDS
 from raysim.robust.rule import Aggregate, Floats, Ids, Rule
 
@@ -62,11 +62,11 @@ class Aggregation:
             raise ValueError("there is no update to aggregate")
         f, means = self.count(len(updates)), None
         if self.before == "nnm":
-            means = before.nearest_neighbours(updates, f)
+            means = preaggregation.nearest_neighbours(updates, f)
         elif self.before == "bucketing":
             given = np.arange(len(updates)) if order is None else order
-            means = before.buckets(given, before.bucket_size(len(updates), f))
-        rows = updates if means is None else before.mixed(means, updates)
+            means = preaggregation.buckets(given, preaggregation.bucket_size(len(updates), f))
+        rows = updates if means is None else preaggregation.mixed(means, updates)
         made = self._rule(centre, root, weights)(rows, self._computable(len(rows), f))
         if means is None or made.admitted is None:
             return made
@@ -86,7 +86,7 @@ class Aggregation:
         def trusted(updates: Floats, f: int) -> Aggregate:
             if root is None:
                 raise ValueError("FLTrust needs an update of the server's own")
-            return trust.fltrust(updates, root)
+            return selecting.fltrust(updates, root)
 
         def several(updates: Floats, f: int) -> Aggregate:
             return selecting.multi_krum(updates, f, None if self.kept is None else min(self.kept, len(updates)))

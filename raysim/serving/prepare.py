@@ -25,6 +25,8 @@ def columns() -> list[dict[str, Any]]:
 def features(rows: pd.DataFrame) -> Any:
     """The features ``[n, F]``, float32, of ``n`` rows: values, then flags of missing ones.
 
+    For trees a missing value stays NaN, and a category is its position.
+
     Raises ``ValueError`` naming a column that is not there, or one of numbers that holds another text.
     """
     described, values, flags = _described(), [], []
@@ -39,21 +41,31 @@ def features(rows: pd.DataFrame) -> Any:
         if column["kind"] == "numeric":
             number = _each(given, partial(_number, name=column["name"], described=described))
             number = number.astype("float64").astype("float32").astype("float64")
-            given, number = number, number.fillna(column["fill"])
+            given, number = number, number if column["fill"] is None else number.fillna(column["fill"])
             varied = column["scale"] is not None
             values.append((number - column["mean"]) / column["scale"] if varied else number * 0)
         else:
-            for category in column["categories"]:
-                if column["compared_as"] == "number":
-                    values.append(pd.to_numeric(given, errors="coerce") == float(category))
-                elif column["compared_as"] == "truth":
-                    alike = (category.lower(), "1" if category == "True" else "0")
-                    values.append(given.str.lower().isin(alike))
-                else:
-                    values.append(given == category)
+            found = [_is_category(given, category, column["compared_as"]) for category in column["categories"]]
+            values += [_position(given, found)] if column.get("coded") else found
         if column["flagged"]:
             flags.append(given.isna())
     return pd.concat([*values, *flags], axis=1).to_numpy("float32")
+
+
+def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series:
+    if compared_as == "number":
+        return pd.to_numeric(given, errors="coerce") == float(category)
+    if compared_as == "truth":
+        return given.str.lower().isin((category.lower(), "1" if category == "True" else "0"))
+    return given == category
+
+
+def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
+    """Which category each value is, from 0; NaN where it is none of them."""
+    position = pd.Series(float("nan"), index=given.index)
+    for number, category in enumerate(found):
+        position = position.mask(category, number)
+    return position
 
 
 def read(path: str) -> pd.DataFrame:

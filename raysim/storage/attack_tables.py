@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from raysim.adversaries.figures import AttackFigures
+    from raysim.adversaries.attack_effect import AttackFigures
     from raysim.data.federation import Federation
     from raysim.engine.job import Outcome
 

@@ -18,9 +18,9 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.subgroups import EVERYWHERE
 from raysim.metrics.score_counts import ScoreCounts
+from raysim.statistics.clinical.clinical_figures import ClinicalFigure, figures
 from raysim.statistics.clinical.curves import CURVE, HOSPITAL_CURVE, calibration_bins, net_benefit_curve
 from raysim.statistics.clinical.equity import ClinicalEquity, clinical_equity
-from raysim.statistics.clinical.figures import ClinicalFigure, figures
 from raysim.statistics.clinical.operating_points import operating_points
 from raysim.storage.manifest import Manifest
 

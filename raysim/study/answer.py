@@ -11,7 +11,7 @@ from raysim.config.reading import read_tree
 from raysim.core.words import counted
 from raysim.report.judgement.facts.wording import some
 from raysim.report.terminal.block import ROWS, Block, Warning
-from raysim.study.figures import MODELS, NAMES
+from raysim.study.charts import MODELS, NAMES
 from raysim.study.predictors import ALL
 
 TOLD = {"log_alpha": "ln alpha", "alpha": "alpha"}

@@ -13,7 +13,7 @@ from raysim.report.naming import number, signed
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
 from raysim.study.answer import called, headline, ranking
-from raysim.study.figures import MODELS, figures
+from raysim.study.charts import MODELS, figures
 from raysim.study.predictors import ALL
 from raysim.study.settings import Study
 

@@ -21,6 +21,8 @@ from raysim.training.private import PrivateSteps
 if TYPE_CHECKING:
     from torch import nn
 
+    from raysim.trees.forest import Forest
+
 Vector = NDArray[Any]  # [P], float32 or float64 by the run's precision
 
 
@@ -217,6 +219,15 @@ class Exportable(Protocol):
 
     def as_module(self, theta: Vector) -> nn.Module:
         """A module with the outputs of ``logits`` at ``theta [P]``, for rows ``[n, F]`` in the run's precision."""
+        ...
+
+
+@runtime_checkable
+class Grows(Protocol):
+    """A model that is trees (optional beside :class:`Model`)."""
+
+    def forest(self, theta: Vector) -> Forest:
+        """The trees that ``theta [P]`` holds."""
         ...
 
 

@@ -1,4 +1,6 @@
-"""Boosted trees from sums over rows: plain mathematics that strategies, models and exports share.
+"""Boosted trees, computed from sums over rows.
+
+Strategies, models and exports share this plain mathematics.
 
 - :mod:`raysim.trees.settings`: what the model's keys are, and the columns that it reads.
 - :mod:`raysim.trees.edges`: bins of columns, from counts alone; :mod:`raysim.trees.binning`: rows in these bins.

@@ -40,6 +40,7 @@ def check_call(call: Any, sizes: Array) -> None:
     rows = int(sizes[call.ids].sum() if (call.ids >= 0).all() else sizes.sum())
     for name, send in program.sends.items():
         _check_send(f"{where}: {name}", send, rows if getattr(send, "by", "") == "row" else len(call.ids))
+    _check_joint(where, program)
     for name, keep in program.keeps.items():
         check_kind(f"{where}: {name}", keep, Keep)
         _check_shape(f"{where}: {name}", _of_rows(keep.shape, 0))
@@ -78,6 +79,20 @@ def _check_send(field: str, send: Any, terms: int) -> None:
             f"2^-{send.bits} is more than a sum of 64 bits can hold; give at most {largest(send, terms):g}, or fewer "
             "bits"
         )
+
+
+def _check_joint(where: str, program: Program) -> None:
+    """Raise :class:`Invalid` for arrays that are to be shortened together and have not the same bound."""
+    first: dict[str, str] = {}
+    for name, send in program.sends.items():
+        if not send.joint:
+            continue
+        other = program.sends[first.setdefault(send.joint, name)]
+        if send.bound is None or (send.bound, send.by) != (other.bound, other.by):
+            raise Invalid(
+                f"{where}: {name}.joint: '{send.joint}' shortens it with '{first[send.joint]}', which needs the same "
+                "bound of both; give it to both"
+            )
 
 
 def _check_shape(field: str, shape: Any) -> None:

@@ -35,7 +35,6 @@ from raysim.strategies.base import (
     one_of,
     own_state,
 )
-from raysim.strategies.fairness.simplex import project_to_simplex
 from raysim.strategies.shared.weights import hospital_weights
 
 
@@ -105,3 +104,17 @@ class AgnosticFL(Strategy):
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
         return {"global": everyone, "average": np.ones_like(everyone)}
+
+
+def project_to_simplex(point: Floats) -> Floats:
+    """The point of ``{x : x >= 0, sum x = 1}`` with the least distance to ``point [n]``, n >= 1.
+
+    J. Duchi, S. Shalev-Shwartz, Y. Singer, T. Chandra: *Efficient Projections onto the l1-Ball for Learning in High
+    Dimensions*, ICML 2008, Figure 1: with u sorted descending, k is the largest for which
+    ``u_k + (1 - sum_{j<=k} u_j) / k > 0``.
+    """
+    u = np.sort(point)[::-1]
+    shift = (1.0 - np.cumsum(u)) / np.arange(1, len(u) + 1)
+    k = np.flatnonzero(u + shift > 0)[-1]
+    projected: Floats = np.maximum(point + shift[k], 0.0)
+    return projected

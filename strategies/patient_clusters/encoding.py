@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.process.importing import by_path
 from raysim.strategies.base import Floats, Ids
 from raysim.strategies.patient_clusters.continuous import chosen
 from raysim.strategies.shared.encoders import MARK
-from raysim.strategies.shared.importing import by_path
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:

@@ -27,6 +27,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from raysim.process.one_thread import one_thread
 from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, Needs, State, at_least
 from raysim.strategies.patient_clusters.cluster_models import (
     LocalLabels,
@@ -37,7 +38,6 @@ from raysim.strategies.patient_clusters.cluster_models import (
     patient_state,
 )
 from raysim.strategies.patient_clusters.continuous import Features, ask_columns, check_features, chosen
-from raysim.strategies.shared.one_thread import one_thread
 from raysim.strategies.shared.silhouette import best_labels
 
 ITERATIONS = 300

@@ -15,7 +15,8 @@ class Exact(Strategy):
         return False
 
     def remark(self, sizes: Ids) -> str:
-        return "all hospitals take part, and selection, learning rate, batches and local epochs are not used"
+        unused = "selection, learning rate, batches, local epochs and early stopping"
+        return f"all hospitals take part, and {unused} are not used"
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return view.trainable

@@ -14,6 +14,10 @@ fit of the pooled rows; the strategy is then done, and one more call at the fina
 - ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
 - ``ridge`` adds ``ridge / 2 |beta|^2`` without the intercept, with features as the model receives them.
 
+Under a guarantee of privacy for patients (``privacy: {unit: patient, mode: pooled}``) each round is one noisy sum of
+what every row adds to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`), with rows
+no longer than ``privacy.clip``. All rounds are played, and standard errors are undefined.
+
 It needs the sums of all hospitals with training rows, so no selection is used; a round in which one is lost is played
 again. Traffic of a round, with p columns and the intercept among them: p float64 down, and ``1 + p + p (p + 1) / 2``
 float64 up per hospital, twice under Firth's penalty.
@@ -33,7 +37,9 @@ from raysim.strategies.base import (
     Calls,
     FederationView,
     Floats,
+    Ids,
     Needs,
+    Noise,
     State,
     Training,
     Uncertainty,
@@ -45,6 +51,7 @@ from raysim.strategies.regressions.exact import Exact
 from raysim.strategies.regressions.families import FAMILIES, Family
 from raysim.strategies.regressions.label_size import LabelSize, scale_of
 from raysim.strategies.regressions.newton_steps import Fit, independent
+from raysim.strategies.regressions.noisy_newton import BoundedSums, stepped
 from raysim.strategies.regressions.standard_errors import Errors, by_hospital, model_based
 from raysim.strategies.regressions.sums_program import (
     RegressionSums,
@@ -96,7 +103,7 @@ class Newton(Exact):
     """``family`` ``auto`` is logistic for two classes and linear for a number; ``poisson`` is for counts."""
 
     title: ClassVar[str] = "Newton (exact regression)"
-    needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
+    needs: ClassVar[Needs] = Needs("programs")
 
     family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
     """What the outcome is."""
@@ -127,6 +134,13 @@ class Newton(Exact):
                 f"strategy.family: '{self.family}' does not fit this label, which {label}, and this model, which is "
                 f"{family}; take {remedy}"
             )
+        reasons = {f"family: '{family}'": family != "logistic", "firth: 'always'": self.firth == "always"}
+        for what, unbounded in (reasons | {"solver: 'lbfgs'": self.solver == "lbfgs"}).items():
+            if training.noisy and unbounded:
+                raise ValueError(
+                    f"strategy.{what} adds sums that no row's length bounds, so privacy cannot be promised; use a "
+                    "logistic regression with firth: auto, or leave privacy out"
+                )
         if self.firth == "always" and not training.classes:
             raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
 
@@ -140,6 +154,8 @@ class Newton(Exact):
         if isinstance(state, WideState):
             return (yield from wide_round(view, state, ids, sizes, self.ridge))
         own, family, p = own_state(state, NewtonState), family_of(view), len(view.initial)
+        if view.noise is not None:
+            return (yield from self._noisy(view, own, view.noise, ids))
         if own.ending is not None:
             return own
         if own.scale is None and family.name != "logistic":
@@ -171,6 +187,14 @@ class Newton(Exact):
             return own
         answers = yield Call(replace(program, last=True), {"beta": fit.beta}, ids)
         return replace(own, ending=_ending(rows, len(ids), answers, scale)) if len(answers.ids) == len(ids) else own
+
+    def _noisy(self, view: FederationView, own: NewtonState, noise: Noise, ids: Ids) -> Calls:
+        """A round with noise: one step by the sums of whoever could be heard."""
+        beta = as_beta(view, own.models[0])
+        answers: Answers = yield Call(BoundedSums(len(beta), noise.clip), {"beta": beta}, ids)
+        if not len(answers.ids):
+            return own
+        return replace(own, models=as_theta(view, stepped(beta, answers.sums, noise, self.ridge))[None])
 
     def done(self, view: FederationView, state: State) -> bool:
         return state.ended if isinstance(state, WideState) else own_state(state, NewtonState).ending is not None

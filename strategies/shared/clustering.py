@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from raysim.process.one_thread import one_thread
 from raysim.strategies.base import (
     FederationView,
     Floats,
@@ -25,7 +26,6 @@ from raysim.strategies.base import (
     Upload,
     at_least,
 )
-from raysim.strategies.shared.one_thread import one_thread
 from raysim.strategies.shared.signatures import Block, Signature, signature_matrix
 
 CLUSTERS = 5

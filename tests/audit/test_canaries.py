@@ -15,7 +15,7 @@ from raysim.config.reading import checked
 from raysim.core.errors import PrivacyBroken
 from raysim.data.canaries import with_hospitals, with_patients
 from raysim.data.federation import Federation
-from raysim.engine.attacks.canaries import Canaries
+from raysim.engine.attacks.canaries import Canaries, Watch
 from raysim.experiment.audits.audit import audit
 from raysim.strategies.base import LocalProblem, State, Update, Upload
 from raysim.training.kernels.clipped import Traceable, clipped_sum
@@ -178,9 +178,9 @@ def test_single_updates_are_asked_for_where_something_is_sent(single):
     start, state = np.zeros(2, np.int64), State(np.zeros((1, 3)))
     for problem in (None, LocalProblem(start)):
         cohort = ScheduledCohort(np.arange(2), problem, state)
-        assert canaries.fitted(cohort) is cohort
-    sent = canaries.fitted(ScheduledCohort(np.arange(2), LocalProblem(start, Upload(np.ones(2))), state)).problem.sent
-    assert sent.single == single
+        assert Watch(canaries).fitted(cohort) is cohort
+    cohort = ScheduledCohort(np.arange(2), LocalProblem(start, Upload(np.ones(2))), state)
+    assert Watch(canaries).fitted(cohort).problem.sent.single == single
 
 
 def test_patients_clipped_row_by_row_are_caught(tmp_path):

@@ -28,6 +28,7 @@ from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec, RoundPlan, Work
 from raysim.engine.server.coordinator import Coordinator
 from raysim.experiment.session import Session, open_session
+from raysim.process.importing import by_path, standing_here
 from raysim.strategies.base import HospitalRows, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -35,7 +36,6 @@ from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import InverseSqrt
-from raysim.strategies.shared.importing import by_path, standing_here
 from raysim.training.base import Optimizer
 from tests.conftest import MakeFederation, play, shared_ray
 from tests.equality import same_models

@@ -15,9 +15,9 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, RunState
+from raysim.engine.measuring.stopping import Stopped, Stopping
 from raysim.engine.server.coordinator import Coordinator, JobRun
 from raysim.engine.server.job_checks import check_job
-from raysim.engine.server.stopping import Stopped, Stopping
 from raysim.storage.encoding import decode, encode
 from raysim.storage.results import summary
 from raysim.storage.run_tables import egress_table, rounds_table
@@ -25,6 +25,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.references.local import Local
+from raysim.strategies.regressions.newton import Newton
 from tests.conftest import MLP, MakeFederation, fitting, job_of, run, with_patients
 from tests.engine.test_losses import mean_loss
 from tests.equality import same_models
@@ -56,6 +57,15 @@ def validation_rows(federation: Federation) -> Any:
     return np.concatenate([np.arange(len(federation.y))[federation.rows(h, "validation")] for h in range(len(SIZES))])
 
 
+def test_a_strategy_that_solves_ends_by_itself_and_serves_its_last_round(federation: Federation) -> None:
+    job = replace(job_of(federation, Newton(), rounds=20), stop=StopSection(patience=1, tolerance=1.0))
+    stops = run(federation, job, 1)
+    assert stops.stopped is None
+    assert stops.ended
+    assert stops.played > 1
+    same_models(stops, run(federation, replace(job, stop=None), 1))
+
+
 def test_a_check_is_the_loss_of_the_models_after_a_round_on_validation_rows(federation: Federation) -> None:
     outcome = run(federation, stopping(federation, FedAvg()), 1)
     rows = validation_rows(federation)
@@ -76,7 +86,13 @@ def test_it_ends_after_so_many_checks_without_a_fall_and_serves_the_best(federat
     assert [row.round for row in outcome.rounds if row.training_loss is not None] == list(range(1, how.last + 1))
 
 
-@pytest.mark.parametrize("strategy", sorted(registry.entries("strategies")))
+TRAINED = [
+    name for name in sorted(registry.entries("strategies")) if registry.load("strategies", name, "")().uses_training()
+]
+"""The strategies that train by steps."""
+
+
+@pytest.mark.parametrize("strategy", TRAINED)
 def test_what_serves_is_what_so_many_rounds_make(federation: Federation, strategy: str) -> None:
     """Bit for bit, for every strategy, own and fine-tuned models and figures of groups of patients included."""
     made = registry.load("strategies", strategy, "strategy.name")()

@@ -23,7 +23,7 @@ from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from tests.conftest import fitting, job_of, with_patients
-from tests.privacy.test_strategies_by_mode import MODES, PLAYED
+from tests.privacy.test_strategies_by_mode import MODES, PLAYED, promised
 
 WAYS: dict[str, Any] = {**MODES, "compression": (None, None)}
 SELECTIONS = sorted(registry.entries("selections"))
@@ -37,7 +37,7 @@ def job_with(federation: Federation, name: str, selection: str, way: str) -> Job
     chosen = registry.load("selections", selection, "selection.name")()
     job = fitting(job_of(federation, cls(**settings), selection=chosen, rounds=3), federation)
     privacy, secure = WAYS[way]
-    promise = None if privacy is None else PrivacySection(noise_multiplier=1.0, delta=1e-3, **privacy)
+    promise = promised(job, privacy)
     compression = CompressionSection(name="top_k", ratio=0.5) if way == "compression" else None
     job = replace(job, privacy=promise, secure=secure, compression=compression)
     check_job(job, federation)

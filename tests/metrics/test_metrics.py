@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import metrics as sk
 
+from raysim.metrics.labels import federation_metrics, weighted_mean
 from raysim.metrics.measures import (
     FIGURES,
     ScoreHistogram,
@@ -26,7 +27,6 @@ from raysim.metrics.measures import (
     score_histogram,
 )
 from raysim.metrics.segments import floating, sortable
-from raysim.metrics.summary import federation_metrics, weighted_mean
 
 DTYPES = (np.float32, np.float64)
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from raysim.metrics.equity import error_equity, paired_interval, worst_decile
-from raysim.metrics.labels import CLASSIFICATION, REGRESSION, reporting
+from raysim.metrics.labels import CLASSIFICATION, REGRESSION, error_metrics, reporting
 from raysim.metrics.measures import ERRORS, regression_figures
-from raysim.metrics.summary import error_metrics
 from raysim.report import tables
 from raysim.report.pages import contents, page
 from tests.report.answered import answered

@@ -14,7 +14,7 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.engine.job import Job, RunState
 from raysim.engine.pipeline.secure_sums import SecureSums
-from raysim.engine.privacy.shares import sure_to_be_left
+from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode

@@ -28,7 +28,8 @@ from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.messages.plan import ModelSpec, ProgramCall
+from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.privacy import noisy_answers
 from raysim.engine.privacy.noisy_statistics import events, noise_on
 from raysim.engine.privacy.release import release_of
@@ -59,6 +60,8 @@ class History:
         """Answers that are told as they are, in order: a guarantee says nothing of these, and names them."""
         self.sums: list[tuple[Any, np.ndarray]] = []
         """Each round's plan and the sums of its updates."""
+        self.called: list[tuple[ProgramCall, np.ndarray]] = []
+        """Each call of a client program and its sums."""
         self.kept: list[Any] = []
         """What hospitals remembered when they were sent each message."""
 
@@ -88,6 +91,10 @@ class History:
                 self.sums.append((plan, partials[0].units.copy()))
                 if self.seen is not None:
                     partials[0].units = self.seen.sums[len(self.sums) - 1][1]
+            if plan.call is not None:
+                self.called.append((plan.call, partials[0].sums.copy()))
+                if self.seen is not None:
+                    partials[0].sums = self.seen.called[len(self.called) - 1][1]
             return partials, later
 
         ask = RemoteHospitals.answers
@@ -157,7 +164,7 @@ def neighbours(
     return made[0], made[1]
 
 
-def promise(mode: str, normal: bool, figures: bool = True) -> PrivacySection:
+def promise(mode: str, normal: bool, figures: bool = True, drawn: bool = True) -> PrivacySection:
     noise = {"noise_multiplier": 3.0} if normal else {"epsilon": 0.5}
     kinds = ("sizes", *KINDS) if figures else ("sizes", *KINDS[:-1])
     return PrivacySection(
@@ -168,7 +175,7 @@ def promise(mode: str, normal: bool, figures: bool = True) -> PrivacySection:
         clip=0.3,
         sizes="noisy",
         statistics=dict.fromkeys(kinds, noise),
-        **({"rate": 0.7} if mode == "pooled" else {}),
+        **({"rate": 0.7} if mode == "pooled" and drawn else {}),
     )
 
 
@@ -202,7 +209,8 @@ def check_pair(job_on: Callable[[Federation], Job], one: Federation, other: Fede
         assert hospital == hospital_of or length == 0, kind
     assert all(count <= ledger[kind].count for (kind, _), count in times.items())
     check_updates(first, second, hospital_of, section.clip)
-    return {kind for kind, _ in times} | ({"update"} if first.sums else set())
+    check_calls(first, second, section.clip)
+    return {kind for kind, _ in times} | ({"update"} if first.sums or first.called else set())
 
 
 def check_updates(first: History, second: History, hospital: int, clip: float) -> None:
@@ -222,6 +230,19 @@ def check_updates(first: History, second: History, hospital: int, clip: float) -
         assert moved <= weight * step * clip * (1 + 1e-6) + rounding
 
 
+def check_calls(first: History, second: History, clip: float) -> None:
+    """All sums of a call together move by at most the clip."""
+    assert len(first.called) == len(second.called)
+    for (call, units), (_, others) in zip(first.called, second.called, strict=True):
+        layout = SumLayout(call.program)
+        moved = np.concatenate(
+            [(units - others)[layout.places[name]] * 2.0**-send.bits for name, send in layout.summed.items()]
+        )
+        steps = np.array([2.0**-send.bits for send in layout.summed.values()])
+        assert np.linalg.norm(moved) <= clip * (1 + 1e-9) + np.sqrt(len(moved)) * steps.max()
+        np.testing.assert_array_equal(units[-layout.groups :], others[-layout.groups :])
+
+
 def job_with(
     name: str, mode: str, normal: bool, selection: Any = None, figures: bool = True
 ) -> Callable[[Federation], Job]:
@@ -232,7 +253,7 @@ def job_with(
 
     def on(federation: Federation) -> Job:
         made = job_of(federation, strategy, selection=selection, rounds=2, epochs=1, batch_size=0, every=1)
-        return replace(made, privacy=promise(mode, normal, figures))
+        return replace(made, privacy=promise(mode, normal, figures, not strategy.uses_programs()))
 
     return on
 

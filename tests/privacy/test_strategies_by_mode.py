@@ -11,6 +11,7 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.engine.job import Job
 from raysim.engine.server.job_checks import check_job
 from raysim.strategies.selections.sampling import All
 from tests.conftest import fitting, job_of, run, with_patients
@@ -40,12 +41,21 @@ PLAYED = {
     "centralized": {"secure"},
     "cfl": set(),
     "cs_rcfl": set(),
-    **{name: {"secure"} for name in ("newton", "apfl", "pfedme", "per_fedavg", "fednova", "feddyn", "fedsam")},
+    "newton": {"pooled", "secure"},
+    **{name: {"secure"} for name in ("apfl", "pfedme", "per_fedavg", "fednova", "feddyn", "fedsam", "rfa")},
     **{name: {"secure"} for name in ("meta_analysis", "own_intercepts", "random_intercepts", "federated_trees")},
     **{name: set() for name in ("odal", "ensemble", "trees_bagging", "trees_cyclic")},
     "fedbn": EVERYWHERE - {"pooled", "local"},
     **{name: set() for name in ("fedgmc", "kfed", "cbfl", "fedasync", "fedbuff")},
 }
+
+
+def promised(job: Job, privacy: dict[str, Any] | None) -> PrivacySection | None:
+    """The section of these keys; no patients are drawn for sums of client programs."""
+    if privacy is None:
+        return None
+    keys = {key: value for key, value in privacy.items() if key != "rate" or not job.strategy.uses_programs()}
+    return PrivacySection(noise_multiplier=1.0, delta=1e-3, **keys)
 
 
 def test_every_strategy_is_in_the_table():
@@ -61,7 +71,7 @@ def test_a_strategy_is_played_or_refused(federate, name, mode):
     settings |= {"clusters": 2} if "clusters" in cls.__dataclass_fields__ else {}
     privacy, secure = MODES[mode]
     job = fitting(job_of(federation, cls(**settings), selection=All(), rounds=2), federation)
-    promise = None if privacy is None else PrivacySection(noise_multiplier=1.0, delta=1e-3, **privacy)
+    promise = promised(job, privacy)
     job = replace(job, privacy=promise, secure=secure)
 
     def played():

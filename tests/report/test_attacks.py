@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from raysim.adversaries.figures import AttackFigures
+from raysim.adversaries.attack_effect import AttackFigures
 from raysim.report.sections import attacks
 
 NAN = float("nan")

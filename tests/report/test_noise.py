@@ -13,7 +13,7 @@ import pytest
 
 from raysim.engine.job import Result
 from raysim.engine.messages.plan import ModelSpec
-from raysim.experiment.noise_beside import NoiseBeside
+from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.report import tables
 from raysim.report.judgement import noise
 from raysim.report.naming import signed
@@ -79,14 +79,14 @@ def test_noise_is_computed_once_the_runs_of_the_first_seed_have_ended(
             asked.append([f"{each.label} {each.seed}" for each in results]) or real(results, events)
         ),
     )
-    beside = NoiseBeside(5)
+    beside = BackgroundNoiseFloor(5)
     for each in (result, *others):
         beside.add(each)
     pd.testing.assert_frame_equal(noise.table(beside.of([result, *others])), noise.table(alone))
     assert asked == [["fedavg 7", "fedprox 7"]], "once, without the runs of other seeds"
 
     asked.clear()
-    (one_seed := NoiseBeside(5)).add(result)
+    (one_seed := BackgroundNoiseFloor(5)).add(result)
     assert set(one_seed.of([result])) == {("fedavg", "global")}
     assert asked == [["fedavg 7"]]
 
@@ -94,7 +94,7 @@ def test_noise_is_computed_once_the_runs_of_the_first_seed_have_ended(
         raise RuntimeError("no memory")
 
     monkeypatch.setattr(noise, "noise", fails)
-    failed = NoiseBeside(5)
+    failed = BackgroundNoiseFloor(5)
     for each in (result, *others):
         failed.add(each)
     with pytest.raises(RuntimeError, match="no memory"):

@@ -153,6 +153,8 @@ def test_strategies_that_are_often_compared_differ_in_colour(labels: list[str] |
         tree = yaml.safe_load((EXPERIMENTS / labels).read_text())
         sections = [{"name": each} if isinstance(each, str) else each for each in tree.get("strategies", [])]
         labels = [each.get("label", each["name"]) for each in sections]
+        learners = [each if isinstance(each, str) else each["name"] for each in tree.get("models", [])]
+        labels = [f"{label}, {learner}" for learner in learners for label in labels] or labels
     if len(labels) <= COLOURS:
         assert len({svg.style(label).colour for label in labels}) == len(labels)
 

@@ -13,7 +13,7 @@ import pytest
 from raysim.data.federation import Federation
 from raysim.engine.job import Result
 from raysim.engine.measuring.losses import TrainingLosses
-from raysim.engine.server.stopping import Stopped
+from raysim.engine.measuring.stopping import Stopped
 from raysim.report.sections import training
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play

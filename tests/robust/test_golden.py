@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raysim.robust import before, breakdown, centres, coordinates, selecting, trust
+from raysim.robust import breakdown, centres, coordinates, preaggregation, selecting
 from raysim.robust.aggregation import RULES, Aggregation
 from raysim.robust.rule import squared_distances, uniform
 
@@ -82,33 +82,33 @@ def test_clipping_without_a_centre_is_around_nothing():
 def test_fltrust():
     root = np.array([1.0, 2.0])
     trusted = [1, 0.9922778767, 0.9982743732, 1, 0.9978801060, 0.9936529683, 0.5646839156]
-    close(trust.trust_scores(ROWS, root), trusted)
-    close(trust.fltrust(ROWS, root).update, [0.8513589660, 1.9736512901])
+    close(selecting.trust_scores(ROWS, root), trusted)
+    close(selecting.fltrust(ROWS, root).update, [0.8513589660, 1.9736512901])
     # An update of nothing points nowhere.
-    with_nothing = trust.fltrust(np.vstack([ROWS, np.zeros(2)]), root)
+    with_nothing = selecting.fltrust(np.vstack([ROWS, np.zeros(2)]), root)
     close(with_nothing.update, [0.8513589660, 1.9736512901])
     assert with_nothing.admitted[-1] == 0
     assert with_nothing.selects
 
 
 def test_fltrust_brings_short_updates_to_the_root_s_length_too():
-    close(trust.fltrust(np.array([[0.5, 0.0], [4.0, 0.0]]), np.array([2.0, 0.0])).update, [2.0, 0.0])
+    close(selecting.fltrust(np.array([[0.5, 0.0], [4.0, 0.0]]), np.array([2.0, 0.0])).update, [2.0, 0.0])
 
 
 def test_fltrust_where_nobody_is_trusted_changes_nothing():
-    nothing = trust.fltrust(np.array([[-1.0, 0.0], [-2.0, 1.0], [0.0, 3.0]]), np.array([1.0, 0.0]))
+    nothing = selecting.fltrust(np.array([[-1.0, 0.0], [-2.0, 1.0], [0.0, 3.0]]), np.array([1.0, 0.0]))
     assert nothing.update.tolist() == [0.0, 0.0]
     assert nothing.admitted.tolist() == [0.0, 0.0, 0.0]
     assert nothing.selects
 
 
 def test_mixing_with_neighbours_and_buckets():
-    mixed = before.mixed(before.nearest_neighbours(ROWS, 1), ROWS)
+    mixed = preaggregation.mixed(preaggregation.nearest_neighbours(ROWS, 1), ROWS)
     close(mixed, [[1.05, 2]] * 6 + [[0.0166666666666667, 3.2]])
     for rule in ("median", "trimmed_mean"):
         close(Aggregation(rule, assumed=1 / 7, before="nnm").aggregate(ROWS).update, [1.05, 2])
-    means = before.buckets(np.array([3, 0, 6, 1, 5, 2, 4]), 2)
-    close(coordinates.median(before.mixed(means, ROWS)).update, [0.925, 2.075])
+    means = preaggregation.buckets(np.array([3, 0, 6, 1, 5, 2, 4]), 2)
+    close(coordinates.median(preaggregation.mixed(means, ROWS)).update, [0.925, 2.075])
     bucketed = Aggregation("median", assumed=1 / 7, before="bucketing")
     shuffled = bucketed.aggregate(ROWS, order=np.array([3, 0, 6, 1, 5, 2, 4]))
     assert (shuffled.update != bucketed.aggregate(ROWS).update).any()
@@ -116,7 +116,7 @@ def test_mixing_with_neighbours_and_buckets():
 
 def test_of_two_updates_one_of_which_is_wrong_each_has_no_neighbour_but_itself():
     for f in (1, 2):
-        assert before.nearest_neighbours(ROWS[:2], f).tolist() == [[1, 0], [0, 1]]
+        assert preaggregation.nearest_neighbours(ROWS[:2], f).tolist() == [[1, 0], [0, 1]]
 
 
 def test_three_updates_are_enough_for_bulyan_to_choose():
@@ -204,9 +204,9 @@ def test_how_many_hospitals_each_rule_needs_for_how_many_wrong_ones():
 
 def test_a_share_is_the_count_that_is_meant():
     assert [Aggregation("median", assumed=share).count(10) for share in (0.1, 0.3, 0.7)] == [1, 3, 7]
-    assert before.bucket_size(7, 1) == 3
-    assert before.bucket_size(7, 0) == 1
-    assert [before.bucket_size(m, 2) for m in (3, 4, 7, 8)] == [1, 1, 1, 2]
+    assert preaggregation.bucket_size(7, 1) == 3
+    assert preaggregation.bucket_size(7, 0) == 1
+    assert [preaggregation.bucket_size(m, 2) for m in (3, 4, 7, 8)] == [1, 1, 1, 2]
 
 
 def test_how_is_as_documented_unless_it_is_said():

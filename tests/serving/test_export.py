@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit, softmax
 
 from raysim.core.errors import ConfigError
 from raysim.data.fitted import Categorical, Numeric, Preprocessing
@@ -24,8 +25,10 @@ from raysim.data.sources.table import Table
 from raysim.data.tables.reading import Reading
 from raysim.serving import export as exporting
 from raysim.serving import prepare
-from raysim.serving.export import export, exported
+from raysim.serving.export import export
+from raysim.serving.outputs import said
 from raysim.serving.predictor import Predictor
+from raysim.serving.torch_program import exported
 from raysim.training.kernels.mlp import MlpModel
 from tests.serving.runs import ROWS, folder_of, stays
 from tests.serving.test_predict import MLP
@@ -298,6 +301,40 @@ def test_the_command_refuses_in_a_line(
         "--format: onnx needs the package onnx; pip install 'raysim[onnx]'"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_linear_model_is_plain_json(place: Path, tmp_path: Path) -> None:
+    for name in ("logistic", "softmax", "linear"):
+        predictor, folder = opened(place, name), tmp_path / name
+        export(predictor, folder, "json", "10", None)
+        tree = json.loads((folder / "model.json").read_text())
+        X = prepared(folder, predictor.preprocessing, place / "stays.csv")
+        z = np.array(tree["intercept"]) + X @ np.array(list(tree["coefficients"].values()))
+        links = {"logit": expit, "softmax": lambda each: softmax(each, axis=1), "identity": lambda each: each}
+        expected = said(predictor, "personal/10", X)
+        np.testing.assert_allclose(links[tree["link"]](z), expected, rtol=1e-5, atol=1e-6)
+        assert list(tree["coefficients"]) == list(predictor.preprocessing.features)
+
+
+def test_only_formats_that_a_model_has_are_written(place: Path, tmp_path: Path) -> None:
+    for name, form, there in (("mlp", "json", "torch, onnx"), ("logistic", "xgboost", "torch, onnx, json")):
+        chosen: Any = form
+        with pytest.raises(ConfigError, match=rf"^--format: \w+ cannot be written as {form}; use {there}$"):
+            export(opened(place, name), tmp_path / "out", chosen, "10", None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_positions_of_categories_are_prepared_for_trees(tmp_path: Path) -> None:
+    tree = Preprocessing("none", (Numeric("x"), Categorical("u", ("a", "b")), Categorical("v", ("1", "2.5")))).tree()
+    tree["columns"][0]["fill"] = None
+    for column in tree["columns"][1:]:
+        column["coded"] = True
+    (tmp_path / "preprocessing.json").write_text(json.dumps(tree))
+    namespace: dict[str, Any] = {"__file__": str(tmp_path / "prepare.py"), "__name__": "prepare"}
+    exec(Path(prepare.__file__).read_text(), namespace)
+    frame = pd.DataFrame({"x": ["1.5", "", "3"], "u": ["b", "a", "c"], "v": ["", "2.50", "1"]})
+    nan = np.nan
+    np.testing.assert_array_equal(namespace["features"](frame), [[1.5, 1, nan], [nan, 0, 1], [3, nan, 0]])
 
 
 def test_frames_with_an_index_are_prepared_row_by_row(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from sklearn.metrics import confusion_matrix
 
 from raysim.metrics.equity import gini
 from raysim.metrics.score_counts import score_counts
-from raysim.statistics.clinical import figures as clinical
+from raysim.statistics.clinical import clinical_figures as clinical
 from raysim.statistics.clinical import operating_points as operating
 from raysim.statistics.clinical.calibration import Bins, calibration, calibration_error, edges, raw
+from raysim.statistics.clinical.clinical_figures import calibration_metrics, figures
 from raysim.statistics.clinical.curves import (
     CURVE,
     HOSPITAL_CURVE,
@@ -25,7 +26,6 @@ from raysim.statistics.clinical.curves import (
     net_benefit_curve,
 )
 from raysim.statistics.clinical.equity import _binomial, _groups, clinical_equity
-from raysim.statistics.clinical.figures import calibration_metrics, figures
 from raysim.statistics.clinical.operating_points import operating_points
 from raysim.statistics.clinical.thresholds import Counts, net_benefit, net_benefits, threshold_at_sensitivity
 from raysim.statistics.intervals import clopper_pearson, wilson

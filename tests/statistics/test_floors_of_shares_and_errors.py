@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from raysim.statistics.chance.drawn import Chance, errors
 from raysim.statistics.chance.inversion import invert
 from raysim.statistics.chance.noise_floor import error_floor, share_floor, true_error_range
+from raysim.statistics.chance.simulate import Chance, errors
 
 
 def test_the_floor_of_shares():

@@ -12,7 +12,6 @@ from scipy.special import expit, ndtri
 from raysim.metrics.equity import equity
 from raysim.statistics.chance import noise_floor as module
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.drawn import Chance, DrawnFederations, centres, federations, shares
 from raysim.statistics.chance.floor_figures import beside_floor, noise_free_figure
 from raysim.statistics.chance.inversion import TAUS, Estimate, _crossing, invert, visible
 from raysim.statistics.chance.noise_floor import (
@@ -23,6 +22,7 @@ from raysim.statistics.chance.noise_floor import (
     weighted_squares,
 )
 from raysim.statistics.chance.ranks import Ranks
+from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, federations, shares
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.levels import Z
 from tests.statistics.federations import sums
@@ -71,7 +71,7 @@ def test_models_that_share_chance_are_drawn_as_each_by_itself(monkeypatch):
         for ours, wanted in zip(drawn(*given, chance), drawn(*given, np.random.default_rng(7)), strict=True):
             assert_array_equal(ours, wanted)
         assert len(made) == starts
-    monkeypatch.setattr("raysim.statistics.chance.drawn.BLOCK", 1000)
+    monkeypatch.setattr("raysim.statistics.chance.simulate.BLOCK", 1000)
     for common in (0.8, 0.7):
         given = EVENTS, NON_EVENTS, common, 1.3, [0.0, 0.4], 30
         for ours, wanted in zip(drawn(*given, chance), drawn(*given, np.random.default_rng(7)), strict=True):
@@ -372,7 +372,7 @@ def test_draws_are_made_a_block_at_a_time_and_all_of_them(monkeypatch):
     for draws, blocks in ((9, [4, 4, 1]), (8, [4, 4]), (4, [4])):
         assert list(chance._blocks((draws,), lambda _, count: count, draws, 4)) == blocks
     assert chance._kept == [4]
-    monkeypatch.setattr("raysim.statistics.chance.drawn.BLOCK", 8)
+    monkeypatch.setattr("raysim.statistics.chance.simulate.BLOCK", 8)
     drawn = list(shares([5, 7], 0.3, [0.0, 0.5], 7, np.random.default_rng(1)))
     assert [block.true.shape for block in drawn] == [(2, 2, 2)] * 3 + [(2, 1, 2)]
 

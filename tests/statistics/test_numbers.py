@@ -38,7 +38,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "clinical.calibration": {"STEEPEST": 20.0, "ENOUGH": 10, "BINS": 10, "BINNED_ROWS": 100},
     "clinical.calibration_spread": {"LOGITS": 32, "HALVINGS": 24, "FEWEST": 3},
     "clinical.equity": {"DRAWS": 200, "FEWEST": 3},
-    "clinical.figures": {"FLOOR_DRAWS": 1000},
+    "clinical.clinical_figures": {"FLOOR_DRAWS": 1000},
     "clinical.operating_points": {"BOOTSTRAP": 300, "ROUNDING": 1e-12},
     "clinical.thresholds": {"ONE_ROW": 1 - 1e-9},
 }

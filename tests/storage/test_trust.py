@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raysim.core.errors import ConfigError
-from raysim.strategies.shared import importing
+from raysim.process import importing
 from tests.storage.test_resume import SMALL, go_on, start, stopped
 
 MINE = '''

@@ -15,7 +15,7 @@ import yaml
 
 from raysim.cli import main as cli
 from raysim.report.terminal.block import MOST, lines
-from raysim.study import figures as study_figures
+from raysim.study import charts as study_charts
 from raysim.study.answer import block, headline
 from raysim.study.page import lead
 from raysim.study.settings import Study, metric_names
@@ -161,13 +161,13 @@ def table() -> pd.DataFrame:
 
 
 def test_the_figure_of_clusters_has_means_ranges_and_dashes(table):
-    drawn = study_figures.clusters(table).standalone()
+    drawn = study_charts.clusters(table).standalone()
     assert re.findall(r'class="value"[^>]*>([^<]+)<', drawn) == ["3", "2", "–", "2"]
     assert "10 clients, alpha 1: 3 (2–4); 10 clients, alpha 5: 2; 20 clients, alpha 1: –" in drawn
 
 
 def test_the_figure_of_metrics_has_a_line_for_each_number_of_clients(table):
-    figure = study_figures.metrics_by_alpha(table, ["wpsi", "hellinger"])
+    figure = study_charts.metrics_by_alpha(table, ["wpsi", "hellinger"])
     assert len(re.findall(r'class="c\d+ line"', str(figure.charts[0].markup()))) == 2
     assert figure.legend is not None
     assert [name for name, _ in figure.legend.entries] == ["10 clients", "20 clients"]

@@ -16,8 +16,8 @@ from raysim.report import svg
 from raysim.tune.choice import Choice, choose, headline
 from raysim.tune.journal import Finished
 from raysim.tune.page.contents import Setting, counted, gives_up, objective_rows, sweep_page, trial_data
-from raysim.tune.page.figures import figures, hypervolume, interval, scale
 from raysim.tune.page.importance import ENOUGH, importances, varied
+from raysim.tune.page.trial_charts import figures, hypervolume, interval, scale
 from raysim.tune.settings import Sweep
 from raysim.tune.spaces import parse
 

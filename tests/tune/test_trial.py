@@ -16,8 +16,8 @@ from raysim.config.sections.resources import ResourcesSection
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.server.coordinator import JobRun
+from raysim.process import importing
 from raysim.strategies.base import Strategy
-from raysim.strategies.shared import importing
 from raysim.training.base import Optimizer
 from raysim.tune.plan import make_plan
 from raysim.tune.running.places import Hospitals

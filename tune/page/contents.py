@@ -18,7 +18,7 @@ from raysim.report.pages.rendering import Page
 from raysim.tune.answer import Tested, falls
 from raysim.tune.choice import Choice, at_the_edge, headline, title
 from raysim.tune.importances_beside import Importances
-from raysim.tune.page.figures import figures, student
+from raysim.tune.page.trial_charts import figures, student
 from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
 

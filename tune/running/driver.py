@@ -11,13 +11,14 @@ from typing import Any
 
 from raysim.config.schema import Config
 from raysim.core import host
-from raysim.strategies.shared.importing import search_path
+from raysim.process.importing import search_path
 from raysim.tune.journal import Journal
 from raysim.tune.plan import SweepPlan, draw_seed
 from raysim.tune.running.heartbeat import Heartbeats
 from raysim.tune.running.places import Places
+from raysim.tune.running.proposals import Proposals
 from raysim.tune.running.watch import TrialCallback, TrialListener
-from raysim.tune.search import Proposals, make_source
+from raysim.tune.search import make_source
 from raysim.tune.settings import Pbt
 
 SCRATCH = ".tune"

@@ -10,8 +10,8 @@ from ray.tune import Trainable
 
 from raysim.core import host
 from raysim.engine.job import Round
+from raysim.process.importing import search_only
 from raysim.storage.encoding import decode, encode
-from raysim.strategies.shared.importing import search_only
 from raysim.tune.plan import SweepPlan
 from raysim.tune.running.heartbeat import Pulse
 from raysim.tune.running.places import Hospitals

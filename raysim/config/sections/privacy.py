@@ -1,4 +1,4 @@
-"""``privacy``: what is promised of units' privacy, and the noise that keeps it."""
+"""``privacy``: the privacy guarantee of units, and the noise that it needs."""
 
 from __future__ import annotations
 

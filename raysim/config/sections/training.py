@@ -24,7 +24,7 @@ class StopSection(Section):
     """``training.stop``: a run ends before its last round where the loss on validation rows falls no more.
 
     It ends after ``patience`` rounds in a row without a fall by more than ``tolerance`` times the loss before training;
-    the models of the round with the least loss serve. See :mod:`raysim.engine.server.stopping`.
+    the models of the round with the least loss serve. See :mod:`raysim.engine.measuring.stopping`.
     """
 
     patience: int = default("training.stop.patience", ge=1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.adversaries.figures import AttackFigures
+from raysim.adversaries.attack_effect import AttackFigures
 from raysim.adversaries.rows import triggered
 from raysim.engine.client.initial_model import parameters
 from raysim.engine.job import Job, Outcome

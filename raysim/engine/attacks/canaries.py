@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from raysim.engine.attacks.tampering import Tampering
+from raysim.engine.attacks.own_attacks import Tampering
 from raysim.engine.messages.update_sums import uploading
 from raysim.engine.pipeline.step import Step
 from raysim.strategies.base import Floats, Ids, LocalProblem, Mask, Update

@@ -13,7 +13,7 @@ from raysim.adversaries.who import ON_ROWS, ON_UPDATES
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.data.fitted import Numeric
-from raysim.engine.attacks.tampering import Tampering
+from raysim.engine.messages.steps import HospitalStep, Leaving
 from raysim.strategies.base import Floats
 
 if TYPE_CHECKING:
@@ -53,6 +53,18 @@ class FeatureScale:
 
 UNITS = 88.4
 """Creatinine in micromoles a litre for one milligram a decilitre: the mistaken unit of the attack ``units``."""
+
+
+class Tampering(HospitalStep):
+    """A hospital's half of an attack, or of the canaries of an audit: it comes before all other steps."""
+
+    def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
+        """What a hospital sends in place of ``delta [P]``, all entries below ``limit`` in magnitude."""
+        raise NotImplementedError
+
+    def forward(self, leaving: Leaving) -> None:
+        leaving.update = self.update(leaving.hospital, leaving.update, leaving.limit)
+        leaving.keep_private()
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,15 +57,17 @@ class Weiszfeld:
 class Pass(HospitalStep):
     """A hospital's half: it trains in the first pass alone, and holds its update until the last."""
 
-    first: bool
-    """Whether hospitals train; else they send from the update that they hold."""
-    last: bool
-    """Whether they forget the update afterwards."""
+    trains: bool = True
+    last: bool = False
+    """Whether hospitals forget the update afterwards."""
     remembers = True
 
     def forward(self, leaving: Leaving) -> None:
-        leaving.remember(HELD, leaving.checked())
-        leaving.remember(HELD_LOSS, np.array([leaving.loss()]))
+        if self.trains:
+            leaving.remember(HELD, leaving.checked())
+            leaving.remember(HELD_LOSS, np.array([leaving.loss()]))
+        elif self.last:
+            leaving.forget(HELD, HELD_LOSS)
 
 
 class MedianPasses(Step):

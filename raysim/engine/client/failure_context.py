@@ -7,8 +7,8 @@ from typing import Any
 
 from raysim.core.errors import HospitalFailed, RaysimError, ResourceError
 from raysim.data.federation import Federation
+from raysim.process import exits
 from raysim.strategies.base import POOLED
-from raysim.strategies.shared import exits
 from raysim.training.base import DeviceFull
 
 

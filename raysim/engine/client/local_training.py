@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from raysim.core.errors import RaysimError
 from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
-from raysim.engine.attacks.secure_geometric_median import Pass
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.initial_model import Parameters, parameters
 from raysim.engine.client.sending import Sending
@@ -67,11 +66,11 @@ class CohortTraining:
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
-        repeated = next((step for step in self._plan.steps if isinstance(step, Pass)), None)
-        if repeated is None or repeated.first:
+        again = next((k for k, step in enumerate(self._plan.steps) if not step.trains), None)
+        if again is None:
             self._train_all(chunk)
         else:
-            self._send_again(repeated)
+            self._send_again(again)
         sent = PartialResult(
             ids=self._plan.ids[list(self._mine)],
             units=self._sending.units,
@@ -103,9 +102,8 @@ class CohortTraining:
                 for j, end in zip(some, ends, strict=True):
                     self._sending.remember(j, MODEL, end)
 
-    def _send_again(self, repeated: Pass) -> None:
-        """Send again from the updates of the round's first pass, and forget them in the last one."""
-        steps = self._plan.steps[self._plan.steps.index(repeated) + 1 :]
+    def _send_again(self, first: int) -> None:
+        """Walk the steps from the ``first`` on again, from the updates that hospitals hold."""
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
             return
@@ -115,10 +113,8 @@ class CohortTraining:
             if self._plan.losses:
                 self._losses.append(loss)
             rate = self._tasks.rate(phase.training)
-            leaving = self._sending.leaving(phase, phase.upload, j, memory[HELD], rate, lambda: loss)  # noqa: B023
-            self._sending.send(leaving, steps)
-            if repeated.last:
-                del memory[HELD], memory[HELD_LOSS]
+            leaving = self._sending.leaving(phase, phase.upload, j, memory[HELD], rate, partial(float, loss))
+            self._sending.send(leaving, self._plan.steps[first:])
 
     def _nearest(self, j: int) -> int:
         """The model row whose model has the least loss on the rows of entry ``j``; of equal ones the first."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import StrategyError
 from raysim.core.streams import stream
+from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.program_model import HospitalModel
@@ -19,6 +20,7 @@ from raysim.engine.messages.memory import KEPT, MODEL, HospitalStates
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.privacy.bounding import bounded
+from raysim.engine.privacy.contributions import Contributions
 from raysim.strategies.base import POOLED, Invalid, Program, Reply, Rows
 from raysim.strategies.checks.calls import check_added, check_kept, check_memory, check_reply
 from raysim.training.base import Model
@@ -48,12 +50,7 @@ class HospitalContext:
         """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the engine's names."""
         self.hospital, self.round, self.turn = int(plan.ids[j]), plan.round, call.turn
         self._work, self._program, self._model = plan.work, call.program.name, model
-        self._federation, self._made = federation, made
-        if self.hospital == POOLED:
-            self.count = int(federation.sizes("train").sum())
-        else:
-            self.count = int(federation.bounds[self.hospital, 1] - federation.bounds[self.hospital, 0])
-        """How many training rows it has."""
+        self._federation, self._made, self._release = federation, made, call.release
         names = {_kept_name(name): name for name in call.program.keeps}
         self.memory: Mapping[str, NDArray[Any]] = {
             name: _read_only(kept[what]) for what, name in names.items() if what in kept
@@ -62,9 +59,40 @@ class HospitalContext:
         self.received: Mapping[str, NDArray[Any]] = received | own if own else received
 
     @cached_property
+    def count(self) -> int:
+        """How many rows it has."""
+        if (some := self._contribution) is not None:
+            return len(some.rows)
+        if self.hospital == POOLED:
+            return int(self._federation.sizes("train").sum())
+        begin, end = self._federation.bounds[self.hospital, :2]
+        return int(end - begin)
+
+    @cached_property
+    def _contribution(self) -> Contribution | None:
+        """Its rows that stand for its units, where these are hidden; else None, and all rows take part."""
+        release = self._release
+        if release is None or release.unit == "hospital":
+            return None
+        taken = self._made.contributions
+        return taken.of(self._federation, self.hospital, release.unit, release.rows, self._work.seed)
+
+    @property
+    def _taken(self) -> Any:
+        rows, some = _rows(self._federation, self.hospital), self._contribution
+        return rows if some is None else rows.start + some.rows
+
+    def people(self) -> NDArray[Any]:
+        """The patient of each row, ``[n]``; where rows are hidden, each is one."""
+        if self._contribution is not None:
+            return self._contribution.patient
+        people: NDArray[Any] = self._federation.people[self._taken]
+        return people
+
+    @cached_property
     def rows(self) -> Rows:
-        """Its training rows."""
-        federation, rows = self._federation, _rows(self._federation, self.hospital)
+        """Its training rows; under a guarantee for patients those that stand for them."""
+        federation, rows = self._federation, self._taken
         y = federation.y[rows]
         return Rows(
             X=_read_only(federation.X[rows]),
@@ -86,7 +114,9 @@ class HospitalContext:
 
     def cache(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """See :class:`raysim.strategies.programs.Context`."""
-        key = (self._work.federation, self._program, self.hospital, name)
+        release = self._release
+        drawn = None if release is None else (release.unit, release.rows, self._work.seed)
+        key = (self._work.federation, self._program, self.hospital, name, drawn)
         return _read_only(self._made.of(key, make))
 
 
@@ -96,6 +126,8 @@ class MadeOfRows:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Any, ...], NDArray[Any]] = OrderedDict()
         self._bytes = 0
+        self.contributions = Contributions()
+        """Which rows stand for hospitals' units."""
 
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """What is kept under the ``key``, or else is made now."""
@@ -149,7 +181,10 @@ def run(
             with named(federation, hospital, f"running {call.name}"):
                 reply = program.run(context) if answer is None else answer
             _said(call, federation, hospital, partial(check_reply, reply, program, context.count, call.terms))
-            units = layout.units(bounded(reply, program, partial(_people, federation, hospital)))
+            release = call.release
+            units = layout.units(bounded(reply, program, context.people, None if release is None else release.unit))
+            if release is not None:
+                units += release.units(program, layout, plan.work.seed, plan.round, hospital)
             if call.secure is not None and call.masked:
                 units = call.secure.masked(hospital, units).view(np.int64)
             sums += units
@@ -217,12 +252,6 @@ def _run_added(
             federation = open(context.hospital == POOLED)
             _said(call, federation, context.hospital, partial(check_kept, memory, program, context.count))
             later[context.hospital] = later.get(context.hospital, {}) | _remembered(memory, program, precision)
-
-
-def _people(federation: Federation, hospital: int) -> NDArray[Any]:
-    """The patient of each training row, ``[n]``."""
-    people: NDArray[Any] = federation.people[_rows(federation, hospital)]
-    return people
 
 
 def _rows(federation: Federation, hospital: int) -> Any:

@@ -17,6 +17,7 @@ from raysim.engine.client.initial_model import Parameters, parameters
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.messages.memory import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
 from raysim.engine.messages.plan import RoundPlan
+from raysim.engine.messages.update_sums import of_entry
 from raysim.strategies.base import LAST, NEAREST, POOLED, LocalProblem, LocalTraining
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.class_weights import row_weights
@@ -139,8 +140,3 @@ class Tasks:
         """The hospital's control variate ``[P]``; 0 until it has one."""
         variate = self._kept.get(hospital, {}).get(VARIATE)
         return np.zeros(self._plan.models.shape[1], self._plan.models.dtype) if variate is None else variate
-
-
-def of_entry(value: Any, j: int) -> Any:
-    """The value of entry ``j``; ``value`` is one for all entries or an array ``[H]``."""
-    return value[j] if isinstance(value, np.ndarray) else value

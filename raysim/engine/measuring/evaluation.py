@@ -285,7 +285,7 @@ class Evaluation:
                 kept[model] = counts
         if model in self.scores:
             # Only now: it takes a fifth of a second to import.
-            from raysim.statistics.clinical.figures import calibration_metrics
+            from raysim.statistics.clinical.clinical_figures import calibration_metrics
 
             row.metrics[model] |= calibration_metrics(self.scores[model], self._bins)
 

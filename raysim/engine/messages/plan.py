@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from raysim.config.sections.privacy import RowUnit
     from raysim.engine.measuring.recalibrating import OwnShifts, Recalibrating
     from raysim.engine.messages.steps import HospitalStep
+    from raysim.engine.privacy.program_release import ProgramRelease
     from raysim.secure.protocol import SecureSum
 
 
@@ -122,6 +123,8 @@ class ProgramCall:
     """The secure sum that all of its sums travel in, one behind the other; None: they are not hidden."""
     masked: bool = False
     """Whether masks are really made, and not only counted."""
+    release: ProgramRelease | None = None
+    """What a guarantee of privacy does to what leaves; None: nothing."""
 
     @property
     def remembers(self) -> bool:

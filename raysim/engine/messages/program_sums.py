@@ -28,11 +28,12 @@ class SumLayout:
         self.summed = {name: send for name, send in program.sends.items() if send.how == "summed"}
         self.each = {name: send for name, send in program.sends.items() if send.how == "each"}
         self.groups = max((send.groups for send in program.sends.values()), default=1)
-        self._places: dict[str, slice] = {}
+        self.places: dict[str, slice] = {}
+        """Where each sum is in the vector."""
         end = 0
         for name, send in self.summed.items():
             begin, end = end, end + math.prod(send.shape) * send.groups
-            self._places[name] = slice(begin, end)
+            self.places[name] = slice(begin, end)
         self.size = end + self.groups
         """Entries of the vector."""
 
@@ -40,7 +41,7 @@ class SumLayout:
         """The vector of one hospital's ``reply``, in steps of the grids."""
         vector = np.zeros(self.size, np.int64)
         for name, send in self.summed.items():
-            into = vector[self._places[name]].reshape(send.groups, *send.shape)
+            into = vector[self.places[name]].reshape(send.groups, *send.shape)
             into[reply.group if send.groups > 1 else 0] = _rounded(np.asarray(reply.sent[name]), send)
         vector[self.size - self.groups + reply.group] = 1
         return vector
@@ -50,7 +51,7 @@ class SumLayout:
         sums = {}
         for name, send in self.summed.items():
             shape = send.shape if send.groups == 1 else (send.groups, *send.shape)
-            sums[name] = np.multiply(vector[self._places[name]].reshape(shape), 2.0**-send.bits, dtype=np.float64)
+            sums[name] = np.multiply(vector[self.places[name]].reshape(shape), 2.0**-send.bits, dtype=np.float64)
         return sums, vector[self.size - self.groups :]
 
     def kinds(self) -> dict[str, int]:

@@ -91,6 +91,11 @@ class Leaving:
         """What the hospital remembers under a name."""
         return self.kept.get(self.hospital, {}).get(what)
 
+    def forget(self, *names: str) -> None:
+        """Have the hospital forget what it remembers under these names."""
+        for name in names:
+            del self.kept[self.hospital][name]
+
     def remember(self, what: str, vector: Any) -> None:
         """Have the hospital remember a copy of ``vector`` under the name ``what``."""
         self.kept.setdefault(self.hospital, {})[what] = vector.copy()
@@ -105,6 +110,8 @@ class HospitalStep:
     """Whether hospitals remember anything of it after the round."""
     bit: bool = False
     """Whether each hospital also sends a bit, for a sum of its own behind all others."""
+    trains: bool = True
+    """Whether hospitals train; else they send from the update that they hold, and walk from this step on."""
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """What a hospital trains on in place of ``X [n, F]`` and ``y [n]``."""

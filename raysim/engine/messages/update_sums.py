@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -71,3 +72,8 @@ def by_sum(sent: Upload) -> Floats:
     spread = np.zeros((len(weight), sent.sums))
     spread[np.arange(len(weight)), 0 if sent.sum_index is None else sent.sum_index] = weight
     return spread
+
+
+def of_entry(value: Any, j: int) -> Any:
+    """The value of entry ``j``; ``value`` is one for all entries or an array ``[H]``."""
+    return value[j] if isinstance(value, np.ndarray) else value

@@ -20,8 +20,8 @@ from raysim.core.exact import ExactSum
 from raysim.core.plain_checks import whole_number
 from raysim.core.streams import stream
 from raysim.engine.messages.steps import Adding
+from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.pipeline.step import Step
-from raysim.engine.privacy.shares import sure_to_be_left
 from raysim.secure import graph, traffic
 from raysim.secure.protocol import Lost, SecureSum
 from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, State, Update

@@ -12,22 +12,34 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Program, Reply
 
 
-def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]]) -> Reply:
-    """The ``reply`` with bounded arrays; ``people()`` gives the patient of each row, ``[n]``."""
-    sent = dict(reply.sent)
+def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], unit: str | None = None) -> Reply:
+    """The ``reply`` with bounded arrays; ``people()`` gives the patient of each row, ``[n]``.
+
+    ``unit`` is who is bounded in place of rows; None: as the program declares.
+    """
+    sent, together = dict(reply.sent), dict[str, list[str]]()
     for name, send in program.sends.items():
-        if send.bound is None:
-            continue
-        array = np.asarray(sent[name], dtype=np.float64)
-        units = array[None] if send.bound.unit == "hospital" else array
-        units = units.reshape(len(units), -1)
-        if send.bound.unit == "patient":
+        if send.bound is not None:
+            together.setdefault(f"joint {send.joint}" if send.joint else f"alone {name}", []).append(name)
+    for names in together.values():
+        first = program.sends[names[0]]
+        if first.bound is None:
+            raise ValueError("what is shortened has no bound")
+        of_hospital = first.bound.unit == "hospital"
+        arrays = [np.asarray(sent[name], dtype=np.float64) for name in names]
+        parts = [array.reshape(1 if of_hospital else len(array), -1) for array in arrays]
+        units = parts[0] if len(parts) == 1 else np.hstack(parts)
+        if not of_hospital and (unit or first.bound.unit) == "patient":
             _, person = np.unique(people(), return_inverse=True)
-            added = np.zeros((person.max(initial=-1) + 1, units.shape[1]))
-            np.add.at(added, person, units)
-            units = added
-        units = shortened(units, send.bound.l2)
-        sent[name] = units.reshape(send.shape) if send.bound.unit == "hospital" else units.reshape(-1, *send.shape)
+            if len(person) > person.max(initial=-1) + 1:
+                added = np.zeros((person.max(initial=-1) + 1, units.shape[1]))
+                np.add.at(added, person, units)
+                units = added
+        units = shortened(units, first.bound.l2)
+        ends = np.cumsum([part.shape[1] for part in parts])[:-1]
+        for name, part in zip(names, np.split(units, ends, axis=1), strict=True):
+            shape = program.sends[name].shape
+            sent[name] = part.reshape(shape if of_hospital else (-1, *shape))
     return replace(reply, sent=sent)
 
 

@@ -14,8 +14,8 @@ from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import largest_entry
 from raysim.data.federation import Federation
+from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.contributions import patient_counts
-from raysim.engine.privacy.shares import sure_to_be_left
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.strategies.base import Ids
@@ -50,6 +50,8 @@ class Terms:
     """How many shares of the noise are at least in a sum of all hospitals that is opened."""
     fewest: int = 0
     """As ``left``, for the smallest sum that a peer can be in."""
+    sampled: bool = True
+    """Whether units are drawn at random for sums in mode ``pooled``; else all are in them, as in client programs."""
     evaluations: int = 1
     """How often models are evaluated, at most."""
 
@@ -79,6 +81,7 @@ class Terms:
             left=left,
             fewest=min(least, left) if job.strategy.needs.kind in ("clusters", "choices") else left,
             evaluations=_evaluations(job),
+            sampled=not job.strategy.uses_programs(),
         )
 
     @property
@@ -95,6 +98,46 @@ class Terms:
     def steps(self) -> tuple[int, ...]:
         """How many steps each hospital makes in a local update, ``[N]``."""
         return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
+
+
+@dataclass(frozen=True, eq=False)
+class Guarantee:
+    """A guarantee of privacy with its noise."""
+
+    section: PrivacySection
+    """It, with epsilon and the noise multiplier filled in."""
+    terms: Terms
+    """What it rests on."""
+    parts: tuple[Any, ...]
+    """The parts of the job that it follows from."""
+
+    @staticmethod
+    def of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
+        """The guarantee of ``job`` on a federation: the one that it brings along, if that is of the same parts.
+
+        ``sizes`` as in :meth:`Terms.of`. None without ``privacy``.
+        """
+        known = job.guarantee
+        if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
+            return known
+        return None if job.privacy is None else Guarantee.calibrated(job, job.privacy, Terms.of(job, federation, sizes))
+
+    @staticmethod
+    def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
+        """The guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`settled` does."""
+        section = settled(section, terms)
+        return Guarantee(section, terms, _parts(replace(job, privacy=section)))
+
+
+def _parts(job: Job) -> tuple[Any, ...]:
+    """All of a job that the noise of its guarantee depends on."""
+    work = job.work
+    numbers = (work.federation, work.optimizer.batch_size, work.epochs, job.rounds, job.evaluation.every)
+    return (*numbers, job.strategy, job.selection, job.privacy, job.secure, job.stop)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (isinstance(one, (int, str)) and bool(one == other))
 
 
 def spent(
@@ -115,7 +158,7 @@ def spent(
     sharing = max(terms.fewest, 1)
     of_server = 1.0 if terms.secure else 1 / max(terms.left, 1)
     left = {"outsider": 1.0, "peer": (sharing - 1) / sharing, "server": of_server}[adversary]
-    rate = terms.rate if section.unit == "hospital" else section.sampling
+    rate = terms.rate if section.unit == "hospital" else section.sampling if terms.sampled else 1.0
     return _events(multiplier * math.sqrt(left), rate, rounds)
 
 

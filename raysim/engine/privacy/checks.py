@@ -9,7 +9,7 @@ from raysim.config.sections.privacy import PREPROCESSING, PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.privacy.calibration import Terms, bit_noise, largest_clip, settled
+from raysim.engine.privacy.calibration import Guarantee, Terms, bit_noise, largest_clip
 from raysim.engine.privacy.noisy_statistics import noise_on
 from raysim.engine.privacy.release_kinds import check_kinds
 from raysim.privacy import accountant
@@ -26,11 +26,11 @@ MOST_BITS = 2.0**14
 """The largest standard deviation of noise on bits: secure sums hold thirty times as much."""
 
 
-def check_privacy(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` for a guarantee that ``job`` cannot keep on ``federation``."""
+def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
+    """The guarantee of ``job``. Raises ``ConfigError`` for one that it cannot keep on ``federation``."""
     section = job.privacy
     if section is None:
-        return
+        return None
     accountant.library()
     _check_strategy(job)
     check_kinds(section, job)
@@ -65,15 +65,16 @@ def check_privacy(job: Job, federation: Federation) -> None:
             "privacy.mode: distributed needs secure sums of all hospitals, or single updates have a share of the noise "
             "alone; write secure: {} and selection: all, or privacy.mode: central"
         )
-    if section.unit != "hospital":
+    if section.unit != "hospital" and not job.strategy.uses_programs():
         _check_descent(job, federation)
-    in_full = settled(section, terms)
-    _check_size(in_full, terms)
+    guarantee = Guarantee.calibrated(job, section, terms)
+    _check_size(guarantee.section, terms)
     if job.compression is not None and job.compression.on_common_grid and section.way in ("pooled", "distributed"):
         # Imported here alone: most runs do not need it.
         from raysim.engine.privacy.grid_checks import check_grid
 
-        check_grid(job.compression, in_full, terms)
+        check_grid(job.compression, guarantee.section, terms)
+    return guarantee
 
 
 def _check_attacks(job: Job) -> None:
@@ -199,9 +200,9 @@ def _check_strategy(job: Job) -> None:
     section, strategy = job.privacy, job.strategy
     assert section is not None
     needs = strategy.needs
-    fits: tuple[str, ...] = ("bounded", "clusters", "choices")
+    fits: tuple[str, ...] = ("bounded", "clusters", "choices", "programs")
     if section.unit == "hospital":
-        fits = ("bounded", "joint", "clusters", "choices", "weighed")
+        fits = ("bounded", "joint", "clusters", "choices", "weighed", "programs")
     fitting = needs.kind in fits or (section.own_steps and needs.own_steps)
     if not fitting or strategy.asynchrony() is not None:
         whys = {"joint": "sends control variates"}

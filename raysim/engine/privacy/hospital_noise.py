@@ -17,10 +17,10 @@ from raysim.core.defaults import table
 from raysim.core.exact import FRACTION_BITS
 from raysim.engine.job import Job
 from raysim.engine.messages.update_sums import number_rows, weighed
+from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.calibration import Terms, bit_noise, largest_clip
 from raysim.engine.privacy.guard import Guard
 from raysim.engine.privacy.release import FixedWeights, Release, check_sent, fixed_weights
-from raysim.engine.privacy.shares import sure_to_be_left
 from raysim.privacy.adaptive import next_clip, update_multiplier
 from raysim.privacy.counting import split
 from raysim.privacy.noise import grid_units, normals, with_rounding

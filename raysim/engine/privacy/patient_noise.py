@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.client.tasks import of_entry
 from raysim.engine.job import Job
-from raysim.engine.messages.update_sums import weighed
+from raysim.engine.messages.update_sums import of_entry, weighed
+from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.calibration import Terms, multipliers
 from raysim.engine.privacy.guard import Guard
 from raysim.engine.privacy.patient_release import PatientRelease
 from raysim.engine.privacy.release import Release, check_patient_problem
-from raysim.engine.privacy.shares import sure_to_be_left
 from raysim.privacy.noise import grid_units, with_rounding
 from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State
 from raysim.virtual_time.scheduling import ScheduledCohort

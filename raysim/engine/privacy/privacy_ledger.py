@@ -15,7 +15,7 @@ import numpy as np
 
 from raysim.config.sections.privacy import PREPROCESSING, SIZE, UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
-from raysim.engine.privacy.calibration import Terms, at_two_hospitals, by_hospital, multipliers, settled, spent
+from raysim.engine.privacy.calibration import Guarantee, Terms, at_two_hospitals, by_hospital, multipliers, spent
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
 from raysim.privacy.events import Event, Gaussian, Repeated, Written, written
@@ -32,10 +32,10 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
 
     ``sizes [N]``: the numbers of units that hospitals have told with noise; None: these are public.
     """
-    if job.privacy is None:
+    guarantee = Guarantee.of(job, federation, sizes)
+    if guarantee is None:
         return None
-    terms = Terms.of(job, federation, sizes)
-    section = settled(job.privacy, terms)
+    section, terms = guarantee.section, guarantee.terms
     released = {kind: None for _, kind, _, _ in ledger.entries}
     covers = tuple(kind for kind in UPDATES if kind in released)
     public = {plain(name) for name in section.declared_public}
@@ -73,7 +73,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
             rounds = int(ledger.rounds_with(UPDATES, len(federation.hospitals)).max(initial=0))
         rounds += job.earlier.rounds
         if section.way == "pooled" and section.unit == "patient":
-            twice = _twice(section, rounds, beside)
+            twice = _twice(section, terms, rounds, beside)
         for adversary in get_args(Adversary):
             training = spent(section, terms, adversary, multiplier or 0.0, rounds)
             exposed = training is None and rounds > 0
@@ -105,12 +105,18 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
     )
 
 
-def _twice(section: PrivacySection, rounds: int, beside: Sequence[Event]) -> float:
+def _twice(section: PrivacySection, terms: Terms, rounds: int, beside: Sequence[Event]) -> float:
     """An upper bound of epsilon, against an outsider, for a patient who is at two hospitals: of pooled rounds and of
     what is sent with noise ``beside`` them.
     """
     if not rounds:
         return 0.0
+    if not terms.sampled:
+        # Surely in both hospitals' sums, the patient moves them by up to two bounds.
+        each = [replace(event, count=2 * event.count) for event in beside]
+        return accountant.epsilon(
+            [Gaussian((section.noise_multiplier or 0.0) / 2.0, 1.0, rounds), *each], section.delta
+        )
     event = Repeated(section.noise_multiplier or 0.0, section.sampling, 2, rounds)
     return accountant.rough(event, section.delta, tuple(beside))
 

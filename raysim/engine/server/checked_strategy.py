@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from raysim.core.errors import ConfigError, RaysimError, StrategyError
+from raysim.process import exits
 from raysim.strategies.base import (
     Asynchrony,
     Calls,
@@ -32,7 +33,6 @@ from raysim.strategies.base import (
 from raysim.strategies.checks import answers
 from raysim.strategies.checks.calls import check_call
 from raysim.strategies.checks.problem import Frame, check_personal, check_problem
-from raysim.strategies.shared import exits
 
 MOST_CALLS = 1000
 """Calls that a round may make."""

@@ -102,8 +102,8 @@ def check_declared(job: Job, where: str, label: str) -> None:
             )
 
 
-def check_job(job: Job, federation: Federation, where: str = "strategy") -> None:
-    """Raise ``ConfigError`` for a job that this federation cannot serve, before anything starts.
+def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
+    """The job with the noise of its guarantee. Raises ``ConfigError`` for one that this federation cannot serve.
 
     ``where`` is the configuration field of its strategy; where that is one of several, errors also name its label.
     """
@@ -118,13 +118,14 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     weighted = job.work.class_weights != "none"
     link = getattr(model, "link", "identity")
     training = Training(
-        layout.slices,
-        job.work.optimizer.name,
-        classes,
-        link,
-        weighted,
-        lambda: federation.patients,
-        getattr(model, "trees", None),
+        parameters=layout.slices,
+        optimizer=job.work.optimizer.name,
+        classes=classes,
+        link=link,
+        weighted=weighted,
+        noisy=job.privacy is not None,
+        patients=lambda: federation.patients,
+        trees=getattr(model, "trees", None),
     )
     check_trees(job, training, federation)
     try:
@@ -151,7 +152,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:
         check_system(job.system, job.selection, federation.hospitals, federation.sizes("train"), job.work.seed)
-    check_privacy(job, federation)
+    guarantee = check_privacy(job, federation)
     if job.stop is not None and not federation.sizes("validation").any():
         raise ConfigError(
             "training.stop: no hospital has validation rows, on which it decides; give data.split.validation a share, "
@@ -162,3 +163,4 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
             f"evaluation.part: no hospital has {job.evaluation.part} rows; "
             f"give data.split.{job.evaluation.part} a share"
         )
+    return job if guarantee is None else dataclasses.replace(job, privacy=guarantee.section, guarantee=guarantee)

@@ -13,10 +13,13 @@ from raysim.core.errors import ConfigError
 from raysim.engine.job import Job
 from raysim.engine.messages.plan import PartialResult, ProgramCall
 from raysim.engine.messages.program_sums import SumLayout
+from raysim.engine.privacy.program_release import WAYS, release_of
 from raysim.strategies.base import POOLED, Answers, Call, Ids
 from raysim.traffic.exchange import Traffic
+from raysim.traffic.ledger import UPDATE
 
 if TYPE_CHECKING:
+    from raysim.config.sections.privacy import PrivacySection
     from raysim.engine.pipeline.secure_sums import SecureSums
 
 
@@ -38,10 +41,7 @@ def check_programs(job: Job) -> None:
                 "another strategy"
             )
     if job.privacy is not None:
-        raise ConfigError(
-            f"strategy.name: '{job.name}' has client programs, which privacy.mode: {job.privacy.way} does not cover, "
-            f"so privacy.unit: {job.privacy.unit} cannot be promised; choose another strategy or leave privacy out"
-        )
+        _check_private(job, job.privacy)
     if job.strategy.uses_selection() and job.selection.uses_losses:
         raise ConfigError(
             f"selection.name: '{type(job.selection).__name__}' uses the losses of updates, and strategy '{job.name}' "
@@ -49,14 +49,38 @@ def check_programs(job: Job) -> None:
         )
 
 
+def _check_private(job: Job, section: PrivacySection) -> None:
+    """Raise ``ConfigError`` for a guarantee that noise on the sums of client programs does not keep."""
+    needs = job.strategy.needs
+    if needs.kind != "programs" or section.way not in WAYS:
+        why = needs.why or "has client programs"
+        ways = "" if needs.kind != "programs" else f"set privacy.mode: {' or '.join(WAYS)}, "
+        raise ConfigError(
+            f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
+            f"{section.unit} cannot be promised; {ways}choose another strategy or leave privacy out"
+        )
+    if section.rate is not None:
+        raise ConfigError(
+            f"privacy.rate: {section.rate:g} draws patients, and the sums of strategy '{job.name}' are of all rows; "
+            "take it out"
+        )
+    if section.adaptive is not None:
+        raise ConfigError(
+            f"privacy.adaptive: moves the clip of updates, and strategy '{job.name}' has none; take it out"
+        )
+
+
 class ProgramCalls:
     """The calls of a ``job``'s strategy, whose hospitals have ``sizes [N]`` training rows.
 
-    ``secure`` hides their sums; None: they are not hidden.
+    ``secure`` hides their sums; None: they are not hidden. ``private`` is the settled guarantee of privacy.
     """
 
-    def __init__(self, job: Job, sizes: Ids, traffic: Traffic, secure: SecureSums | None) -> None:
+    def __init__(
+        self, job: Job, sizes: Ids, traffic: Traffic, secure: SecureSums | None, private: PrivacySection | None = None
+    ) -> None:
         self._job, self._sizes, self._traffic, self._secure = job, sizes, traffic, secure
+        self._private = private
         self._turns: Counter[str] = Counter()
         self._round = 0
         self.called = np.zeros(0, np.int64)
@@ -88,6 +112,7 @@ class ProgramCalls:
                     f"'{next(iter(each))}' so; leave secure out, or choose another strategy"
                 )
             secure, masked = self._secure.of_call(self._round, number, call.ids), self._secure.mode == "execute"
+        private = self._private
         return ProgramCall(
             program,
             name,
@@ -97,6 +122,7 @@ class ProgramCalls:
             {name: rows if send.by == "row" else hospitals for name, send in program.sends.items()},
             secure,
             masked,
+            None if private is None else release_of(private, self._job, call, number, name),
         )
 
     def answers(self, call: Call, planned: ProgramCall, partials: Sequence[PartialResult]) -> Answers:
@@ -139,7 +165,8 @@ class ProgramCalls:
             return
         received = sum(array.nbytes for array in planned.received.values()) * hospitals
         received += sum(array.nbytes for array in planned.each_of.values())
-        kinds = layout.kinds()
+        # Noisy sums are what models are learned from, and are covered as updates are.
+        kinds = layout.kinds() if self._private is None else {UPDATE: sum(layout.kinds().values())}
         if self._secure is not None and planned.secure is not None:
             up, down = self._secure.bytes_of_call(planned.secure, call.ids, layout.size)
             self._traffic.called(" + ".join(kinds), call.ids, up, received + down)

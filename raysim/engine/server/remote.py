@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.engine.job import RunState
+from raysim.engine.measuring.stopping import Stopping
 from raysim.engine.messages.memory import MODEL, HospitalStates
 from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, StatisticNoise, Work
 from raysim.engine.server.pool import Pool, StateReferences
-from raysim.engine.server.stopping import Stopping
 from raysim.strategies.base import POOLED, Floats, Ids, Mask, Question, State
 from raysim.virtual_time.clock import Clock
 

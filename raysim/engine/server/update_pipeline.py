@@ -272,12 +272,14 @@ def guard(
     """Clipping and noise of a guarantee of privacy."""
     if job.privacy is None:
         return None
-    from raysim.engine.privacy.calibration import Terms, settled
+    from raysim.engine.privacy.calibration import Guarantee
     from raysim.engine.privacy.hospital_noise import HospitalNoise
     from raysim.engine.privacy.patient_noise import PatientNoise
 
-    terms = Terms.of(job, federation, first.sizes)
-    section = settled(job.privacy, terms)
+    guarantee = Guarantee.of(job, federation, first.sizes)
+    if guarantee is None:
+        return None
+    section, terms = guarantee.section, guarantee.terms
     made: Guard = (
         HospitalNoise(section, terms, job, strategy, size, private)
         if section.unit == "hospital"

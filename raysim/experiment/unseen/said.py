@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from raysim.core.words import counted
+from raysim.experiment.unseen.files import Found
 from raysim.experiment.unseen.measured import NOBODY
 from raysim.experiment.unseen.tables import AUROC, RATIO
-from raysim.experiment.unseen.written import Found
 from raysim.report import svg
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.wording import json_number

@@ -17,7 +17,7 @@ from raysim.experiment.scores import MODEL as SCORE
 from raysim.experiment.unseen.folds import LeftOut
 from raysim.experiment.unseen.measured import Unseen
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
-from raysim.statistics.clinical.figures import figures as clinical_figures
+from raysim.statistics.clinical.clinical_figures import figures as clinical_figures
 from raysim.statistics.differences.paired import Paired, paired
 from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, placements
 from raysim.statistics.discrimination.common_curve import common_curve

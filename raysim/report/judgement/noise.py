@@ -18,9 +18,9 @@ from raysim.core.streams import stream
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import REGRESSION
 from raysim.report.judgement import fairness
-from raysim.statistics.chance.drawn import Chance
 from raysim.statistics.chance.inversion import Estimate
 from raysim.statistics.chance.noise_floor import NoiseFloor, error_floor, noise_floor
+from raysim.statistics.chance.simulate import Chance
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.meta_analysis.size_slope import SizeSlope, size_slope

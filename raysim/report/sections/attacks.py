@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import stdtrit
 
-from raysim.adversaries.figures import AttackFigures
+from raysim.adversaries.attack_effect import AttackFigures
 from raysim.core.words import capitalised
 from raysim.engine.job import Outcome, Result
 from raysim.statistics.levels import LEVEL

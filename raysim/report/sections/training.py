@@ -10,7 +10,7 @@ import pandas as pd
 
 from raysim.core.words import listed
 from raysim.engine.job import Outcome, Result
-from raysim.engine.server.stopping import Stopped
+from raysim.engine.measuring.stopping import Stopped
 from raysim.report import svg
 from raysim.report.figures.models import curves
 from raysim.statistics.convergence import Convergence

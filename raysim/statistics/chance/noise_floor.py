@@ -22,9 +22,9 @@ from scipy.special import expit
 
 from raysim.core.words import chance, counted
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.drawn import Chance, DrawnFederations, centres, errors, federations, shares
 from raysim.statistics.chance.floor_figures import FigureBesideFloor, beside_floor, noise_free_figure, share_as_extreme
 from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, invert, visible
+from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, errors, federations, shares
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.levels import Z

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from raysim.statistics.chance.drawn import NODES, WEIGHTS
 from raysim.statistics.chance.inversion import TAUS, Estimate, invert
+from raysim.statistics.chance.simulate import NODES, WEIGHTS
 from raysim.statistics.clinical.calibration import ENOUGH, Groups, calibration
 from raysim.statistics.meta_analysis.spread import Mean, hartung_knapp, paule_mandel
 

@@ -17,7 +17,7 @@ from raysim.metrics.equity import over_hospitals, worst_decile
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import Groups, from_histogram
 from raysim.statistics.clinical.calibration_spread import calibration_chance
-from raysim.statistics.clinical.figures import ClinicalFigure
+from raysim.statistics.clinical.clinical_figures import ClinicalFigure
 
 Floats = NDArray[np.float64]
 

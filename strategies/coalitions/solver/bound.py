@@ -22,9 +22,9 @@ import time
 
 import numpy as np
 
+from raysim.process.one_thread import one_thread
 from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, pace, violated_fours, violated_triangles
-from raysim.strategies.shared.one_thread import one_thread
 
 PENALTY = 100.0
 """The penalty ρ of the method, relative to the size of the losses' differences."""

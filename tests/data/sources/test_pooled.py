@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from raysim.config.written import fields_of
+from raysim.config.serialise import fields_of
 from raysim.core.errors import DataError
 from raysim.data.build import build
 from raysim.data.sources.acs_income import AcsIncome

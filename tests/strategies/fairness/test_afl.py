@@ -15,8 +15,7 @@ from raysim.engine.job import Outcome
 from raysim.engine.server.coordinator import JobRun
 from raysim.storage.served import named_tensors, served
 from raysim.strategies.base import Update
-from raysim.strategies.fairness.afl import AgnosticFL, AgnosticState
-from raysim.strategies.fairness.simplex import project_to_simplex
+from raysim.strategies.fairness.afl import AgnosticFL, AgnosticState, project_to_simplex
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play

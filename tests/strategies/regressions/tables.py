@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from raysim.strategies.problem import Floats
+from raysim.strategies.regressions.families import Family
+from raysim.strategies.regressions.newton_steps import fitted
 
 
 class Table(NamedTuple):
@@ -51,3 +53,10 @@ def table_g() -> Table:
 
 SEPARATED = np.array([[1, 0.5, 1.25], [1, -1, -0.25], [1, 0.75, 1]]), np.array([0.0, 1.0, 1.0])
 """Three rows that a line through two columns separates."""
+
+
+def left_out(family: Family, X: Floats, y: Floats, ridge: float) -> float:
+    """The mean loss of rows that a ridge fit has not seen, each left out in turn."""
+    rows = np.arange(len(y))
+    fits = [fitted(family, X[rows != i], y[rows != i], ridge=ridge).beta for i in rows]
+    return float(np.mean([family.loss(X[i] @ fit, y[i]) for i, fit in zip(rows, fits, strict=True)]))

@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.optimize import minimize
 
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.strategies.base import FederationView, State
-from raysim.strategies.references.local import Local
+from raysim.strategies.references.local import RIDGES, Local
 from raysim.strategies.regressions.families import POISSON
 from raysim.strategies.regressions.newton import Newton
-from raysim.strategies.regressions.newton_steps import fitted
+from raysim.strategies.regressions.newton_steps import fitted, shrunk
 from raysim.strategies.regressions.own_intercepts import OwnIntercepts, OwnInterceptsState
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from tests.conftest import job_of, play, run
@@ -55,6 +56,7 @@ def test_own_intercepts_are_dummies(three: Federation):
     assert_allclose(se(outcome)[1:], (0.6693801792, 0.6635574228), atol=1e-9)
     assert outcome.facts == {
         "converged": 1.0,
+        "separated": 0.0,
         "halvings": 0.0,
         "hospitals_left_out": 0.0,
         "loss": pytest.approx(16.7188885946),
@@ -94,7 +96,26 @@ def test_own_intercepts_of_counts_are_dummies(tmp_path: Path):
     assert_allclose(se(outcome)[1:], np.sqrt(np.diag(covariance))[2:], atol=1e-9)
     assert outcome.facts["hospitals_left_out"] == 1.0
     alone = play(federation, Local(solve=True), rounds=2, model=POISSON_MODEL)
-    assert_allclose(np.roll(alone.kept[0], 1), fitted(POISSON, *T._replace(y=counts).of(0)).beta, atol=1e-9)
+    best = min((shrunk(POISSON, *T._replace(y=counts).of(0), ridge) for ridge in RIDGES), key=lambda fit: fit.loss)
+    assert_allclose(np.roll(alone.kept[0], 1), best.beta, atol=1e-9)
+
+
+def test_separated_slopes_are_told_and_a_ridge_holds_them(tmp_path: Path):
+    y = (T.X[:, 1] > 0).astype(float)
+    federation = federation_of(tmp_path / "s", T, y)
+    outcome = play(federation, OwnIntercepts(), rounds=60)
+    assert (outcome.facts["separated"], outcome.facts["converged"], outcome.uncertainty) == (1.0, 0.0, None)
+    assert outcome.ended
+    held = play(federation, OwnIntercepts(ridge=1.0), rounds=60)
+    assert (held.facts["separated"], held.facts["converged"]) == (0.0, 1.0)
+    dummies = np.eye(3)[T.hospital]
+
+    def loss(beta: np.ndarray) -> float:
+        eta = dummies @ beta[:3] + T.X[:, 1:] @ beta[3:]
+        return float(np.sum(np.logaddexp(0, eta) - y * eta) + beta[3:] @ beta[3:] / 2)
+
+    best = minimize(loss, np.zeros(5), method="BFGS", options={"gtol": 1e-8})
+    assert_allclose([*intercepts(held), *held.models[0, :2]], best.x, atol=1e-5)
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import Uncertainty
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
-from raysim.strategies.references.local import Local
+from raysim.strategies.references.local import RIDGES, Local
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.newton import Newton
-from raysim.strategies.regressions.newton_steps import fitted
+from raysim.strategies.regressions.newton_steps import fitted, shrunk
 from raysim.strategies.regressions.own_intercepts import OwnIntercepts
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from tests.conftest import MLP, job_of, play, run
@@ -246,10 +246,12 @@ def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Pat
     assert outcome.played == 1
     assert outcome.ledger.sent(1) == 0
     for h in range(3):
-        own = fitted(LOGISTIC, *T.of(h), firth=True).beta
-        assert_allclose(beta(outcome.kept[h]), own, atol=1e-9)
-    few = federation_of(tmp_path / "few", T._replace(hospital=np.where(np.arange(36) < 2, 3, T.hospital)), T.y)
-    ridge = fitted(LOGISTIC, T.X[:2], T.y[:2], ridge=1.0).beta
-    assert_allclose(beta(play(few, Local(solve=True), rounds=2).kept[3]), ridge, atol=1e-9)
+        X, y = T.of(h)
+        ridge = min(RIDGES, key=lambda ridge: shrunk(LOGISTIC, X, y, ridge).loss)
+        assert_allclose(beta(outcome.kept[h]), fitted(LOGISTIC, X, y, ridge=ridge).beta, atol=1e-9)
+    first = np.isin(np.arange(36), (0, 2, 4))
+    few = federation_of(tmp_path / "few", T._replace(hospital=np.where(first, 3, T.hospital)), T.y)
+    of_one_class = beta(play(few, Local(solve=True), rounds=2).kept[3])
+    assert_allclose(of_one_class, (np.log(0.5 / 3.5), 0, 0), atol=1e-7)
     with pytest.raises(ConfigError, match=r"model\.name: local with solve fits a regression"):
         check_job(job_of(binary, Local(solve=True), model=MLP), binary)

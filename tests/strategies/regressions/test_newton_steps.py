@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from raysim.strategies.problem import Floats
+from raysim.strategies.regressions import newton_steps
 from raysim.strategies.regressions.families import LINEAR, LOGISTIC, POISSON
-from raysim.strategies.regressions.newton_steps import Fit, fitted, independent
+from raysim.strategies.regressions.newton_steps import (
+    Fit,
+    firth_curvature,
+    firth_gradient,
+    fitted,
+    independent,
+    shrunk,
+)
 from raysim.strategies.regressions.standard_errors import by_hospital, model_based
-from tests.strategies.regressions.tables import SEPARATED, table_g, table_t
+from tests.strategies.regressions.tables import SEPARATED, left_out, table_g, table_t
 
 T = table_t()
 POOLED = (0.2099782522, 1.8253260800, -1.3068987085)
@@ -68,6 +77,34 @@ def test_firth() -> None:
         (0.7967688422, 1.4212826366, -0.6575800502),
     ]
     assert_allclose(locals_, golden, atol=1e-8)
+
+
+def test_the_curvature_of_firths_loss_is_that_of_its_gradient() -> None:
+    beta, keep = np.array([0.4, -0.7, 0.2]), np.ones(3, dtype=np.bool_)
+
+    def gradient(at: Floats) -> Floats:
+        return firth_gradient(LOGISTIC, T.X, T.y, at, LOGISTIC.sums(T.X, T.y, at).hessian, keep)
+
+    curvature = firth_curvature(LOGISTIC, T.X, beta, LOGISTIC.sums(T.X, T.y, beta).hessian, keep)
+    slopes = [(gradient(beta - 1e-5 * e) - gradient(beta + 1e-5 * e)) / 2e-5 for e in np.eye(3)]
+    assert_allclose(curvature, slopes, atol=1e-8)
+
+
+def test_firth_without_the_curvature_comes_to_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_it = fitted(LOGISTIC, T.X, T.y, firth=True)
+    monkeypatch.setattr(newton_steps, "PAIRS", 35)
+    without = fitted(LOGISTIC, T.X, T.y, firth=True)
+    assert len(with_it.losses) < len(without.losses)
+    assert_allclose(with_it.beta, without.beta, atol=1e-9)
+
+
+@pytest.mark.parametrize("ridge", [0.5, 1.0, 10.0])
+def test_the_loss_of_rows_left_out_is_exact_in_a_linear_regression_and_near_else(ridge: float) -> None:
+    for h in range(3):
+        X, t = T.X[T.hospital == h], T.real[T.hospital == h]
+        assert_allclose(shrunk(LINEAR, X, t, ridge).loss, left_out(LINEAR, X, t, ridge), rtol=1e-10)
+        X, y = T.of(h)
+        assert_allclose(shrunk(LOGISTIC, X, y, ridge).loss, left_out(LOGISTIC, X, y, ridge), rtol=0.06)
 
 
 def test_separated_classes_are_named_and_firth_fits_them() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from raysim.strategies.shared import exits
+from raysim.process import exits
 
 _standing: tuple[str, ...] | None = None
 """Where modules of the user's are looked for; None: in the working directory."""

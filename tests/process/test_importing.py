@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raysim.strategies.shared import exits, importing
+from raysim.process import exits, importing
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raysim.core.aside import Aside
+from raysim.core.background import BackgroundIterator
 from tests.waiting import until
 
 
@@ -19,7 +19,7 @@ def held(*gates: threading.Event) -> Iterator[int]:
 
 
 def test_items_come_in_their_order_and_then_none():
-    aside = Aside(iter(range(1000)))
+    aside = BackgroundIterator(iter(range(1000)))
     taken: list[int] = []
     while items := aside.take():
         taken += items
@@ -30,7 +30,7 @@ def test_items_come_in_their_order_and_then_none():
 
 def test_one_that_waits_for_a_while_gets_what_is_there():
     first, second = threading.Event(), threading.Event()
-    aside = Aside(held(first, second))
+    aside = BackgroundIterator(held(first, second))
     assert aside.take(0.01) == []
     assert not aside.over
     first.set()
@@ -45,7 +45,7 @@ def test_an_error_is_raised_after_the_items_before_it():
         yield 7
         raise ValueError("no more")
 
-    aside = Aside(broken())
+    aside = BackgroundIterator(broken())
     until(lambda: aside._queue.qsize() == 2)  # the error is there when the item is taken
     assert aside.take() == [7]
     assert not aside.over

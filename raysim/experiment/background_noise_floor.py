@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from raysim.report.judgement.noise import Noise
 
 
-class NoiseBeside:
+class BackgroundNoiseFloor:
     """The noise of a comparison. Only runs of the first seed decide it, so a thread computes it while others play."""
 
     def __init__(self, minimum_events: int) -> None:

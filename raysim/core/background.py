@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Aside(Generic[T]):
+class BackgroundIterator(Generic[T]):
     """Runs the iterator ``items`` to its end on a background thread; :meth:`take` hands over what it has given."""
 
     def __init__(self, items: Iterator[T]) -> None:

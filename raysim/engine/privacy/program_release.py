@@ -1,0 +1,101 @@
+"""Client programs under a guarantee of privacy: what is refused, and the noise that each hospital adds to its sums.
+
+A call's sums are one release: what a unit adds to all of them together is shortened to the program's bound, and each
+hospital adds its share of normal noise, so that the server only ever sees noisy sums. One call a round, in which all
+hospitals take part, makes the rounds of a run the number of releases.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+from raysim.engine.messages.program_sums import SumLayout
+from raysim.engine.pipeline.shares import sure_to_be_left
+from raysim.privacy.noise import Origin, normals
+from raysim.strategies.base import Call, Program
+from raysim.strategies.view import Noise
+
+if TYPE_CHECKING:
+    from raysim.config.sections.privacy import PrivacySection
+    from raysim.engine.job import Job
+
+WAYS = ("pooled", "distributed")
+"""The modes in which hospitals add shares of the noise to sums."""
+
+
+@dataclass(frozen=True)
+class ProgramRelease:
+    """What a hospital does to a program's arrays before they leave; it travels with the call."""
+
+    unit: Literal["hospital", "patient", "example"]
+    """Who is hidden."""
+    rows: int
+    """The most rows of a patient."""
+    multiplier: float
+    """The standard deviation of each hospital's noise, in bounds."""
+    noise: Origin
+    """Where the noise comes from."""
+
+    def units(self, program: Program, layout: SumLayout, seed: int, round: int, hospital: int) -> NDArray[np.int64]:
+        """The noise of one ``hospital`` on the sums of ``program``, in steps of their grids, ``[layout.size]``."""
+        units = np.zeros(layout.size, np.int64)
+        if not self.multiplier:
+            return units
+        drawn = normals(self.noise, (layout.size,), seed, "dp_call", round, hospital)
+        for name, send in layout.summed.items():
+            place = layout.places[name]
+            # Rounding to the grid lengthens what a unit adds by half a step of each entry at most.
+            length = bound_of(program) + math.sqrt(layout.size) * 2.0**-send.bits / 2.0
+            units[place] = np.rint(self.multiplier * length * drawn[place] * 2.0**send.bits)
+        return units
+
+
+def noise_of(section: PrivacySection | None) -> Noise | None:
+    """What a strategy is told of the noise of a settled ``section``; None without one."""
+    return None if section is None else Noise(section.clip, section.noise_multiplier or 0.0)
+
+
+def bound_of(program: Program) -> float:
+    """The length to which what a unit adds to all sums of ``program`` is shortened; infinite where there are none."""
+    bounds = [send.bound.l2 for send in program.sends.values() if send.bound is not None]
+    return max(bounds, default=math.inf)
+
+
+def release_of(section: PrivacySection, job: Job, call: Call, turns: int, name: str) -> ProgramRelease:
+    """The release of a ``call`` that errors call ``name``; ``turns`` calls came before in the round.
+
+    Raises ``ConfigError`` for a program whose sums do not hide a unit.
+    """
+    program = call.program
+    sends = program.sends.items()
+    whole, joints = section.unit == "hospital", {send.joint or each for each, send in sends}
+    reasons = {
+        **{f"sends '{each}' by itself": send.how == "each" for each, send in sends},
+        **{f"sends '{each}' without a bound": send.bound is None for each, send in sends},
+        **{
+            f"bounds '{each}' by {send.bound.unit}": (send.bound.unit == "hospital") != whole
+            for each, send in sends
+            if send.bound is not None
+        },
+        **{f"sends '{each}' into several sums": send.groups > 1 for each, send in sends},
+        "bounds its sums one by one": len(joints) > 1,
+        # What is remembered follows from rows without noise, and later sums follow from it.
+        "remembers at hospitals what follows from rows": not whole and bool(program.keeps),
+        "is a second call in the round": turns > 0,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise ConfigError(
+                f"privacy.unit: {section.unit} cannot be promised, for {name} {reason}; choose another strategy or "
+                "leave privacy out"
+            )
+    hospitals = len(call.ids)
+    left = hospitals if job.secure is None else sure_to_be_left(job.secure, hospitals)
+    multiplier = (section.noise_multiplier or 0.0) / math.sqrt(max(left, 1))
+    return ProgramRelease(section.unit, section.rows_per_patient, multiplier, section.noise)

@@ -1,0 +1,1 @@
+"""Where modules are found, exits, and compute threads."""

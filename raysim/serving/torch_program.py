@@ -1,0 +1,110 @@
+"""A run's model as a program of ``torch.export``, and as ONNX that torch writes of it.
+
+The program is tried first, and refused if its outputs differ from those of the run's model.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from raysim.core.errors import ConfigError
+from raysim.serving.outputs import said
+from raysim.serving.predictor import Predictor
+from raysim.storage.served import Shift
+from raysim.training.base import Exportable
+
+TRIED = 64
+"""Random rows on which the written model is compared with the run's own."""
+
+TOLERANCE = 1e-5
+"""The largest difference of their outputs: in single precision, with sums in another order."""
+
+
+class Scores(nn.Module):
+    """Features ``[n, F]``, float32, to probabilities: ``[n]`` of the event, ``[n, C]``; or predictions ``[n]``."""
+
+    def __init__(self, module: nn.Module, classes: int, precision: torch.dtype, shift: Shift | None = None) -> None:
+        """``shift`` recalibrates the module's outputs, the logits of two classes; None: they stay."""
+        super().__init__()
+        self.module, self._classes, self._precision = module, classes, precision
+        self._shift = None if shift is None else (shift.intercept, shift.slope)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """See the class."""
+        z: Tensor = self.module(features.to(self._precision))
+        if not self._classes:
+            return z
+        if self._shift is not None:
+            z = self._shift[0] + self._shift[1] * z
+        return torch.sigmoid(z) if self._classes == 2 else torch.softmax(z, dim=1)
+
+
+def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
+    """The model with the vector of ``owner`` as a program. Raises ``ConfigError`` where it cannot be made one."""
+    model, fitted = predictor.model, predictor.preprocessing
+    theta, shift = predictor.served.of(owner)
+    if not isinstance(model, Exportable):
+        raise ConfigError(
+            f"model: {type(model).__name__} says nothing on how it becomes a torch module; give it a method as_module"
+        )
+    scores = Scores(model.as_module(theta), len(fitted.classes), getattr(torch, str(theta.dtype)), shift).eval()
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(TRIED, len(fitted.features))).astype(np.float32)
+    try:
+        with _quiet(), torch.no_grad():
+            rows = torch.export.Dim("rows", min=0)
+            program = torch.export.export(scores, (torch.from_numpy(X),), dynamic_shapes=({0: rows},))
+            got = program.module()(torch.from_numpy(X)).numpy()
+    except Exception as error:  # torch has no exception of its own for what it cannot export
+        reason = " ".join(str(error).split())[:160]
+        raise ConfigError(
+            f"model: {type(model).__name__} cannot be exported ({type(error).__name__}: {reason}); use raysim predict"
+        ) from None
+    expected = said(predictor, owner, X)
+    if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+        apart = float(np.nanmax(np.abs(got - expected)))
+        raise ConfigError(
+            f"model: {type(model).__name__} gives other numbers when it is exported (up to {apart:.2g} apart); "
+            "use raysim predict"
+        )
+    return program
+
+
+def write_torch(program: torch.export.ExportedProgram, path: Path) -> None:
+    content = io.BytesIO()  # on a full disk torch's own writer ends the process
+    torch.export.save(program, content)
+    path.write_bytes(content.getvalue())
+
+
+def write_onnx(program: torch.export.ExportedProgram, path: Path) -> None:
+    with _quiet():
+        written = torch.onnx.export(
+            program, dynamo=True, verbose=False, input_names=["features"], output_names=["scores"]
+        )
+    if written is None:
+        raise ConfigError("--format: torch wrote no ONNX model; use --format torch")
+    written.save(str(path))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch's own warnings of its exporters say nothing that a user can mend."""
+    import warnings
+
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)

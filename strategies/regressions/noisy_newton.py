@@ -1,0 +1,95 @@
+"""Newton's steps from noisy sums: what each row adds is bounded, so that noise can hide every patient.
+
+A row ``x`` (the intercept among its entries) is shortened to the length ``R``. Its gradient ``(y - mu) x`` then has at
+most the length ``R a``, with ``a = |y - mu|``, and its Hessian ``mu (1 - mu) x x'`` at most ``R^2 a (1 - a)``, as an
+upper triangle whose off-diagonals are multiplied by the root of 2. With the Hessian multiplied by ``c`` both together
+are no longer than ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^2.5 / R``, with the golden ratio ``phi``, that is
+at most ``R``, its value at ``a = 1``: the Hessian costs no privacy beside the gradient.
+
+The noise is a symmetric random matrix, whose spectral norm is about ``sqrt(2 p)`` deviations. As much is added to the
+diagonal of the Hessian before it is solved, and a step is at most 2 long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.problem import Floats
+from raysim.strategies.programs import Bound, Context, Program, Reply, Send
+from raysim.strategies.regressions.families import LOGISTIC
+from raysim.strategies.regressions.sums_program import design, symmetric, triangle
+from raysim.strategies.view import Noise
+
+FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
+"""``c R`` up to which the Hessian does not lengthen what a row adds: 3.3302."""
+LONGEST = 2.0
+"""The most that a step may move the coefficients."""
+BITS = 24
+"""The grid of noisy sums."""
+
+
+def scaled(p: int, length: float) -> Floats:
+    """The factors ``[p (p + 1) / 2]`` of the entries of a Hessian's upper triangle, for rows of at most ``length``."""
+    row, column = np.triu_indices(p)
+    factors: Floats = np.where(row == column, 1.0, 2.0**0.5) * (FREE / length)
+    return factors
+
+
+def shortened(X: Floats, length: float) -> Floats:
+    """Rows ``X [n, p]`` of at most this ``length``."""
+    lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    within: Floats = X * np.minimum(1.0, length / np.maximum(lengths, np.finfo(float).tiny))
+    return within
+
+
+@dataclass(frozen=True)
+class BoundedSums(Program):
+    """What every row of a logistic regression adds at the coefficients ``beta [p]``: its gradient and its Hessian."""
+
+    p: int
+    length: float
+    name: str = "regression"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        bound = Bound("row", self.length)
+        return {
+            "gradient": Send((self.p,), "gradient", by="row", bits=BITS, bound=bound, joint="step"),
+            "hessian": Send(triangle(self.p), "hessian", by="row", bits=BITS, bound=bound, joint="step"),
+        }
+
+    def run(self, at: Context) -> Reply:
+        X, y = shortened(design(at.rows.X), self.length), at.rows.y.astype(np.float64)
+        mu = LOGISTIC.mean(X @ at.received["beta"])
+        counts = 1.0 if at.rows.weights is None else at.rows.weights
+        row, column = np.triu_indices(self.p)
+        products = X[:, row] * X[:, column] * scaled(self.p, self.length)
+        return Reply(
+            {
+                "gradient": X * ((y - mu) * counts)[:, None],
+                "hessian": products * (LOGISTIC.weight(mu) * counts)[:, None],
+            }
+        )
+
+
+def floor(noise: Noise, p: int) -> float:
+    """What is added to a noisy Hessian's diagonal: about the greatest eigenvalue of the noise in it."""
+    return math.sqrt(2.0 * p) * noise.multiplier * noise.clip**2 / FREE
+
+
+def stepped(beta: Floats, sums: Mapping[str, Floats], noise: Noise, ridge: float) -> Floats:
+    """The coefficients ``[p]`` after a step from ``beta [p]`` by noisy ``sums`` there; the intercept has no ridge."""
+    p = len(beta)
+    penalty = np.full(p, ridge)
+    penalty[0] = 0.0
+    hessian = symmetric(sums["hessian"] / scaled(p, noise.clip)) + np.diag(penalty)
+    values, vectors = np.linalg.eigh(hessian)
+    # Without noise the least eigenvalues stand for columns that say nothing of their own.
+    least = max(floor(noise, p), 1e-9 * max(float(values[-1]), 1.0))
+    step = vectors @ (vectors.T @ (sums["gradient"] - penalty * beta) / (np.maximum(values, 0.0) + least))
+    moved: Floats = beta + step * min(1.0, LONGEST / max(float(np.linalg.norm(step)), LONGEST))
+    return moved
