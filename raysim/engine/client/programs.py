@@ -43,6 +43,7 @@ class HospitalContext:
         j: int,
         federation: Federation,
         model: Callable[[], Model],
+        received: Mapping[str, NDArray[Any]],
         kept: Any,
         made: MadeOfRows,
     ) -> None:
@@ -54,18 +55,18 @@ class HospitalContext:
         self.memory: Mapping[str, NDArray[Any]] = {
             name: _read_only(kept[what]) for what, name in names.items() if what in kept
         }
-        own = {name: values[j] for name, values in call.each_of.items()}
-        self.received: Mapping[str, NDArray[Any]] = {
-            name: _read_only(value) for name, value in (call.received | own).items()
-        }
+        own = {name: _read_only(values[j]) for name, values in call.each_of.items()}
+        self.received: Mapping[str, NDArray[Any]] = received | own if own else received
 
     @cached_property
     def count(self) -> int:
         """How many rows it has."""
         if (some := self._contribution) is not None:
             return len(some.rows)
-        sizes = self._federation.sizes("train")
-        return int(sizes.sum() if self.hospital == POOLED else sizes[self.hospital])
+        if self.hospital == POOLED:
+            return int(self._federation.sizes("train").sum())
+        begin, end = self._federation.bounds[self.hospital, :2]
+        return int(end - begin)
 
     @cached_property
     def _contribution(self) -> Contribution | None:
@@ -164,10 +165,11 @@ def run(
     if (secure := call.secure) is not None:
         mine = [j for j in mine if secure.opens and int(plan.ids[j]) in secure.in_sum]
     sums, each = np.zeros(layout.size, np.int64), {name: list[NDArray[Any]]() for name in layout.each}
+    received = {name: _read_only(value) for name, value in call.received.items()}
     if _adds(program, call):
         result.ids, result.sums = plan.ids[mine], sums
         if mine:
-            contexts = [_context(plan, call, j, open, model, kept, made) for j in mine]
+            contexts = [_context(plan, call, j, open, model, received, kept, made) for j in mine]
             _run_added(call, layout, contexts, open, sums, later, plan.models.dtype)
         return later
     fused = type(program).run_many is not Program.run_many
@@ -175,7 +177,7 @@ def run(
         some = mine[first : first + TOGETHER]
         contexts, federations = [], []
         for j in some:
-            contexts.append(_context(plan, call, j, open, model, kept, made))
+            contexts.append(_context(plan, call, j, open, model, received, kept, made))
             federations.append(open(contexts[-1].hospital == POOLED))
         together = program.run_many(contexts) if fused else [None] * len(some)
         for context, federation, answer in zip(contexts, federations, together, strict=True):
@@ -212,13 +214,14 @@ def _context(
     j: int,
     open: Callable[[bool], Federation],
     model: Callable[[], Model],
+    received: Mapping[str, NDArray[Any]],
     kept: HospitalStates,
     made: MadeOfRows,
 ) -> HospitalContext:
     """What the program sees at the plan's entry ``j``."""
     hospital = int(plan.ids[j])
     federation = open(hospital == POOLED)
-    context = HospitalContext(plan, call, j, federation, model, kept.get(hospital, {}), made)
+    context = HospitalContext(plan, call, j, federation, model, received, kept.get(hospital, {}), made)
     _said(call, federation, hospital, partial(check_memory, context.memory, call.program, context.count))
     return context
 
