@@ -3,7 +3,7 @@
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025.
 
-Hospitals tell how many rows of each class they have. Their population stability indices, in all and for each class, are
+Hospitals send how many rows of each class they have. Their population stability indices, in all and for each class, are
 standardised and clustered by k-means++; the number of clusters, 2 to K - 1 of K hospitals, is the one with the largest
 mean silhouette. Each cluster then runs federated averaging by itself, and each hospital uses its cluster's model.
 

@@ -131,7 +131,7 @@ class PooledTrees(FederatedTrees):
 
     title: ClassVar[str] = "All rows in one place"
     needs: ClassVar[Needs] = Needs.more("sends every row")
-    yardstick: ClassVar[bool] = True
+    is_reference: ClassVar[bool] = True
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return np.array([int(POOLED)])

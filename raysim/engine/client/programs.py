@@ -50,7 +50,7 @@ class HospitalContext:
         """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the engine's names."""
         self.hospital, self.round, self.turn = int(plan.ids[j]), plan.round, call.turn
         self._work, self._program, self._model = plan.work, call.program.name, model
-        self._federation, self._made, self._release = federation, made, call.release
+        self._federation, self._made, self._release, self._steps = federation, made, call.release, plan.steps
         names = {_kept_name(name): name for name in call.program.keeps}
         self.memory: Mapping[str, NDArray[Any]] = {
             name: _read_only(kept[what]) for what, name in names.items() if what in kept
@@ -93,9 +93,11 @@ class HospitalContext:
     def rows(self) -> Rows:
         """Its training rows; under a guarantee for patients those that stand for them."""
         federation, rows = self._federation, self._taken
-        y = federation.y[rows]
+        X, y = federation.X[rows], federation.y[rows]
+        for step in self._steps:
+            X, y = step.rows(self.hospital, X, y)
         return Rows(
-            X=_read_only(federation.X[rows]),
+            X=_read_only(X),
             y=_read_only(y),
             observed=_read_only(federation.observed[rows]),
             weights=row_weights(self._work.class_weights, y),
@@ -114,6 +116,8 @@ class HospitalContext:
 
     def cache(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """See :class:`raysim.strategies.programs.Context`."""
+        if self._steps:  # rows may be others than those of the same hospital in another run
+            return _read_only(np.asarray(make()))
         release = self._release
         drawn = None if release is None else (release.unit, release.rows, self._work.seed)
         key = (self._work.federation, self._program, self.hospital, name, drawn)
