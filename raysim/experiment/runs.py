@@ -108,7 +108,8 @@ class Experiment:
         self._checked: dict[tuple[Entry, int], Job] = {}
         if any(entry.way != entry.label for entry in self.entries):
             self.entries, self.unpaired = going_together(self.entries, self._check_first)
-        tuned = [entry.config for entry in self.entries if entry.strategy.uses_training()]
+        own = () if tune is None else tune.models
+        tuned = [each.config for each in self.entries if each.strategy.uses_training() or each.learner in own]
         self._trials = [] if tune is None else tuning.trials(tune, tuned)
         self._check()
 
@@ -288,7 +289,7 @@ class Experiment:
                 tried.append(tuning.TrialResult(trial, math.inf, privacy=whole))
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
-        values = tuning.chosen(self._tune, table)
+        values = tuning.chosen(table)
         self.entries = entries([tuning.with_values(e.config, values.get(e.label, {})) for e in self.entries])
         return [run.folder for run in runs], tried
 

@@ -102,7 +102,7 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
             X[:, features], observed[:, values] = X[order][:, features], observed[order][:, values]
             of_repeats.append(figure(X, observed))
         without = np.mean(of_repeats, axis=0)
-        pair = paired(*((whole, without) if task.larger else (without, whole)), sizes)
+        pair = paired(whole, without, sizes) if task.larger else paired(without, whole, sizes)
         row = {"column": name, "importance": pair.difference}
         row |= dict(zip(("low", "high"), pair.population(), strict=True)) | {"hospitals": pair.hospitals}
         row |= {} if gain is None else {"gain": float(gain[features].sum())}

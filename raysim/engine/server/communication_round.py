@@ -166,6 +166,9 @@ class CommunicationRound(JobServer):
         ``call``.
         """
         precision, clinical = self._job.work.precision, self._job.evaluation.clinical
+        steps = () if call is None else self._pipeline.called(t, ids)
+        if problem is not None:
+            steps = self._pipeline.halves(t, problem, ids)
         plan = RoundPlan(
             work=self._job.work,
             round=t,
@@ -177,7 +180,7 @@ class CommunicationRound(JobServer):
             private=self._private,
             division=self._strategy.division(self._view, state),
             losses=problem is not None and self._traffic.uses_losses(problem),
-            steps=self._pipeline.halves(t, problem, ids),
+            steps=steps,
             serve=dict(measured.serve),
             untrained=self._untrained(state) if measured.serve else (),
             part=self._job.evaluation.part,
