@@ -186,7 +186,7 @@ def _patient_group_figures(
 
 
 CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")
-"""What only comparisons with clusters of patients leave; see :mod:`raysim.report.sections.patient_clusters`."""
+"""The files of comparisons with clusters of patients; see :mod:`raysim.report.sections.patient_clusters`."""
 
 
 def _patient_cluster_figures(

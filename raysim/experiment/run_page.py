@@ -123,7 +123,7 @@ def page_provenance(
 
 
 def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, ...]:
-    """The notes on the data; under a guarantee those on split and preprocessing, which tell nothing of rows."""
+    """The notes on the data; under a guarantee those on split and preprocessing, which say nothing of rows."""
     return federation.notes if frozen.get("privacy") is None else federation.notes[-2:]
 
 

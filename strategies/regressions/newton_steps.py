@@ -32,7 +32,7 @@ COLLINEAR = 1e-9
 GEOMETRIC = (0.33, 0.40)
 """Between which the fall still to come shrinks from step to step where coefficients run away: to 1/e."""
 RUNS = 3
-"""How many such steps one after the other say that the classes are separated."""
+"""The number of consecutive such steps after which classes count as separated."""
 FLAT = 1e-8
 """So are they where the least eigenvalue of the information is below this share of the greatest."""
 

@@ -79,7 +79,7 @@ class LocalTrees(Trees):
 
     title: ClassVar[str] = "Training alone"
     alone: ClassVar[bool] = True
-    yardstick: ClassVar[bool] = True
+    is_reference: ClassVar[bool] = True
 
     def round(self, view: FederationView, state: State) -> Calls:
         task = task_of(view)

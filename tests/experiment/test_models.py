@@ -107,7 +107,7 @@ def test_a_model_has_a_grid_of_its_own_with_as_many_trials(tmp_path: Path) -> No
     tree = SMALL | {
         "data": {**SMALL["data"], "split": {"train": 0.6, "validation": 0.2, "test": 0.2}},
         "models": ["logistic_regression", trees],
-        "strategies": ["federated_trees", "fedavg"],
+        "strategies": ["federated_trees", "fedavg", "local"],
         "seeds": [0],
         "tune": {"training.learning_rate": [0.01, 0.5], "models": {"boosted_trees": {"model.depth": [1, 3]}}},
     }
@@ -115,8 +115,13 @@ def test_a_model_has_a_grid_of_its_own_with_as_many_trials(tmp_path: Path) -> No
     table = pd.read_csv(tmp_path / "out" / "tuning.csv")
     assert list(table.groupby("strategy", sort=False).size().items()) == [
         ("fedavg, logistic_regression", 2),
+        ("local, logistic_regression", 2),
         ("federated_trees, boosted_trees", 2),
+        ("local, boosted_trees", 2),
     ]
+    compared = pd.read_csv(tmp_path / "out" / "comparison.csv")
+    references = compared.loc[compared["yardstick"], "strategy"]
+    assert list(references) == ["local, logistic_regression", "local, boosted_trees"]
     of_trees = table[table["strategy"] == "federated_trees, boosted_trees"]
     assert list(of_trees["model.depth"]) == [1, 3]
     assert of_trees["training.learning_rate"].isna().all()

@@ -89,7 +89,7 @@ def placed(federation: Federation, rows: np.ndarray) -> set[tuple[int, int, int]
 
 
 def job_on(mode: str) -> Callable[[Federation], Job]:
-    """Two rounds that draw every patient, with at most two rows of each, and all that can be told with noise."""
+    """Two rounds that draw every patient, with at most two rows of each, and all that can be released with noise."""
     section = promise(mode, normal=True).model_copy(
         update={"rows_per_patient": 2} | ({"rate": 1.0} if mode == "pooled" else {})
     )

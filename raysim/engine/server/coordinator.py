@@ -108,7 +108,7 @@ class JobRun(CommunicationRound):
             self._measure_the_start()
 
     def _go_on_from(self, since: RunState) -> None:
-        """Take over the state of an earlier run; without a history, the ledger and the list of rounds begin anew."""
+        """Take over the state of an earlier run; without a history, the ledger and the list of rounds begin again."""
         if since.history is None:
             self._register()
         else:

@@ -61,7 +61,7 @@ def _check_private(job: Job, section: PrivacySection) -> None:
         ways = "" if needs.kind != "programs" else f"set privacy.mode: {' or '.join(WAYS)}, "
         raise ConfigError(
             f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
-            f"{section.unit} cannot be promised; {ways}choose another strategy or leave privacy out"
+            f"{section.unit} cannot be guaranteed; {ways}choose another strategy or leave privacy out"
         )
     if section.rate is not None:
         raise ConfigError(
