@@ -34,6 +34,7 @@ from raysim.strategies.shared.clustering import (
 )
 from raysim.strategies.shared.reclustering import reclustered
 from raysim.strategies.shared.signatures import BLOCKS, Block
+from raysim.strategies.trees.by_cluster import ClusterTrees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,9 @@ class SignatureClustering(Strategy):
 
     def remark(self, sizes: Ids) -> str:
         return capped(self.clusters, sizes)
+
+    def with_trees(self) -> Strategy:
+        return ClusterTrees(self)
 
     def setup(self, view: FederationView) -> State:
         clusters = number_of(self.clusters, view.sizes)

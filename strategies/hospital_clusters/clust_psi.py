@@ -66,6 +66,7 @@ from raysim.strategies.shared.psi import (
 )
 from raysim.strategies.shared.signatures import standardise
 from raysim.strategies.shared.silhouette import best_clusters
+from raysim.strategies.trees.by_cluster import ClusterTrees
 
 Aspect = Literal["labels", "attributes", "sizes"]
 ASPECTS: tuple[Aspect, ...] = ("labels", "attributes", "sizes")
@@ -118,6 +119,9 @@ class ClustPsi(Strategy):
     def check_training(self, training: Training) -> None:
         if "labels" in self.by:
             check_classes("strategy.by: labels", training.classes, "use attributes or sizes, or another strategy")
+
+    def with_trees(self) -> Strategy:
+        return ClusterTrees(self)
 
     def setup(self, view: FederationView) -> State:
         trainable = view.trainable
