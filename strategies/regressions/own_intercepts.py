@@ -39,7 +39,7 @@ from raysim.strategies.base import (
     Uncertainty,
     own_state,
 )
-from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.exact import HiddenSums
 from raysim.strategies.regressions.families import FAMILIES
 from raysim.strategies.regressions.hospital_effects import Own, eliminated
 from raysim.strategies.regressions.label_size import LabelSize, scale_of
@@ -135,7 +135,7 @@ class InterceptSums(Program):
 
 
 @dataclass(frozen=True)
-class OwnIntercepts(Exact):
+class OwnIntercepts(HiddenSums):
     """No hyper-parameters of its own; the family is the model's: logistic, linear, or Poisson."""
 
     title: ClassVar[str] = "Own intercepts"
@@ -145,6 +145,7 @@ class OwnIntercepts(Exact):
         check_linear(training, "own_intercepts")
 
     def setup(self, view: FederationView) -> State:
+        self._check_rows(view)
         return OwnInterceptsState(models=view.initial[None].copy())
 
     def private(self, view: FederationView) -> Mask | None:
