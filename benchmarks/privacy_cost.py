@@ -43,7 +43,7 @@ class Guarantee:
     training: Mapping[str, Any]
     """The section ``training``."""
     privacy: Mapping[str, Any] = field(default_factory=dict)
-    """The section ``privacy`` without epsilon; empty where nothing is promised."""
+    """The section ``privacy`` without epsilon; empty where nothing is guaranteed."""
     weights: str = "samples"
     """How hospitals count in the average."""
     strategy: str = "fedavg"

@@ -1,4 +1,4 @@
-"""Proposes the values of trials: random draws, a grid, or Optuna, behind Ray Tune's searcher interface.
+"""Proposes the values of trials: random draws, a grid, or Optuna.
 
 Trials are numbered from 1. Proposals of the random and the grid searcher depend on the number alone, so that a resumed
 sweep tries what the first would have tried. Optuna's proposals depend on the trials that finished before; a resumed
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
-
-from ray.tune.search import Searcher
 
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 from raysim.tune.journal import Finished
@@ -149,37 +147,3 @@ def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
     means = trial.means()
     few = means.get("hospitals", math.inf) < FEW_HOSPITALS
     return [math.nan if few and name in MANY else means.get(name, math.nan) for name in sweep.names]
-
-
-class Proposals(Searcher):  # type: ignore[misc]
-    """Hands the trials of ``numbers`` to Ray Tune, in order, as ``{trial: {number, params}}``."""
-
-    def __init__(self, source: ProposalSource, numbers: Sequence[int], names: Sequence[str]) -> None:
-        super().__init__()
-        self._source = source
-        self._left = list(numbers)
-        self._names = names
-        self._running: dict[str, int] = {}
-
-    def suggest(self, trial_id: str) -> dict[str, Any] | str:
-        if not self._left:
-            finished: str = Searcher.FINISHED
-            return finished
-        number = self._left.pop(0)
-        self._running[trial_id] = number
-        return {"trial": {"number": number, "params": self._source.propose(number)}}
-
-    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
-        failed = error or not result or bool(result.get("failed"))
-        values = None if failed or result is None else [float(result.get(name, math.nan)) for name in self._names]
-        self._source.learn(self._running.pop(trial_id), values)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Ray Tune writes its searcher to disk, and a resumed sweep reads the journal."""
-        return {}
-
-    def save(self, checkpoint_path: str) -> None:
-        """Nothing, for the same reason."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Nothing, as for :meth:`save`."""

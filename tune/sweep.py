@@ -37,7 +37,6 @@ from raysim.tune.importances_beside import Beside, importances_of
 from raysim.tune.journal import JOURNAL, Journal, digest, working
 from raysim.tune.plan import SweepPlan, make_plan
 from raysim.tune.promised import LOST, cost, read_cost, read_lost
-from raysim.tune.running.driver import drive
 from raysim.tune.running.places import Places, open_places
 from raysim.tune.running.progress import SweepProgress
 from raysim.tune.tracking import Conclusion, SweepTracker
@@ -142,6 +141,9 @@ class SweepRun:
                         opened = open_places(plan, config.resources, first, max(self._left, 1), verbose)
                         places = standing.enter_context(opened)
                     self._announce(first, places)
+                    # Not before: its Ray must be told first to listen on this machine alone.
+                    from raysim.tune.running.driver import drive
+
                     try:
                         with SweepProgress(self._console, plan.sweep, self._total, journal.trials.values()) as display:
                             silence = longest_silence(config.resources)
@@ -198,7 +200,7 @@ class SweepRun:
         return results.read_tested(path, choice)
 
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
-        """What the sweep has cost of privacy. Noise that is drawn anew is paid for at each attempt of a trial."""
+        """What the sweep has cost of privacy. Noise that is drawn again is paid for at each attempt of a trial."""
         if tested_before:
             return read_cost(self._folder / "summary.json")
         trials, finals = self._journal.trials.values(), [each.privacy for each in self._finals if each.privacy]

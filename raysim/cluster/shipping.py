@@ -152,7 +152,7 @@ class Sender:
         ]
 
     def forget(self, folder: str) -> None:
-        """Find out anew who needs a shipment: an actor was started again, on a node that cannot read the folder."""
+        """Find out again who needs a shipment: an actor was started again, on a node that cannot read the folder."""
         self._sent.pop(folder, None)
         self._pooled.pop(folder, None)
 

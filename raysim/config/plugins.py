@@ -148,7 +148,7 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
     if config.hides_rows and config.privacy and section.split.column and getattr(source, "stratified", False):
         raise ConfigError(
             f"data.split.column: '{section.split.column}' of source {section.source} is a stratified holdout, which "
-            f"deals all rows again where one is gone, so privacy.unit: {config.privacy.unit} cannot be promised; use "
+            f"deals all rows again where one is gone, so privacy.unit: {config.privacy.unit} cannot be guaranteed; use "
             "fractions"
         )
     if config.hides_sizes and getattr(source, "kept_by_size", False):

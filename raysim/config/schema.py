@@ -121,7 +121,7 @@ class Config(Section):
         if split.independent is False and self.hides_rows and self.privacy is not None:
             raise ConfigError(
                 f"data.split.independent: false deals all rows again where one is gone, so privacy.unit: "
-                f"{self.privacy.unit} cannot be promised; take it out"
+                f"{self.privacy.unit} cannot be guaranteed; take it out"
             )
         self._check_ranges()
         for key in ("minimum", "largest"):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from raysim.core.errors import ConfigError, nearest
+
+SEPARATORS = ",;\t"
+"""What may separate columns: what the line of their names has most often."""
 
 
 def read_rows(
@@ -14,30 +19,41 @@ def read_rows(
 ) -> list[tuple[int, dict[str, str]]]:
     """The rows of a CSV file as ``(line number, text by column)``; ``field`` is the key that names the file.
 
+    Commas, semicolons or tabs separate columns. The text is UTF-8, UTF-16 with its mark, or that of Western Windows.
     Raises ``ConfigError`` for a file that cannot be read, lacks a column that is ``needed``, or has a column twice or
     one that is neither ``needed`` nor ``further``.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, skipinitialspace=True, strict=True)
-            columns = list(reader.fieldnames or ())
-            for name in needed:
-                if name not in columns:
-                    raise ConfigError(f"{field}: {path} has no column '{name}'; it has {', '.join(columns) or 'none'}")
-            for name in columns:
-                if columns.count(name) > 1:
-                    raise ConfigError(f"{field}: {path} has two columns named '{name}'; rename or remove one")
-                if name not in (*needed, *further):
-                    raise ConfigError(f"{field}: {path} has a column '{name}'; {nearest(name, [*needed, *further])}")
-            rows = []
-            for row in reader:
-                if None in row or None in row.values():
-                    raise ConfigError(f"{field}: {path} line {reader.line_num} has not {len(columns)} fields; mend it")
-                rows.append((reader.line_num, {key: value.strip() for key, value in row.items()}))
-            return rows
+        text = _decoded(path.read_bytes())
+        separator = max(SEPARATORS, key=text.partition("\n")[0].count)
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
+        columns = list(reader.fieldnames or ())
+        for name in needed:
+            if name not in columns:
+                raise ConfigError(f"{field}: {path} has no column '{name}'; it has {', '.join(columns) or 'none'}")
+        for name in columns:
+            if columns.count(name) > 1:
+                raise ConfigError(f"{field}: {path} has two columns named '{name}'; rename or remove one")
+            if name not in (*needed, *further):
+                raise ConfigError(f"{field}: {path} has a column '{name}'; {nearest(name, [*needed, *further])}")
+        rows = []
+        for row in reader:
+            if None in row or None in row.values():
+                raise ConfigError(f"{field}: {path} line {reader.line_num} has not {len(columns)} fields; mend it")
+            rows.append((reader.line_num, {key: value.strip() for key, value in row.items()}))
+        return rows
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{field}: {path} cannot be read ({reason}); name a CSV file") from None
+
+
+def _decoded(content: bytes) -> str:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("cp1252")
 
 
 def number(text: str, where: str) -> float:

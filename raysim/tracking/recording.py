@@ -301,7 +301,7 @@ class Record:
         self.summary, self.files, self.note, self.title, self.verdict = summary, files, note, title, verdict
 
     def unsent(self) -> Unsent:
-        """All of it, in plain values."""
+        """The record as plain values."""
         parent = self.parent.tags[RUN_TAG] if self.parent is not None else None
         name, tags = self.title or self.name, {**self.tags, **self.verdict}
         return Unsent(name, self.params, tags, parent, tuple(self.rounds), self.summary, self.files, self.note)

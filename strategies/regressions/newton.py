@@ -139,7 +139,7 @@ class Newton(HiddenSums):
         for what, unbounded in (reasons | {"solver: 'lbfgs'": self.solver == "lbfgs"}).items():
             if training.noisy and unbounded:
                 raise ValueError(
-                    f"strategy.{what} adds sums that no row's length bounds, so privacy cannot be promised; use a "
+                    f"strategy.{what} adds sums that no row's length bounds, so privacy cannot be guaranteed; use a "
                     "logistic regression with firth: auto, or leave privacy out"
                 )
         if self.firth == "always" and not training.classes:

@@ -253,7 +253,7 @@ def _step(gradient: Floats, hessian: Floats, spread: float, pairs: tuple[tuple[F
     step = np.zeros_like(gradient)
     within = np.flatnonzero(keep)
     step[within] = np.linalg.solve(hessian[np.ix_(keep, keep)], rest[within])
-    # Where hospitals tell nothing of their spread, a step of its gradient.
+    # Where hospitals say nothing of their spread, a step of its gradient.
     step[-1] = rest[-1] / max(spread, 1.0)
     for (moved, fell), share in zip(pairs, reversed(shares), strict=True):
         step += (share - float(fell @ step) / float(moved @ fell)) * moved

@@ -26,6 +26,7 @@ def test_imports_run_one_way():
             "import raysim.experiment.runs",
             {"ray", "torch", "mlflow", "sklearn", "matplotlib", "scipy.stats", "scipy.optimize"},
         ),
+        ("import raysim.tune.sweep, raysim.tune.answer", {"ray"}),  # a Ray is told first who may reach it
         ("import raysim.tune.plan, raysim.tune.trial", {"ray", "torch", "mlflow", "pandas", "scipy.stats", "rich"}),
         (
             "import raysim.cluster.pool, raysim.engine.client.hospital_group",

@@ -1,4 +1,4 @@
-"""Features by declared ranges, and by means and deviations that were told with noise."""
+"""Features by declared ranges, and by means and deviations that were released with noise."""
 
 from __future__ import annotations
 

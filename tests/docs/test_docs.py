@@ -1,7 +1,8 @@
 """The documentation does what it says: its files are written and its commands run, in the order of each page.
 
 A fenced block with ``title=NAME`` is a file; ``console`` blocks are commands, a line each after ``$``. Commands run
-without Ray where they can, which gives the same results sooner, and comparisons and studies with two seeds.
+without Ray where they can, which gives the same results sooner. Comparisons have one seed, but for those of the first
+pages that a reader meets, which have two; runs have at most :data:`ROUNDS` rounds.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ NAMED = {
     "sources": "data.md",
 }  # where everything of a kind is listed
 ELSEWHERE = ("make", "mlflow", "pre-commit")  # other tests, or a browser, see to these
+TWO_SEEDS = ("first.yaml", "tutorial.yaml")  # what a second seed adds to a page
+ROUNDS = 5
 READERS_OWN = ("my.yaml",)  # files that only the reader has
 
 
@@ -65,12 +68,16 @@ def try_out(line: str, folder: Path) -> None:
     assert command[0] == "raysim", line
     if command[1] in ("run", "compare", "curve"):
         command.append("--in-process")
-    if command[1] == "compare" and "folds:" not in (folder / command[2]).read_text():  # which need a seed each
-        command += ["--set", "seeds=[1, 2]"]  # a third one does what the second does
+    if command[1] == "compare" and "split: {folds:" not in (folder / command[2]).read_text():  # which need a seed each
+        command += ["--set", f"seeds={[1, 2] if command[2] in TWO_SEEDS else [1]}"]
+    if command[1] in ("run", "compare"):
+        asked = yaml.safe_load((folder / command[2]).read_text()).get("training", {}).get("rounds", 0)
+        command += ["--set", f"training.rounds={ROUNDS}"] if asked > ROUNDS else []
     if command[1] == "study":
         command += ["--set", "study.seeds=[0, 1]"]
     if command[1] == "sweep":  # with fewer processes, each of which first imports for seconds
         command += ["--set", "sweep.concurrent=1", "--set", "resources.hospitals_per_actor=20"]
+        command += ["--set", "sweep.trials=3", "--set", "seeds=[1]"]
     empty_store(folder)
     done = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
     assert done.code == 0, f"{line}\n{done.out}{done.err}"

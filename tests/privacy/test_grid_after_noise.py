@@ -191,7 +191,7 @@ def test_what_is_advised_is_taken(federation):
     check_job(on_grid(job(federation, "distributed"), step=0.13, bits=8), federation)
     check_job(on_grid(job(federation, "distributed"), bits=8), federation)
     check_job(on_grid(job(federation, "pooled"), bits=9), federation)
-    # Without noise nothing is promised, and nothing refused.
+    # Without noise nothing is guaranteed, and nothing refused.
     check_job(on_grid(job(federation, "pooled", noise_multiplier=0.0), step=9.0), federation)
 
 

@@ -1,4 +1,4 @@
-"""Figures of models that hospitals tell with noise."""
+"""Figures of models that hospitals send with noise."""
 
 from __future__ import annotations
 

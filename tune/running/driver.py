@@ -16,8 +16,9 @@ from raysim.tune.journal import Journal
 from raysim.tune.plan import SweepPlan, draw_seed
 from raysim.tune.running.heartbeat import Heartbeats
 from raysim.tune.running.places import Places
+from raysim.tune.running.proposals import Proposals
 from raysim.tune.running.watch import TrialCallback, TrialListener
-from raysim.tune.search import Proposals, make_source
+from raysim.tune.search import make_source
 from raysim.tune.settings import Pbt
 
 SCRATCH = ".tune"

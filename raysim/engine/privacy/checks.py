@@ -182,7 +182,7 @@ def _check_descent(job: Job, federation: Federation) -> None:
     if why is not None:
         raise ConfigError(
             f"model.name: gradients of '{work.model.name or work.model.class_path}' are not clipped by patient, for it "
-            f"{why}, so privacy.unit: {section.unit} cannot be promised; choose another model"
+            f"{why}, so privacy.unit: {section.unit} cannot be guaranteed; choose another model"
         )
     if section.way == "pooled" and work.optimizer.name != "sgd":
         raise ConfigError(
@@ -209,7 +209,7 @@ def _check_strategy(job: Job) -> None:
         why = needs.why or whys.get(needs.kind, "merges updates as they come")
         raise ConfigError(
             f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
-            f"{section.unit} cannot be promised; choose another strategy or leave privacy out"
+            f"{section.unit} cannot be guaranteed; choose another strategy or leave privacy out"
         )
     if section.unit == "hospital" and isinstance(strategy, Weighted) and strategy.weights != "uniform":
         raise ConfigError(

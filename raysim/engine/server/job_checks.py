@@ -31,7 +31,7 @@ def check_together(job: Job) -> None:
         attack = "" if job.adversary is None else f"adversary.attack: '{job.adversary.attack}'"
         one = attack if rule is None else f"aggregation.name: '{rule.name}'"
         raise ConfigError(
-            f"{one} needs single updates, which privacy.unit: '{job.privacy.unit}' promises nothing about; leave one "
+            f"{one} needs single updates, which privacy.unit: '{job.privacy.unit}' guarantees nothing about; leave one "
             "of the two out"
         )
     if job.secure is None:
