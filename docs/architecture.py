@@ -1,6 +1,6 @@
 """Draws ``architecture.svg``: the rooms of raysim by layer, and who imports whom, as the source says.
 
-``python docs/architecture.py`` draws it anew. Arrows that others imply are left out: where a room imports a second and
+``python docs/architecture.py`` draws it again. Arrows that others imply are left out: where a room imports a second and
 the second a third, no arrow goes from the first to the third.
 """
 

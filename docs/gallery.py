@@ -1,6 +1,6 @@
 """Runs configurations of the documentation's pages, and makes docs/gallery.md and its pictures of what they draw.
 
-``python docs/gallery.py`` makes all of it anew, with the picture of a report for the home page if Chromium is there.
+``python docs/gallery.py`` makes all of it again, with the picture of a report for the home page if Chromium is there.
 Runs go without Ray, which changes no number.
 """
 

@@ -1,6 +1,6 @@
 """Writes docs/configuration.md: every key of a configuration, from the schema and the comments of its defaults.
 
-``python docs/reference.py`` writes the page anew; a test says where it is not what this makes of them.
+``python docs/reference.py`` writes the page again; a test says where it is not what this makes of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Draws docs/pictures/which-strategy.svg: the questions of docs/which-strategy.md as a tree.
 
-``python docs/which_strategy.py`` writes it anew.
+``python docs/which_strategy.py`` writes it again.
 """
 
 from __future__ import annotations

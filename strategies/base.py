@@ -100,10 +100,10 @@ class Asynchrony:
 
 
 class Strategy:
-    """A way of federating. Derive from this class, make it a frozen dataclass, and override what differs."""
+    """A federated method. Derive from this class, make it a frozen dataclass, and override what differs."""
 
     is_reference: ClassVar[bool] = False
-    """Whether this is a reference and no way of federating, such as training on pooled rows. Reports show references
+    """Whether this is a reference and not a federated method, such as training on pooled rows. Reports show references
     and never recommend them."""
     title: ClassVar[str] = ""
     """What people call it, on pages. A class that gives none of its own goes by its name."""
@@ -124,6 +124,11 @@ class Strategy:
 
         Called before anything starts; the message begins with the field: ``clusters: 9 is more than ...``.
         """
+
+    def hides_sums(self) -> bool:
+        """Whether the sums of its programs are secure sums where the configuration has neither ``secure`` nor
+        ``privacy``."""
+        return False
 
     def remark(self, sizes: Ids) -> str:
         """What the hospitals with these training rows make of a setting, in a line: said before training, if any."""

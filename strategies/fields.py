@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class Unfit(ValueError):
-    """Raised in ``setup`` for a federation with which the strategy is not defined, where that is found out by asking.
+    """``setup`` raises it where only hospitals' answers reveal that the strategy is not defined for the federation.
 
     The message begins with the field: ``features: ...``.
     """

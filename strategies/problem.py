@@ -84,7 +84,7 @@ class Proximal:
     weight: float | Floats
     """One weight for all hospitals, or ``[H]``; at least 0."""
     towards: Ids
-    """The model row that each is pulled to, ``[H]``."""
+    """The row of ``State.models`` that the term is towards, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ class Upload:
     losses: bool = False
     """Whether a hospital also sends its mean training loss under the model that it starts from."""
     message: Message | None = None
-    """How a hospital transforms its delta first; None: it sends the delta itself, and no numbers."""
+    """How a hospital transforms its delta first; None: the hospital sends the delta itself, and no numbers."""
 
 
 @dataclass(frozen=True, eq=False)

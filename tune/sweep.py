@@ -200,7 +200,7 @@ class SweepRun:
         return results.read_tested(path, choice)
 
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
-        """What the sweep has cost of privacy. Noise that is drawn anew is paid for at each attempt of a trial."""
+        """What the sweep has cost of privacy. Noise that is drawn again is paid for at each attempt of a trial."""
         if tested_before:
             return read_cost(self._folder / "summary.json")
         trials, finals = self._journal.trials.values(), [each.privacy for each in self._finals if each.privacy]

@@ -188,7 +188,7 @@ class SweepTracker:
         return True
 
     def _store(self) -> Tracker:
-        """The store, with the sweep's own run open and without what an earlier try left half sent."""
+        """Open the MLflow store and the sweep's parent run, and remove partially sent trials."""
         if self._tracker is None:
             check_reachable(self._config.tracking.uri)  # MLflow itself would try for minutes to open it
             self._tracker = Tracker(self._config.tracking.uri, self._config.tracking.experiment, self._answered)

@@ -125,7 +125,7 @@ class Compared(NamedTuple):
 
 
 def compared(hospitals: int, seeds: int, models: int, effects: Effects, rng: np.random.Generator) -> Compared:
-    """Strategies on the same rows: a seed trains each anew and tests a fifth of each hospital's rows drawn anew."""
+    """Strategies on the same rows: a seed trains each again and tests a fifth of each hospital's rows drawn again."""
     rows = test_rows(hospitals, rng)
     pool = np.repeat(np.arange(hospitals), np.round(rows / TESTED).astype(np.int64))
     y = rng.random(len(pool)) < shape(hospitals)[2]

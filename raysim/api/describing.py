@@ -76,7 +76,7 @@ class Description:
         if self.other_seeds:
             others = ", ".join(map(str, self.other_seeds))
             console.print(
-                f"parts are those of seed {self.seed}; other seeds divide the rows anew: {others}\n", highlight=False
+                f"parts are those of seed {self.seed}; other seeds divide the rows again: {others}\n", highlight=False
             )
         console.print(self.unlikeness.table(), markup=False)
         console.print()

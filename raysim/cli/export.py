@@ -49,7 +49,7 @@ def export(
     from raysim.serving import export as exporting
     from raysim.serving.predictor import Predictor
 
-    chosen = None if form is None else form.value
+    chosen: exporting.Format | None = None if form is None else form.value
     exporting.check_format(chosen)
     owner = exporting.export(Predictor.open(run), out, chosen, hospital, model)
     ungreet()

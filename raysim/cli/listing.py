@@ -60,7 +60,7 @@ def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
 def show_one(kind: str, name: str, console: Console, *, json: bool = False) -> None:
     """Print a plug-in's documentation, and its keys: type, default, range and meaning."""
     if kind == "metrics":
-        raise ConfigError("list: metrics are told of in docs/metrics.md; leave the name out")
+        raise ConfigError("list: metrics are described in docs/metrics.md; leave the name out")
     plugin = registry.load(kind, name, kind)
     keys = keys_of(plugin)
     if json:

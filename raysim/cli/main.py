@@ -85,7 +85,7 @@ def _at_home(argument: str) -> str:
 
 app = typer.Typer(
     cls=Commands,
-    help="Federated learning across hospitals, simulated on Ray: which way of federating is accurate AND fair?",
+    help="Federated learning across hospitals, simulated on Ray: which federated method is accurate AND fair?",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

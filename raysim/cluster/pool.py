@@ -53,10 +53,12 @@ class LocalPool:
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         kept = memory or [None] * len(self._groups)
-        results = [
-            group.round(plan, memory_of_group) for group, memory_of_group in zip(self._groups, kept, strict=True)
-        ]
-        return [partial for partial, _ in results], [memory_of_group for _, memory_of_group in results]
+        partials, later = [], []
+        for group, memory_of_group in zip(self._groups, kept, strict=True):
+            partial, remembered = group.round(plan, memory_of_group)
+            partials.append(partial)
+            later.append(remembered)
+        return partials, later
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
         kept = memory or [None] * len(self._groups)

@@ -67,7 +67,7 @@ class Unreadable(ResourceError):
 
 
 class Receiver:
-    """An actor's way to its rows: mapped where nothing has been shipped to it."""
+    """How an actor gets its rows: it maps the file, unless rows were shipped to it."""
 
     def __init__(self) -> None:
         self._shipped: dict[tuple[str, bool], Any] = {}
@@ -152,7 +152,7 @@ class Sender:
         ]
 
     def forget(self, folder: str) -> None:
-        """Find out anew who needs a shipment: an actor was started again, on a node that cannot read the folder."""
+        """Find out again who needs a shipment: an actor was started again, on a node that cannot read the folder."""
         self._sent.pop(folder, None)
         self._pooled.pop(folder, None)
 

@@ -147,7 +147,7 @@ def example(name: str, keys: Sequence[Key]) -> str:
 
 
 def type_in_words(kind: Any) -> str:
-    """A type as a reader of a configuration calls it."""
+    """Human-readable name of a field's type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)

@@ -35,7 +35,7 @@ TABLES = (".csv", ".tsv", ".gz", ".parquet", ".pq", ".xlsx", ".xls", ".ods", ".z
 """How the names of tables end, which are no configurations."""
 
 SEEDS = 3
-"""How many seeds a comparison has that names none."""
+"""Default number of seeds of a comparison."""
 
 
 def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, reads: Collection[str] = RUN) -> Config:
@@ -54,7 +54,7 @@ def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, read
 def over_seeds(config: Config) -> Config:
     """``config`` with the seeds of a comparison that names none: its own and the next, :data:`SEEDS` in all.
 
-    One seed cannot show a difference between ways of federating, as another might reverse it. Where ``seed`` or
+    One seed cannot show a difference between federated methods, as another might reverse it. Where ``seed`` or
     ``seeds`` is set, or folds decide the seeds, ``config`` is returned as it is.
     """
     if {"seed", "seeds"} & config.model_fields_set or config.data.split.folds is not None:

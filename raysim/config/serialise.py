@@ -15,7 +15,8 @@ from raysim.strategies.base import Strategy
 
 
 def fields_of(plugin: Any) -> dict[str, Any]:
-    """A plug-in's settings as plain YAML types, defaults included, but for those that are unset by default and here."""
+    """A plug-in's settings as plain YAML types, with defaults; settings whose default and value are unset are left
+    out."""
     cls: Any = type(plugin)
     tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
     unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}

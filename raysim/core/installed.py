@@ -18,5 +18,5 @@ def is_own(entry: EntryPoint) -> bool:
 
 @lru_cache(maxsize=64)
 def _name(package: Distribution) -> str:
-    """The name of a package, cached: each look-up reads and parses its metadata anew, and many entries share one."""
+    """The name of a package, cached: each look-up reads and parses its metadata again, and many entries share one."""
     return package.name

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 class _Key(ISeedSequence):
-    """Gives a bit generator its key as it is: ``key=...`` would first ask the system for entropy that it never uses."""
+    """Gives a bit generator its key as it is: ``key=...`` would first read entropy from the system and not use it."""
 
     __slots__ = ("_words",)
 

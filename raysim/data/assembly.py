@@ -52,7 +52,7 @@ class Recipe:
     ranges: Declared | None
     """Declared ranges and categories of columns; None where all is fitted on training rows."""
     noise: SumNoise | None
-    """Noise on the means and deviations that hospitals tell; None: they are exact."""
+    """Noise on the means and deviations that hospitals send; None: they are exact."""
     missing_flags: bool
     """Whether features say where values are missing."""
     tabular: bool = True

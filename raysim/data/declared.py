@@ -30,8 +30,8 @@ QUARTER = 0.5
 within two deviations of the middle."""
 
 LEAST_DEVIATION = 1.0 / 16.0
-"""The lower limit of a deviation that was told with noise, in half ranges. A smaller one is mere noise, and dividing by
-it would blow up values."""
+"""The lower limit of a deviation that was released with noise, in half ranges. A smaller one is mere noise, and
+dividing by it would blow up values."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Range:
 
 
 class SumNoise(Protocol):
-    """How each hospital adds noise to the sums over its rows that it tells; ``raysim.privacy`` implements it."""
+    """How each hospital adds noise to the sums over its rows that it sends; ``raysim.privacy`` implements it."""
 
     @property
     def unit(self) -> Literal["patient", "example"]:
@@ -77,7 +77,7 @@ class SumNoise(Protocol):
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
         """The noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1, those of one ``unit [n]`` clipped to the
-        norm of one row. ``hospitals``: how many tell such sums; ``seed`` and ``hospital`` name the noise's stream.
+        norm of one row. ``hospitals``: how many send such sums; ``seed`` and ``hospital`` name the noise's stream.
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
@@ -88,7 +88,7 @@ class SumNoise(Protocol):
 
 
 def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Categorical]:
-    """The declaration of each column of a table. Raises ``DataError`` for a column without a usable one."""
+    """The declaration of each column of a table. Raises ``DataError`` for a column without a usable range."""
     for name in declared:
         if name not in table.order:
             raise DataError(f"data.ranges: no feature is called '{name}'; {nearest(name, table.order)}")
@@ -132,7 +132,7 @@ def with_noise(
     noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
-    """Preprocessing by noisy means and deviations, and the number of scalars that each hospital told for them.
+    """Preprocessing by noisy means and deviations, and the number of scalars that each hospital sent for them.
 
     ``rows`` lists for each hospital its training rows in the table, ``people`` the privacy unit of each of these.
     """

@@ -204,11 +204,10 @@ class Preprocessing:
             written = codes[rows]
             absent[name] = written < 0
             if isinstance(column, Categorical) and column.coded:
-                at = self._first[name]
                 position = np.where(written < 0, MISSING, lookup[written])
                 known = (position >= 0) & (position < len(column.categories))
-                X[:, at] = np.where(known, position, np.nan)
-                observed[:, at] = written >= 0
+                X[:, self._first[name]] = np.where(known, position, np.nan)
+                observed[:, self._first[name]] = written >= 0
             elif width := len(column.values):
                 at = slice(self._first[name], self._first[name] + width)
                 X[:, at] = np.where(written < 0, MISSING, lookup[written])[:, None] == np.arange(width)

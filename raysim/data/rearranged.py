@@ -1,4 +1,4 @@
-"""Federations whose rows are divided anew between training and testing at each hospital, with rows added."""
+"""Federations whose rows are divided again between training and testing at each hospital, with rows added."""
 
 from __future__ import annotations
 

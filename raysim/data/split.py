@@ -165,7 +165,8 @@ def used(
     Arguments as for :func:`assign`. Each hospital permutes its training groups once, and keeps the first so many, at
     least one, whose rows come closest to the share: a smaller share is within a larger one.
     """
-    kept, draws = part != 0, Streams(seed, "used")
+    kept: NDArray[np.bool_] = part != 0
+    draws = Streams(seed, "used")
     training = np.flatnonzero(part == 0)
     training = training[np.argsort(home[training], kind="stable")]
     starts = np.searchsorted(home[training], np.arange(len(names) + 1))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EarlierPlays:
-    """What was played of a run before it was stopped, and is played again with noise that is drawn anew."""
+    """What was played of a run before it was stopped, and is played again with noise that is drawn again."""
 
     starts: int = 0
     """How often the run was begun or gone on with before."""
@@ -67,7 +67,7 @@ class Job:
     work: Work
     """What all rounds have in common: data, model, optimiser, seed."""
     strategy: Strategy
-    """The way of federating."""
+    """The federated method."""
     selection: Selection
     """Who takes part, where the strategy leaves it to a selection."""
     rounds: int
@@ -87,9 +87,9 @@ class Job:
     compression: CompressionSection | None = None
     """How updates are compressed; None: not at all."""
     privacy: PrivacySection | None = None
-    """What is promised of hospitals' privacy; None: nothing."""
+    """What is guaranteed of hospitals' privacy; None: nothing."""
     guarantee: Guarantee | None = None
-    """What is promised with the noise that it takes; None: that is not computed yet."""
+    """What is guaranteed with the noise that it takes; None: that is not computed yet."""
     secure: SecureSection | None = None
     """How sums are hidden; None: not at all."""
     canaries: Canaries | None = None
@@ -207,7 +207,7 @@ class Outcome:
     """Per model served, sketches for the covariance of a hospital's AUROC with other models', ``[N, SUMS]``; see
     :mod:`raysim.statistics.discrimination.sketches`."""
     privacy: Statement | None = None
-    """The guarantee of privacy, with the epsilon that was spent; None where nothing was promised."""
+    """The guarantee of privacy, with the epsilon that was spent; None where nothing was guaranteed."""
 
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """Per model served of a real label, the histogram of all hospitals' errors on test rows."""
@@ -217,7 +217,7 @@ class Outcome:
     """Per model served, the hospitals ``[N]`` that trained it themselves, in whole or the part that they keep, on rows
     of one class; empty under a guarantee of privacy, where nobody knows."""
     noisy_sizes: Ids | None = None
-    """How many units each hospital trains on, as it has told with noise, ``[N]``; None where that is public."""
+    """How many units each hospital trains on, as it has released with noise, ``[N]``; None where that is public."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
     seen: Floats | None = None
@@ -290,7 +290,7 @@ class Result:
     label: str
     """What tables call the strategy."""
     is_reference: bool
-    """Whether its strategy is a reference, such as training on pooled rows, and no way of federating."""
+    """Whether its strategy is a reference, such as training on pooled rows, and not a federated method."""
     seed: int
     """The seed of the run."""
     federation: Federation

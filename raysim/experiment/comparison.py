@@ -32,7 +32,7 @@ from raysim.experiment.stacked_tables import (
 from raysim.experiment.unseen import said
 from raysim.experiment.unseen.files import Found
 from raysim.report import svg, tables
-from raysim.report.figures import coefficients
+from raysim.report.figures import coefficients, importance
 from raysim.report.figures.models import styles
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
@@ -104,7 +104,7 @@ def write_comparison(
     part = config.evaluation.part
     limited = (*privacy.sentences(called), *attacks.sentences(called))
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
-    fitted = coefficients.drawn(results, taken)
+    fitted = [*coefficients.drawn(results, taken), *importance.drawn(results, taken)]
     taken += dict.fromkeys(each.label for each in scores.results)
     served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in everything])
     alone = list(dict.fromkeys(result.label for result in results if result.alone))
@@ -186,7 +186,7 @@ def _patient_group_figures(
 
 
 CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")
-"""What only comparisons with clusters of patients leave; see :mod:`raysim.report.sections.patient_clusters`."""
+"""The files of comparisons with clusters of patients; see :mod:`raysim.report.sections.patient_clusters`."""
 
 
 def _patient_cluster_figures(

@@ -19,6 +19,7 @@ from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
+from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, write_run
 from raysim.storage.resume import Opened
 from raysim.strategies.shared.weights import Weighted
@@ -115,6 +116,8 @@ class Run:
                 )
                 if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
+                if self.first and not self.trial and evaluation.importance:
+                    self._write_importance(opened.manifest, federation)
                 if self.first and not self.trial:
                     from raysim.experiment.run_page import write_run_page
 
@@ -136,6 +139,18 @@ class Run:
             strategy.alone,
             self.entry.learner,
         )
+
+    def _write_importance(self, out: Manifest, federation: Federation) -> None:
+        """Write what each column does to the headline model."""
+        from raysim.serving import importance
+        from raysim.serving.predictor import Predictor
+
+        evaluation, predictor = self.entry.config.evaluation, Predictor.open(out.folder)
+        part, repeats = evaluation.part, evaluation.importance
+        table = importance.importances(predictor, federation, part, repeats, self.seed)
+        out.csv(importance.IMPORTANCE, table)
+        strongest = table["column"].head(importance.STRONGEST).tolist()
+        out.csv(importance.DEPENDENCE, importance.dependence(predictor, federation, part, strongest))
 
     def _attacked(
         self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]

@@ -18,7 +18,7 @@ from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Result
 from raysim.experiment.answering import FILE, card_of_run
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
-from raysim.report.figures import coefficients
+from raysim.report.figures import coefficients, importance
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
@@ -47,7 +47,8 @@ def write_run_page(
     trained = training.of_run(result)
     limited = [text for text in (privacy.of_run(result), attacks.of_run(result)) if text]
     out.json(FILE, answer_from(card, noise=by_chance, before=[text for text in (trained, *limited) if text]).as_json())
-    served, fitted = clinical_rows.of_run(result.label, result.folder), coefficients.drawn([result])
+    served = clinical_rows.of_run(result.label, result.folder)
+    fitted = [*coefficients.drawn([result]), *importance.drawn([result])]
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}: {card.predicts}",
         per_seed([result]),
@@ -122,7 +123,7 @@ def page_provenance(
 
 
 def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, ...]:
-    """The notes on the data; under a guarantee those on split and preprocessing, which tell nothing of rows."""
+    """The notes on the data; under a guarantee those on split and preprocessing, which say nothing of rows."""
     return federation.notes if frozen.get("privacy") is None else federation.notes[-2:]
 
 

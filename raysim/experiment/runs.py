@@ -108,7 +108,8 @@ class Experiment:
         self._checked: dict[tuple[Entry, int], Job] = {}
         if any(entry.way != entry.label for entry in self.entries):
             self.entries, self.unpaired = going_together(self.entries, self._check_first)
-        tuned = [entry.config for entry in self.entries if entry.strategy.uses_training()]
+        own = () if tune is None else tune.models
+        tuned = [each.config for each in self.entries if each.strategy.uses_training() or each.learner in own]
         self._trials = [] if tune is None else tuning.trials(tune, tuned)
         self._check()
 
@@ -288,7 +289,7 @@ class Experiment:
                 tried.append(tuning.TrialResult(trial, math.inf, privacy=whole))
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
-        values = tuning.chosen(self._tune, table)
+        values = tuning.chosen(table)
         self.entries = entries([tuning.with_values(e.config, values.get(e.label, {})) for e in self.entries])
         return [run.folder for run in runs], tried
 
@@ -301,10 +302,10 @@ class Experiment:
             without = dataclasses.replace(entry, config=fold.of(entry.config))
             name = f"{entry.label}, seed {seed}, fold {fold.number}"
             runs.append(Run(without, seed, self._rows_of(entry, seed, fold).folder, folder, name, True, first=False))
-        for (fold, _, _), (run, result) in zip(asked, self._play_all(services, runs, parent), strict=True):
+        for (fold, _, entry), (run, result) in zip(asked, self._play_all(services, runs, parent), strict=True):
             if isinstance(result, Result):
                 out.add(Manifest.read(run.folder))
-                yield LeftOut(fold, result)
+                yield LeftOut(fold, fold.of(entry.config), result)
 
     def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:
         """A run of the comparison."""

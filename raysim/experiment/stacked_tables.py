@@ -67,8 +67,8 @@ def judged(results: Sequence[Result], part: str) -> pd.DataFrame:
         role = "alone" if result.alone else "reference" if result.is_reference else ""
         moved = sum(traffic(result.outcome).values())
         table = judged_rows(result.federation, result.outcome, part)
-        marks = {"seed": result.seed, **_learner(result), "role": role, "bytes": moved}
-        stacked.append(table.assign(strategy=result.label, **marks))
+        table = table.assign(strategy=result.label, seed=result.seed, role=role, bytes=moved)
+        stacked.append(table.assign(**_learner(result)))
     return pd.concat(stacked, ignore_index=True)
 
 

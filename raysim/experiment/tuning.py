@@ -22,7 +22,7 @@ from raysim.config.checking import validated
 from raysim.config.schema import Config
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.training import TrainingSection, TuneSection
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, nearest
 from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from raysim.engine.job import Result
     from raysim.privacy.statement import Statement
+
+SECTIONS = ("training", "model")
+"""The sections whose keys are tried."""
 
 FILE = "tuning.csv"
 """The file with all trials and their results."""
@@ -44,7 +47,7 @@ class GridPoint:
     strategy: str
     """Its label."""
     values: Mapping[str, Any]
-    """The setting, by key of ``training``."""
+    """The setting, by dotted key."""
     config: Config
     """The configuration of its runs, whose label names the setting."""
 
@@ -64,12 +67,16 @@ class TrialResult:
 
 def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
     """All trials of every strategy, in the order of the grid's lists; ``configs`` are complete, one a strategy."""
+    learners = {config.model.learner for config in configs}
+    for name in tune.models:
+        if name not in learners:
+            raise ConfigError(f"tune.models.{name}: is no model of the comparison; {nearest(name, sorted(learners))}")
     listed = []
     for config in configs:
-        label = plugins.label(config.strategy)
-        for values in itertools.product(*tune.grid.values()):
-            setting = dict(zip(tune.grid, values, strict=True))
-            named = ", ".join(f"{key} {value}" for key, value in setting.items())
+        label, grid = plugins.label(config.strategy), tune.grid(config.model.learner)
+        for values in itertools.product(*grid.values()):
+            setting = dict(zip(grid, values, strict=True))
+            named = ", ".join(f"{_short(key)} {value}" for key, value in setting.items())
             tried = with_values(config, setting).replaced(
                 strategy=last_steps.judged_before(config.strategy, "strategy").model_copy(
                     update={"label": f"{label}, {named}"}
@@ -81,9 +88,14 @@ def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """The configuration with these values in ``training``."""
-    given = {**config.training.model_dump(exclude_none=True), **values}
-    return config.replaced(training=validated(TrainingSection, given, "tune.training"))
+    """The configuration with these values of ``training`` and ``model``, by dotted key."""
+    of_training, of_model = ({_short(k): v for k, v in values.items() if k.startswith(f"{s}.")} for s in SECTIONS)
+    given = {**config.training.model_dump(exclude_none=True), **of_training}
+    config = config.replaced(training=validated(TrainingSection, given, "tune.training"))
+    if not of_model:
+        return config
+    model = config.model.having({**config.model.options(), **of_model})
+    return plugins.completed(config.replaced(model=model), ("model",))
 
 
 def check(federation: Federation) -> None:
@@ -119,17 +131,18 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    by_trial: dict[tuple[str, tuple[Any, ...]], list[TrialResult]] = {}
+    by_trial: dict[tuple[str, str], list[TrialResult]] = {}
     for one in tried:
-        by_trial.setdefault((one.trial.strategy, tuple(one.trial.values.values())), []).append(one)
+        by_trial.setdefault((one.trial.strategy, str(one.trial.values)), []).append(one)
     rows = []
-    for (strategy, values), runs in by_trial.items():
+    for (strategy, _), runs in by_trial.items():
+        values = runs[0].trial.values
         figures = np.array([run.figure for run in runs])
         finite = bool(np.isfinite(figures).all())
         rows.append(
             {
                 "strategy": strategy,
-                **{f"training.{key}": value for key, value in zip(tune.grid, values, strict=True)},
+                **dict(values),
                 "validation": float(figures.mean()) if finite else math.nan,
                 "validation_std": float(figures.std(ddof=1)) if finite and len(figures) > 1 else math.nan,
                 "seeds": len(runs),
@@ -138,8 +151,11 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
             }
         )
     result = pd.DataFrame(rows)
-    # Every strategy has as many trials as the grid has settings, in the same order.
-    scores = result["validation"].fillna(math.inf).to_numpy().reshape(-1, math.prod(map(len, tune.grid.values())))
+    for key in _keys(result):
+        if not all(key in row for row in rows):  # whole numbers stay whole where other models have none
+            result[key] = pd.Series([row.get(key, math.nan) for row in rows], dtype=object)
+    # Every strategy has as many trials, in the order of its grid.
+    scores = result["validation"].fillna(math.inf).to_numpy().reshape(result["strategy"].nunique(), -1)
     judged = scores if tune.per == "strategy" else np.broadcast_to(scores.sum(axis=0), scores.shape)
     best = judged.argmin(axis=1)
     for strategy, (k, row) in zip(result["strategy"].unique(), enumerate(judged), strict=True):
@@ -163,20 +179,20 @@ def charge(results: Sequence[Result], tried: Sequence[TrialResult]) -> None:
             result.outcome.privacy = replace(privacy, further=(*privacy.further, *trials))
 
 
-def chosen(tune: TuneSection, tried: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """The values of ``training`` that each strategy takes, by its label."""
+def chosen(tried: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """The values that each strategy takes by dotted key, by its label."""
     taken = tried[tried["chosen"]]
     return {
-        str(row["strategy"]): {key: _plain(row[f"training.{key}"]) for key in tune.grid}
+        str(row["strategy"]): {key: _plain(row[key]) for key in _keys(tried) if _given(row[key])}
         for row in taken.to_dict("records")
     }
 
 
 def sentence(tried: pd.DataFrame) -> str:
     """A sentence on the chosen values, and on the bytes that tuning exchanged."""
-    keys = [name for name in tried.columns if name.startswith("training.")]
+    keys = _keys(tried)
     taken = "; ".join(
-        f"{row['strategy']} " + ", ".join(f"{key.removeprefix('training.')} {row[key]}" for key in keys)
+        f"{row['strategy']} " + ", ".join(f"{_short(key)} {row[key]}" for key in keys if _given(row[key]))
         for row in tried[tried["chosen"]].to_dict("records")
     )
     moved = (tried["bytes_down"].sum() + tried["bytes_up"].sum()) / 1e6
@@ -193,8 +209,8 @@ def at_the_edge(tried: pd.DataFrame) -> str:
     ``tried`` as :func:`table` gives it.
     """
     parts = []
-    for name in [name for name in tried.columns if name.startswith("training.")]:
-        taken = tried.loc[tried["chosen"], name]
+    for name in _keys(tried):
+        taken = tried.loc[tried["chosen"], name].dropna()
         there = int(taken.isin(edges(name, tried[name].dropna().tolist())).sum())
         if there:
             parts.append(f"{name} at the edge of the grid for {there} of {len(taken)}")
@@ -226,6 +242,21 @@ def is_bound(name: str, value: float) -> bool:
     fields = TrainingSection.model_fields if section == "training" else {}
     limits = fields[key].metadata if key in fields else []
     return value == 0 or any(getattr(limit, end, None) == value for limit in limits for end in ("ge", "le"))
+
+
+def _keys(tried: pd.DataFrame) -> list[str]:
+    """The columns of dotted keys."""
+    return [str(name) for name in tried.columns if str(name).partition(".")[0] in SECTIONS]
+
+
+def _short(key: str) -> str:
+    """A dotted key without its section."""
+    return key.partition(".")[2]
+
+
+def _given(value: Any) -> bool:
+    """Whether a setting has a value of this key, which other models may be tried with."""
+    return not (isinstance(value, float) and math.isnan(value))
 
 
 def _plain(value: Any) -> Any:

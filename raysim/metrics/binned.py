@@ -1,6 +1,6 @@
 """Figures of two classes from counts of scores in fixed bins, which may be noisy: not whole, and below 0.
 
-The bins are fixed beforehand, so that they tell nothing of rows: ``BINS`` of equal width over margins from ``-WIDEST``
+The bins are fixed beforehand, so that they say nothing of rows: ``BINS`` of equal width over margins from ``-WIDEST``
 to ``WIDEST``; margins beyond these are in the outermost bins. All figures follow from sums of counts, in which noise
 without a bias stays without one: counts below 0 are therefore kept, and figures brought to their range at the end.
 """

@@ -1,7 +1,7 @@
 """Quick bounds of epsilon for many hospitals: Rényi divergences of integer orders, in closed form.
 
 These upper bounds are by some tenths larger than those of privacy loss distributions. They set the noise of each of
-hundreds of hospitals in a moment; the epsilon that is reported is computed anew by the accountant.
+hundreds of hospitals in a moment; the epsilon that is reported is computed again by the accountant.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def calibrated(target: float, rate: float, steps: int, delta: float, beside: flo
 
     Raises ``ValueError`` where there is none: at each delta the bound has a least value.
     """
-    from scipy.optimize import brentq  # a third of a second to import, and only a promise of privacy needs it
+    from scipy.optimize import brentq  # a third of a second to import, and only a privacy guarantee needs it
 
     def above(log_multiplier: float) -> float:
         return epsilon(math.exp(log_multiplier), rate, steps, delta, beside) - target

@@ -229,7 +229,7 @@ def answers(run: _Run) -> dict[str, str]:
 
 def _choice(names: list[str], dropped: list[str]) -> str:
     left = f"; left out by name: {_some(dropped)}" if dropped else ""
-    return f"All {counted(len(names), 'column')} of the source{left}. None was selected by the outcome."
+    return f"The source's {counted(len(names), 'column')}{left}. None was selected by the outcome."
 
 
 def _missing(flagged: list[str], method: str) -> str:

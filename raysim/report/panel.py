@@ -130,7 +130,7 @@ class Panel:
             rows=self.rows[..., hospitals],
             present=self.present[..., hospitals],
             sketches={key: sums[hospitals] for key, sums in self.sketches.items()},
-            alike={key: Alike(*(part[hospitals] for part in of)) for key, of in self.alike.items()},
+            alike={key: Alike(of.figure[hospitals], of.sums[hospitals]) for key, of in self.alike.items()},
             names=tuple(name for name, kept in zip(self.names, hospitals, strict=True) if kept),
         )
 

@@ -51,7 +51,7 @@ def centred_clipping(
 ) -> Aggregate:
     """Starting at ``centre [P]``, move ``passes`` times by the mean of the differences, each clipped to ``radius``.
 
-    ``radius`` None is the median norm of the differences, computed anew in each pass.
+    ``radius`` None is the median norm of the differences, computed again in each pass.
     """
     share = _shares(len(updates), weights)
     point, factor = centre.astype(np.float64), np.ones(len(updates))

@@ -68,7 +68,7 @@ class SecureSum:
     _agreed: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Keys are made anew where they are needed: they do not travel.
+        # Keys are made again where they are needed: they do not travel.
         return {**self.__dict__, "_keys": {}, "_agreed": {}}
 
     @cached_property

@@ -63,7 +63,7 @@ class Predictor:
         - what :func:`raysim.metrics.predictions.predictions` names;
         - ``scored_by``: whose model scored it: ``global``, ``cluster/0``, ``personal/north``.
 
-        ``hospital``: whose rows these are, in place of what a column of the table says. ``model``: the model served,
+        ``hospital``: the hospital of all rows; it replaces a column of the table. ``model``: the model served,
         the headline where None. Rows of a hospital that the run did not know are scored by the model that is
         everybody's, and a warning names it. Raises ``DataError`` for a table that does not fit, and for such a hospital
         where no model is everybody's; ``ConfigError`` for a ``model`` that served nobody.

@@ -68,7 +68,8 @@ def _try(predictor: Predictor, owner: str, levels: Sequence[int], content: bytes
     rng = np.random.default_rng(0)
     columns = [rng.integers(0, count, TRIED) if count else rng.normal(size=TRIED) for count in levels]
     X = np.column_stack(columns).astype(np.float32)
-    got = ReferenceEvaluator(onnx.load_from_string(content)).run(None, {"features": X})[0]
+    results: Any = ReferenceEvaluator(onnx.load_from_string(content)).run(None, {"features": X})
+    got = results[0]
     expected = said(predictor, owner, X)
     if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE):
         apart = float(np.abs(got - expected).max())

@@ -147,7 +147,7 @@ def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> No
                 f"its ledger has {sent.get(row.round, 0)} bytes of round {row.round}, in which {row.bytes_up} were sent"
             )
     if not any(kind == "size" and len(ids) == hospitals for t, kind, ids, _ in ledger.entries if t == 0):
-        raise Damaged("its ledger lacks what hospitals told before the first round")
+        raise Damaged("its ledger lacks what hospitals sent before the first round")
 
 
 def _count(value: Any, name: str, most: int = 2**62) -> int:

@@ -67,7 +67,7 @@ class Ticket:
     finished: bool = False
     """Whether nothing is left to do."""
     reached: int = 0
-    """The last round that may have been played, where noise is drawn anew each time; 0: the run has not begun."""
+    """The last round that may have been played, where noise is drawn again each time; 0: the run has not begun."""
     starts: int = 0
     """How many earlier starts there were, and :attr:`rounds` how many rounds of theirs were played again."""
     rounds: int = 0

@@ -68,7 +68,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
         columns = dict(zip(task.figures, figures.T, strict=True))
         intervals = auroc_intervals(outcome, model)
         trained, stays = federation.sizes("train"), federation.totals
-        if outcome.noisy_sizes is not None:  # the numbers that they have told, with noise
+        if outcome.noisy_sizes is not None:  # the numbers that they have released, with noise
             trained, stays = outcome.noisy_sizes, outcome.stays(federation, model)
         head = {
             "hospital": federation.hospitals,
@@ -132,7 +132,7 @@ def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
 
 
 def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """A row a model served and row of the source: ``row, hospital, part, model`` and what :func:`predictions` names."""
+    """One row per served model and source row: ``row, hospital, part, model`` and what :func:`predictions` names."""
     import pandas as pd
 
     order = np.argsort(federation.source_rows, kind="stable")

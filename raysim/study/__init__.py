@@ -1,4 +1,4 @@
-"""Which measure tells how data was divided.
+"""Which measure predicts how data was divided.
 
-It tells also how many clusters are chosen. Nothing is trained here.
+It also counts the clusters that are chosen. Nothing is trained here.
 """

@@ -73,7 +73,7 @@ def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: s
 def ranking_table(shares: pd.DataFrame) -> Table:
     """Metrics over all partitions, the best alone first, from the rows of ``importances.csv``."""
     together = shares[shares["clients"] == ALL]
-    table = Table(title="how well each metric tells the skew, over seeds held out", title_justify="left", box=None)
+    table = Table(title="how well each metric predicts the skew, over seeds held out", title_justify="left", box=None)
     for heading in ("metric", "model", "R² alone", "R² of all", "importance", "R² lost if shuffled"):
         table.add_column(heading, justify="left" if heading in ("metric", "model") else "right", overflow="fold")
     ordered = together.sort_values(["model", "r2_alone"], ascending=[True, False], kind="stable")

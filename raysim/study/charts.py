@@ -57,8 +57,8 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
             chart.dots(each.index, each["mean"], style, size=3.0)
         charts.append(chart)
     caption = (
-        "Lines are means over seeds, bands reach from the lowest to the highest. A metric that tells the skew is steep "
-        "everywhere, its bands are narrow, and it never turns."
+        "Lines are means over seeds; bands reach from the lowest to the highest. A metric that predicts the skew is "
+        "steep everywhere, its bands are narrow, and it never turns."
     )
     entries = [(f"{clients} clients", style) for (clients, _), style in zip(groups, styles, strict=True)]
     return svg.figure("metrics", "Metrics by alpha", charts, caption, svg.legend(entries, lines=True))
@@ -92,7 +92,7 @@ def importances(shares: pd.DataFrame) -> Figure:
         "metrics that say the same share it, and what is lost without what the metric alone knows. R² of all metrics "
         f"together: {description}."
     )
-    return svg.figure("shares", "What tells the skew", charts, caption)
+    return svg.figure("shares", "What predicts the skew", charts, caption)
 
 
 def clusters(table: pd.DataFrame) -> Figure:

@@ -28,7 +28,7 @@ SHUFFLES = 5
 
 
 def predictors() -> dict[str, Callable[[], Any]]:
-    """The regressors by name, made anew each time."""
+    """The regressors by name, made again each time."""
     from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline

@@ -62,7 +62,7 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
     )
     table = pd.DataFrame(list(rows))
     check_feasible(table)
-    with phase(console, "fitting the models that tell the skew"):
+    with phase(console, "fitting the models that predict the skew"):
         shares = importances(table, study.candidates, study.target)
     with phase(console, "drawing pictures"):
         _write(folder, config, study, table, shares, note)

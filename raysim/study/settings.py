@@ -17,7 +17,7 @@ from raysim.data.heterogeneity import label_metrics
 from raysim.strategies.shared.psi import Smoothing, check_smoothing
 
 REPEATED = "emd_l1"
-"""Twice ``emd_pooled``: predictors would share one importance between the two."""
+"""Excluded: exactly twice ``emd_pooled``, so importance would be split between two copies."""
 
 
 class Study(Section):
@@ -102,5 +102,5 @@ def metric_names() -> tuple[str, ...]:
 def read_study(tree: Mapping[str, Any]) -> Study:
     """The checked section of a study's tree; every error is one line."""
     if "study" not in tree:
-        raise ConfigError("study: missing; a study's file says there over what the data is divided, see docs/study.md")
+        raise ConfigError("study: missing; this section says how the data is divided, see docs/study.md")
     return validated(Study, tree["study"] or {}, "study")

@@ -199,7 +199,7 @@ class Tracker:
         self._client.update_run(run_id, status="RUNNING")
 
     def side_by_side(self, runs: Sequence[str]) -> str:
-        """The page of MLflow that plots these runs' parameters against their metrics, as an address within its site."""
+        """The address, within MLflow's site, of the page that plots these runs' parameters against their metrics."""
         return (
             f"#/compare-runs?runs={quote(json.dumps(list(runs)))}&experiments={quote(json.dumps([self._experiment]))}"
         )

@@ -236,7 +236,7 @@ class Recorder:
                 self._end(record)
 
     def _end(self, record: Record) -> None:
-        """Set how a run has ended; one that ended well is taken for stopped until all of it has been sent."""
+        """Set the final state of a run; a successful run counts as stopped until all its records have been sent."""
         with self._ending:
             if self._tracker is not None and record.run_id is not None and not record.over:
                 self._tracker.end(record.run_id, "KILLED" if record.status in (None, "FINISHED") else record.status)
@@ -301,7 +301,7 @@ class Record:
         self.summary, self.files, self.note, self.title, self.verdict = summary, files, note, title, verdict
 
     def unsent(self) -> Unsent:
-        """All of it, in plain values."""
+        """The record as plain values."""
         parent = self.parent.tags[RUN_TAG] if self.parent is not None else None
         name, tags = self.title or self.name, {**self.tags, **self.verdict}
         return Unsent(name, self.params, tags, parent, tuple(self.rounds), self.summary, self.files, self.note)

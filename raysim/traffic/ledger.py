@@ -1,6 +1,6 @@
 """The egress ledger: everything that ever left a hospital, and what went to it.
 
-One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. What hospitals tell the
+One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. What hospitals send the
 experimenter (the kinds ``TOLD``) is listed too, and is left out of the traffic.
 """
 
@@ -146,7 +146,7 @@ def record_training(
 
     ``size`` are the scalars that travel of a model. A participant sends its vector and the number of its rows, its loss
     where the selection receives ``losses``, and the change of its control variate where it has one. A hospital that
-    trains on groups of its rows sends a vector for each; how many rows are in them it has told before.
+    trains on groups of its rows sends a vector for each; how many rows are in them it has sent before.
     ``vector_bytes [H]`` are those of each entry's vector where it is compressed.
     """
     if POOLED in ids:

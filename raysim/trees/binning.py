@@ -64,6 +64,10 @@ class Bins:
             made[:, f] = inside + np.int32(self.first[f])
         return made
 
+    def codes(self, places: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """The bin of each value, a column in each line: ``[F, n]`` from ``places [n, F]``."""
+        return np.ascontiguousarray((places - self.first.astype(np.int32)).T.astype(np.uint8))
+
     def threshold(self, column: int, bin: int) -> float:
         """The largest float32 in a bin of numbers; infinite for the last one."""
         edges = self.edges[column]

@@ -23,7 +23,7 @@ class Rows:
 
     def __init__(self, bins: Bins, places: NDArray[np.int32], y: NDArray[Any], margins: Ints) -> None:
         """``places [n, F]``, ``y [n]``, ``margins [n, K]`` in steps."""
-        self._bins, self._places, self._y = bins, places, y
+        self._bins, self._places, self._codes, self._y = bins, places, bins.codes(places), y
         self.margins = margins
 
     def level(self, level: Level, g: Floats, h: Floats, taken: NDArray[np.bool_] | None = None) -> Floats:
@@ -31,7 +31,7 @@ class Rows:
         made = []
         for k in np.unique(level.which).tolist():
             tree, asked = level.trees[k], level.nodes[level.which == k]
-            nodes = nodes_of(self._places, self._bins.first, tree.column, tree.left)
+            nodes = nodes_of(self._codes, tree.column, tree.left)
             slot = np.full(len(tree.sums), -1)
             slot[asked] = np.arange(len(asked))
             slots = slot[nodes] if taken is None else np.where(taken, slot[nodes], -1)
@@ -41,7 +41,7 @@ class Rows:
     def add(self, trees: list[Grown]) -> None:
         """Add grown trees to the margins."""
         for k, tree in enumerate(trees):
-            nodes = nodes_of(self._places, self._bins.first, tree.column, tree.left)
+            nodes = nodes_of(self._codes, tree.column, tree.left)
             self.margins[:, k] += tree.value[nodes]
 
 

@@ -57,17 +57,23 @@ def unordered(codes: NDArray[Any]) -> Floats:
 
 
 def counts(X: NDArray[Any], asked: Prefixes) -> Ints:
-    """The counts ``[Q, 256]`` over rows ``X [n, F]``, in which missing values are NaN."""
+    """The counts ``[Q, 256]`` over rows ``X [n, F]``, in which missing values are NaN.
+
+    The entries of a column stand together, and their prefixes ascend.
+    """
     made = np.zeros((len(asked.column), WIDTH), np.int64)
     rest = 32 - asked.bits
-    known: dict[int, NDArray[np.uint32]] = {}
-    for q, (column, prefix) in enumerate(zip(asked.column.tolist(), asked.prefix.tolist(), strict=True)):
-        if column not in known:
-            known = {column: ordered(X[~np.isnan(X[:, column]), column])}
-        codes = known[column]
+    columns, first, entries = np.unique(asked.column, return_index=True, return_counts=True)
+    for column, start, count in zip(columns.tolist(), first.tolist(), entries.tolist(), strict=True):
+        values = X[:, column]
+        codes = ordered(values[~np.isnan(values)])
+        digit = ((codes >> np.uint32(rest - STEP)) & np.uint32(WIDTH - 1)).astype(np.int64)
         if asked.bits:
-            codes = codes[codes >> np.uint32(rest) == prefix]
-        made[q] = np.bincount((codes >> np.uint32(rest - STEP)) & np.uint32(WIDTH - 1), minlength=WIDTH)
+            prefixes, own = asked.prefix[start : start + count], (codes >> np.uint32(rest)).astype(np.int64)
+            entry = np.minimum(np.searchsorted(prefixes, own), count - 1)
+            inside = prefixes[entry] == own
+            digit = entry[inside] * WIDTH + digit[inside]
+        made[start : start + count] = np.bincount(digit, minlength=count * WIDTH).reshape(count, WIDTH)
     return made
 
 

@@ -54,18 +54,17 @@ class Grown:
         )
 
 
-def nodes_of(places: NDArray[np.int32], first: Ints, column: NDArray[Any], left: NDArray[np.bool_]) -> Ints:
+def nodes_of(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_]) -> Ints:
     """The node that each row has come to, ``[n]``, by splits ``column [I]`` and ``left [I, L]``.
 
-    ``places [n, F]`` and ``first [F]`` are as :class:`Bins` has them.
+    ``codes [F, n]``: the bin of each value. Rows of a node read along one column, so that little memory is touched.
     """
-    n = len(places)
+    n = codes.shape[1]
     node = np.zeros(n, np.int64)
     moving = np.arange(n) if column[0] >= 0 else np.zeros(0, np.int64)
     while len(moving):
         at = node[moving]
-        by = column[at]
-        goes = left[at, places[moving, by] - first[by]]
+        goes = left[at, codes[column[at], moving]]
         node[moving] = at = 2 * at + 2 - goes
         inner = at < len(column)
         inner[inner] = column[at[inner]] >= 0

@@ -14,6 +14,17 @@ CHANNELS = 3
 """Sums of gradients, of second derivatives, and counts."""
 
 
+_made = [np.ones(0)]
+
+
+def _ones(count: int) -> Floats:
+    """So many ones, of an array that is made once for all."""
+    if len(_made[0]) < count:
+        _made[0] = np.ones(count)
+        _made[0].flags.writeable = False
+    return _made[0][:count]
+
+
 def histograms(places: NDArray[np.int32], slots: NDArray[Any], g: Floats, h: Floats, nodes: int, width: int) -> Floats:
     """The sums ``[nodes, width, 3]`` of rows with ``places [n, F]`` whose node is ``slots [n]``, -1 for no node.
 
@@ -28,6 +39,6 @@ def histograms(places: NDArray[np.int32], slots: NDArray[Any], g: Floats, h: Flo
     n, F = places.shape
     index = places if nodes == 1 else places + (slots.astype(np.int32) * np.int32(width))[:, None]
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(F)
-    ones = sparse.csc_array((np.ones(n * F), index.ravel(), ends), shape=(nodes * width, n))
+    ones = sparse.csc_array((_ones(n * F), index.ravel(), ends), shape=(nodes * width, n))
     sums: Floats = ones @ np.column_stack([g, h, np.ones(n)])
     return sums.reshape(nodes, width, CHANNELS)

@@ -3,7 +3,7 @@
 M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019: ``min over w, max over λ in the simplex of
 sum λ_i L_i(w)``, by stochastic-AFL's descent and ascent with exact gradients.
 
-A round: all hospitals that have training rows tell the gradient and the loss of all their rows at w;
+A round: all hospitals that have training rows send the gradient and the loss of all their rows at w;
 ``w <- w - gamma_w sum λ_i grad L_i``; λ becomes the projection onto the simplex of ``λ + gamma_λ L_i``. The result is
 the mean of w over the rounds. ``averaging: model`` lets hospitals train as configured instead of one step, and w is
 then the mean of their models by λ.

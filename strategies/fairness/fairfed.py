@@ -9,9 +9,9 @@ its gap ``F_i = TPR(others) - TPR(privileged)`` and accuracy, and from the count
 ``omega_i <- omega_i - beta (d_i - mean d)``; ω starts at a hospital's share of rows, and the next model is the mean of
 hospitals' models by ω.
 
-Choices: ω is clipped at 0. It cannot become 0 everywhere, for the changes sum to 0; where it is 0 for all that take
-part, because others are not available, these count by rows. Patients whose attribute is unknown count for accuracy
-alone. With more than two classes ``positive`` is compared with the rest.
+Choices: ω is clipped at 0. The weights cannot all become 0, since their changes sum to 0. If all participants have
+weight 0, they are weighted by rows. Patients whose attribute is unknown count for accuracy alone. With more than two
+classes ``positive`` is compared with the rest.
 
 All hospitals take part in every round, whatever the selection says. A hospital that is not available keeps its ω.
 Traffic: per hospital P scalars down; six counts, P and the number of its rows up.
@@ -153,7 +153,7 @@ class FairFed(Strategy):
 
 
 def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
-    """ω ``[H]`` after a round in which hospitals told ``counts [H, 6]`` (:class:`GroupCounts`)."""
+    """ω ``[H]`` after a round in which hospitals sent ``counts [H, 6]`` (:class:`GroupCounts`)."""
     accuracy, gap = _measures(counts)
     accuracy_of_all, gap_of_all = _measures(counts.sum(axis=0))
     apart = np.where(np.isnan(gap), np.abs(accuracy_of_all - accuracy), np.abs(gap_of_all - gap))

@@ -34,6 +34,7 @@ from raysim.strategies.shared.clustering import (
 )
 from raysim.strategies.shared.reclustering import reclustered
 from raysim.strategies.shared.signatures import BLOCKS, Block
+from raysim.strategies.trees.by_cluster import ClusterTrees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class SignatureClustering(Strategy):
 
     ``clusters``: K; ``auto`` is 5, or as many as there are hospitals. ``signature`` names the blocks that hospitals are
     clustered by; ``block_scale`` gives each the same weight. ``recluster_every``: r, after how many rounds they are
-    clustered anew; 0 is never.
+    clustered again; 0 is never.
     """
 
     needs: ClassVar[Needs] = CLUSTERS
@@ -50,11 +51,11 @@ class SignatureClustering(Strategy):
     clusters: Clusters = "auto"
     """K, the number of clusters; ``auto`` is 5, or as many as there are hospitals."""
     signature: tuple[Block, ...] = BLOCKS
-    """What a hospital tells of itself, and is clustered by."""
+    """What a hospital sends of itself, and is clustered by."""
     block_scale: bool = False
     """Whether each part of the signature has the same weight, however many numbers it has."""
     recluster_every: int = 0
-    """Rounds after which hospitals are clustered anew; 0 is never."""
+    """Rounds after which hospitals are clustered again; 0 is never."""
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters)
@@ -69,6 +70,9 @@ class SignatureClustering(Strategy):
 
     def remark(self, sizes: Ids) -> str:
         return capped(self.clusters, sizes)
+
+    def with_trees(self) -> Strategy:
+        return ClusterTrees(self)
 
     def setup(self, view: FederationView) -> State:
         clusters = number_of(self.clusters, view.sizes)

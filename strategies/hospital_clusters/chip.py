@@ -31,7 +31,7 @@ class Chip(SignatureClustering):
     """``lam``: λ and ``mu``: μ of eq. 1, ``alpha``: α of eq. 5, ``clusters``: K (``auto``: 5, or all hospitals).
 
     ``signature`` names the blocks that hospitals are clustered by; ``block_scale`` gives each the same weight.
-    ``recluster_every``: r, after how many rounds they are clustered anew
+    ``recluster_every``: r, after how many rounds they are clustered again
     (:mod:`raysim.strategies.shared.reclustering`); 0, as in the paper, is never.
     """
 

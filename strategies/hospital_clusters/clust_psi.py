@@ -3,7 +3,7 @@
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025.
 
-Hospitals tell how many rows of each class they have. Their population stability indices, in all and for each class, are
+Hospitals send how many rows of each class they have. Their population stability indices, in all and for each class, are
 standardised and clustered by k-means++; the number of clusters, 2 to K - 1 of K hospitals, is the one with the largest
 mean silhouette. Each cluster then runs federated averaging by itself, and each hospital uses its cluster's model.
 
@@ -66,6 +66,7 @@ from raysim.strategies.shared.psi import (
 )
 from raysim.strategies.shared.signatures import standardise
 from raysim.strategies.shared.silhouette import best_clusters
+from raysim.strategies.trees.by_cluster import ClusterTrees
 
 Aspect = Literal["labels", "attributes", "sizes"]
 ASPECTS: tuple[Aspect, ...] = ("labels", "attributes", "sizes")
@@ -118,6 +119,9 @@ class ClustPsi(Strategy):
     def check_training(self, training: Training) -> None:
         if "labels" in self.by:
             check_classes("strategy.by: labels", training.classes, "use attributes or sizes, or another strategy")
+
+    def with_trees(self) -> Strategy:
+        return ClusterTrees(self)
 
     def setup(self, view: FederationView) -> State:
         trainable = view.trainable

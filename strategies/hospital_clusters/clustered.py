@@ -22,7 +22,7 @@ class Clustered(SignatureClustering):
 
     ``signature`` and ``block_scale`` say what hospitals are clustered by.
 
-    ``recluster_every``: r, after how many rounds they are clustered anew
+    ``recluster_every``: r, after how many rounds they are clustered again
     (:mod:`raysim.strategies.shared.reclustering`); 0 is never.
     """
 

@@ -3,7 +3,7 @@
 Y. Ruan, C. Joe-Wong: *FedSoft: Soft Clustered Federated Learning with Proximal Local Updating*, AAAI 2022, Algorithm 1;
 read through the authors' code.
 
-Every τ rounds each hospital receives all S centres and tells ``u_ks``, the share of its rows whose loss is smallest
+Every τ rounds each hospital receives all S centres and sends ``u_ks``, the share of its rows whose loss is smallest
 under centre s (ties to the smaller s; an exact 0 becomes σ, without renormalising). In a round, each centre draws
 ``ceil(fraction K / S)`` of the K hospitals that have rows and are available, without replacement, with chances ``v_sk``
 in proportion to ``u_ks n_k``; all that are drawn minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own model.
@@ -88,7 +88,7 @@ class FedSoft(Strategy):
     lam: float = 0.1
     """λ: how strongly a hospital's own model is pulled to the centres."""
     every: int = 2
-    """τ: rounds after which hospitals tell anew which centres fit their rows."""
+    """τ: rounds after which hospitals send again which centres fit their rows."""
     floor: float = 1e-4
     """σ: the share of rows that a centre has at a hospital where none fits it."""
     spread: float = 0.1

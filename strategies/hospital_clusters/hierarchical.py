@@ -23,7 +23,7 @@ class Hierarchical(SignatureClustering):
 
     ``signature`` and ``block_scale`` say what hospitals are clustered by.
 
-    ``recluster_every``: r, after how many rounds they are clustered anew
+    ``recluster_every``: r, after how many rounds they are clustered again
     (:mod:`raysim.strategies.shared.reclustering`); 0 is never.
     """
 

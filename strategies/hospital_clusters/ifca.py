@@ -83,7 +83,7 @@ class Ifca(Weighted):
     """``clusters``: K (``auto``: 5, or all hospitals); ``spread`` of the starts; weights as FedAvg, in each cluster."""
 
     title: ClassVar[str] = "IFCA"
-    needs: ClassVar[Needs] = Needs("choices", "lets each hospital tell which model fits it best")
+    needs: ClassVar[Needs] = Needs("choices", "lets each hospital send which model fits it best")
 
     clusters: Clusters = "auto"
     """K, the number of cluster models; ``auto`` is 5, or as many as there are hospitals."""

@@ -2,7 +2,7 @@
 
 What FedGMC, CBFL and k-FED have in common once they have found clusters (FedGMC, Algorithm 2). Row ``1 + g`` of the
 models is the model of cluster ``g``, row 0 their mean by training rows. With ``n_ig`` rows of hospital i in cluster g,
-which hospitals tell once, a hospital of the cohort trains the model of each cluster with ``n_ig > 0``, and models are
+which hospitals send once, a hospital of the cohort trains the model of each cluster with ``n_ig > 0``, and models are
 averaged by ``n_ig``. A cluster in which nobody has training rows is not trained: it is left out, so that its patients
 go to their next most likely cluster, and hospitals are told which clusters there still are.
 
@@ -191,7 +191,7 @@ def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
 
 
 def patient_state(view: FederationView, clusters: PatientClusters) -> PatientState:
-    """The state before the first round: hospitals tell how many training rows they have in each cluster."""
+    """The state before the first round: hospitals send how many training rows they have in each cluster."""
     rows = np.stack(view.ask(GroupSizes(clusters))).astype(np.int64)
     trained = np.flatnonzero(rows.any(axis=0))
     if len(trained) < clusters.count:

@@ -1,6 +1,6 @@
 """Which features patients are clustered by: value columns, and as a rule only those that are not binary.
 
-Whether a column is binary must be the same everywhere, so every hospital tells one bit of each: whether it has seen
+Whether a column is binary must be the same everywhere, so every hospital sends one bit of each: whether it has seen
 more than two values of it. A column is continuous where some hospital has.
 """
 

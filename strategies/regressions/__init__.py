@@ -1,1 +1,1 @@
-"""The statisticians' ways of federating a regression: exact Newton steps over sums, one-shot ways, hospital effects."""
+"""Federated regressions: exact Newton steps over sums, one-shot methods, hospital effects."""

@@ -7,6 +7,7 @@ intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 199
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -31,7 +32,7 @@ COLLINEAR = 1e-9
 GEOMETRIC = (0.33, 0.40)
 """Between which the fall still to come shrinks from step to step where coefficients run away: to 1/e."""
 RUNS = 3
-"""How many such steps one after the other say that the classes are separated."""
+"""The number of consecutive such steps after which classes count as separated."""
 FLAT = 1e-8
 """So are they where the least eigenvalue of the information is below this share of the greatest."""
 
@@ -122,7 +123,7 @@ class Fit:
         )
         if decrement <= (FIRTH_STOP if self.firth and bent is None else STOP) * (1 + abs(penalised.loss)):
             return replace(after, status="converged")
-        if not self.firth and self.ridge == 0.0 and after._separated(penalised.hessian[within]):
+        if not self.firth and self.ridge == 0.0 and separated(after.decrements, penalised.hessian[within]):
             return replace(after, status="separated")
         return after._capped()
 
@@ -135,14 +136,18 @@ class Fit:
         """How a fit ends whose ``hessian`` has no Cholesky factor."""
         return "separated" if self.ridge == 0.0 and not self.firth and np.isfinite(hessian).all() else "stopped"
 
-    def _separated(self, hessian: Floats) -> bool:
-        """Whether the coefficients run away: the fall still to come shrinks to 1/e with each step."""
-        ratios = np.divide(self.decrements[1:], self.decrements[:-1])[-RUNS:]
-        if len(ratios) == RUNS and bool(((ratios >= GEOMETRIC[0]) & (ratios <= GEOMETRIC[1])).all()):
-            return True
-        scale = 1.0 / np.sqrt(np.diag(hessian))
-        values = np.linalg.eigvalsh(hessian * np.outer(scale, scale))
-        return len(self.decrements) > 1 and bool(values[0] < FLAT * values[-1])
+
+def separated(decrements: Sequence[float], hessian: Floats) -> bool:
+    """Whether the coefficients run away: the fall still to come shrinks to 1/e with each step.
+
+    ``decrements``: that fall at every accepted point; ``hessian [k, k]``: at the last, of the columns that stayed.
+    """
+    ratios = np.divide(decrements[1:], decrements[:-1])[-RUNS:]
+    if len(ratios) == RUNS and bool(((ratios >= GEOMETRIC[0]) & (ratios <= GEOMETRIC[1])).all()):
+        return True
+    scale = 1.0 / np.sqrt(np.diag(hessian))
+    values = np.linalg.eigvalsh(hessian * np.outer(scale, scale))
+    return len(decrements) > 1 and bool(values[0] < FLAT * values[-1])
 
 
 def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:

@@ -8,7 +8,8 @@ server takes Newton's step of the slopes; the hospital then moves its own interc
 whose loss rises is halved. It equals the pooled regression with a dummy for each hospital, and is done when that has
 converged. A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept: it adds
 nothing, and is served the mean of the others', as are hospitals without training rows. With many small hospitals,
-slopes are biased away from 0 (incidental parameters); ``random_intercepts`` is better there.
+slopes are biased away from 0 (incidental parameters); ``random_intercepts`` is better there. Where a line separates
+the classes, it stops and says so; a ``ridge`` then has one optimum.
 
 Traffic of a round, with q features: 2 q + 2 float64 down and ``5 + q + q (q + 1) / 2`` float64 up per hospital.
 """
@@ -37,13 +38,14 @@ from raysim.strategies.base import (
     State,
     Training,
     Uncertainty,
+    at_least,
     own_state,
 )
-from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.exact import HiddenSums
 from raysim.strategies.regressions.families import FAMILIES
 from raysim.strategies.regressions.hospital_effects import Own, eliminated
 from raysim.strategies.regressions.label_size import LabelSize, scale_of
-from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, independent
+from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, independent, separated
 from raysim.strategies.regressions.sums_program import (
     Grid,
     as_theta,
@@ -77,6 +79,10 @@ class OwnInterceptsState(State):
     """How often sums were asked for."""
     halvings: int = 0
     """How often a step was halved."""
+    decrements: tuple[float, ...] = ()
+    """The fall of the loss still to come, at every point that was taken."""
+    separated: bool = False
+    """Whether a line separates the classes, so that slopes would grow for ever."""
     se: Floats | None = None
     """Standard errors of the slopes, ``[q]``; None until the fit has converged."""
     left_out: int = 0
@@ -135,16 +141,24 @@ class InterceptSums(Program):
 
 
 @dataclass(frozen=True)
-class OwnIntercepts(Exact):
-    """No hyper-parameters of its own; the family is the model's: logistic, linear, or Poisson."""
+class OwnIntercepts(HiddenSums):
+    """``ridge`` for few events or many columns; the family is the model's: logistic, linear, or Poisson."""
 
     title: ClassVar[str] = "Own intercepts"
     needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
+
+    ridge: float = 0.0
+    """The penalty on squared slopes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("ridge", self.ridge, 0)
 
     def check_training(self, training: Training) -> None:
         check_linear(training, "own_intercepts")
 
     def setup(self, view: FederationView) -> State:
+        self._check_rows(view)
         return OwnInterceptsState(models=view.initial[None].copy())
 
     def private(self, view: FederationView) -> Mask | None:
@@ -154,7 +168,7 @@ class OwnIntercepts(Exact):
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, ids, q = own_state(state, OwnInterceptsState), self.select(view, state, view.round), len(view.initial) - 1
-        if own.se is not None:
+        if own.se is not None or own.separated:
             return own
         family = family_of(view)
         if own.scale is None and family.name != "logistic":
@@ -174,18 +188,23 @@ class OwnIntercepts(Exact):
         sums = answers.sums
         own = replace(own, calls=own.calls + 1, left_out=len(ids) - int(sums["hospitals"]))
         mean = float(sums["intercept"]) / max(float(sums["hospitals"]), 1.0)
-        loss = float(sums["loss"])
+        loss = float(sums["loss"]) + self.ridge * float(slopes @ slopes) / 2
         if not loss <= own.loss + ROSE * (1 + abs(own.loss)):
             own = replace(own, share=own.share / 2, taken=False, halvings=own.halvings + 1)
             return replace(own, models=self._models(view, mean, own))
         hessian = symmetric(sums["hessian"])
         keep = independent(hessian)
+        hessian += self.ridge * np.eye(q)
+        gradient = sums["gradient"] - self.ridge * slopes
         step = np.zeros(q)
-        step[keep] = np.linalg.solve(hessian[np.ix_(keep, keep)], sums["gradient"][keep])
+        step[keep] = np.linalg.solve(hessian[np.ix_(keep, keep)], gradient[keep])
         own = replace(own, slopes=slopes, step=step, share=1.0, loss=loss, taken=True)
         own = replace(own, models=self._models(view, mean, own))
-        if (float(sums["gradient"] @ step) + float(sums["own"])) / 2 > STOP * (1 + abs(loss)):
-            return own
+        fall = (float(gradient @ step) + float(sums["own"])) / 2
+        own = replace(own, decrements=(*own.decrements, fall))
+        if fall > STOP * (1 + abs(loss)):
+            apart = not self.ridge and family.name != "linear"
+            return replace(own, separated=apart and separated(own.decrements, hessian[np.ix_(keep, keep)]))
         received = {"slopes": slopes + step, "step": step, "share": 1.0, "taken": True}
         answers = yield Call(program, received, ids)
         if len(answers.ids) < len(ids):
@@ -194,7 +213,9 @@ class OwnIntercepts(Exact):
         if family.name == "linear":
             free = int(view.sizes[ids].sum()) - int(keep.sum()) - len(ids)
             variance = 2 * float(sums["loss"]) / free if free > 0 else np.nan
-        se[keep] = np.sqrt(np.diag(np.linalg.inv(symmetric(sums["hessian"])[np.ix_(keep, keep)])) * variance) / scale
+        information = symmetric(sums["hessian"])[np.ix_(keep, keep)]
+        inverse = np.linalg.inv(information + self.ridge * np.eye(len(information)))
+        se[keep] = np.sqrt(np.diag(inverse @ information @ inverse) * variance) / scale
         mean = float(sums["intercept"]) / max(float(sums["hospitals"]), 1.0)
         return replace(own, models=self._models(view, mean, own), loss=float(sums["loss"]), se=se)
 
@@ -207,7 +228,7 @@ class OwnIntercepts(Exact):
 
     def done(self, view: FederationView, state: State) -> bool:
         own = own_state(state, OwnInterceptsState)
-        return own.se is not None or own.calls >= CALLS
+        return own.se is not None or own.separated or own.calls >= CALLS
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}
@@ -222,6 +243,7 @@ class OwnIntercepts(Exact):
         own = own_state(state, OwnInterceptsState)
         facts = {
             "converged": float(own.se is not None),
+            "separated": float(own.separated),
             "halvings": float(own.halvings),
             "hospitals_left_out": float(own.left_out),
         }

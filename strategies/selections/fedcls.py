@@ -3,7 +3,7 @@
 C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on Cluster Label Information*, IEEE
 VTC2022-Fall. The paper was not at hand; what it leaves open here is settled as follows.
 
-Before training, each hospital tells which classes it has, ``b_ic`` in {0, 1}. In order of ids, a hospital without a
+Before training, each hospital sends which classes it has, ``b_ic`` in {0, 1}. In order of ids, a hospital without a
 cluster opens one, which all later hospitals without a cluster join that differ from it in at most τ C classes. A draw
 visits the clusters in a fresh random order, again and again, and takes from each the next member in the round's uniform
 permutation, until the cohort is full. A cluster may have one hospital. With τ >= 1 there is a single cluster, and the

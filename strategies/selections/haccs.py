@@ -3,13 +3,13 @@
 J. Wolfrath, N. Sreekumar, D. Kumar, Y. Wang, A. Chandra: *HACCS: Heterogeneity-Aware Clustered Client Selection for
 Accelerated Federated Learning*, IPDPS 2022; read through the authors' code.
 
-Before training, hospitals tell how many rows of each class they have, and OPTICS (at least 2 hospitals) clusters them
+Before training, hospitals send how many rows of each class they have, and OPTICS (at least 2 hospitals) clusters them
 by the Hellinger distance of their shares; a hospital that is noise to it is a cluster of its own. In a draw, a cluster
 c has ``ACL_c``, the mean of its hospitals' last known losses, ``tau_c = 1 - lat_c / max lat`` of their mean latencies,
 and the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. Until the cohort is full, a cluster that is not used up is
 drawn in proportion to its score (uniformly if all are 0), and its fastest unused hospital joins, ties to the smaller
-id. All hospitals tell their loss under the initial model; later those that take part tell theirs before they train. A
-hospital that trains on groups of its rows tells a loss for each group, of which the mean by rows is remembered.
+id. All hospitals send their loss under the initial model; later those that take part send theirs before they train. A
+hospital that trains on groups of its rows sends a loss for each group, of which the mean by rows is remembered.
 
 Choices: noisy counts are clipped at 0; losses enter the mean as they are (the authors square them: ``loss_power: 2``).
 ``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and DBSCAN's cut at .25 of
@@ -127,7 +127,7 @@ class Haccs(Selection):
         if update.losses is None or POOLED in update.ids:
             return memory
         losses = memory["losses"].copy()
-        # A hospital that trains on groups of its rows tells a loss for each of them.
+        # A hospital that trains on groups of its rows sends a loss for each of them.
         hospitals, entry = np.unique(update.ids, return_inverse=True)
         groups = None if update.problem is None else update.problem.groups
         rows = np.ones(len(entry)) if groups is None else groups.rows

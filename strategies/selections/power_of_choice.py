@@ -3,7 +3,7 @@
 Y. J. Cho, J. Wang, G. Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022,
 section 4, strategy pow-d.
 
-A draw: d candidates without replacement, with chances in proportion to their rows; they tell their mean training loss
+A draw: d candidates without replacement, with chances in proportion to their rows; they send their mean training loss
 under the model that they would start from; the m with the largest take part, ties to the smaller id. Where m is not
 smaller than d, all candidates take part, as in public implementations (``rounds.csv`` shows how many), and none is
 asked. The paper averages a cohort uniformly: combine with ``{name: fedavg, weights: uniform}``.

@@ -3,7 +3,7 @@
 Y. Laguel, K. Pillutla, J. Malick, Z. Harchaoui: *A Superquantile Approach to Federated Learning with Heterogeneous
 Devices*, CISS 2021, Algorithm 1; the quantile as in the authors' code.
 
-A draw: a uniform sample tells its mean training losses; the quantile of order θ of the losses, each counted as often as
+A draw: a uniform sample sends its mean training losses; the quantile of order θ of the losses, each counted as often as
 the hospital has rows, is the least loss that a participant may have. θ = 0 is uniform sampling, and nobody is asked.
 
 Traffic beside the strategy's: P down and one scalar up for each hospital of the sample; those that take part train from

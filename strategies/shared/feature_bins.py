@@ -1,8 +1,8 @@
 """Histograms of hospitals' features over common bins, agreed on without any row leaving a hospital.
 
-First every hospital sends a few quantiles of each feature. As each stands for an equal share of its recorded values,
-they make up the distribution over all hospitals, whose quantiles become the common edges. Then every hospital counts
-its values between these edges.
+First every hospital sends a few quantiles of each feature. Each stands for an equal share of the recorded values, so
+together they estimate the distribution over all hospitals. Its quantiles become the common edges. Then every hospital
+counts its values between these edges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raysim.strategies.questions import one_of_each
 from raysim.strategies.shared.psi import bin_counts, bin_indices
 
 FINE, CLIP = 64, 5.0
-"""Where quantiles are told with noise: how many bins they come from, and where the outermost end, in standard
+"""Where quantiles are released with noise: how many bins they come from, and where the outermost end, in standard
 deviations from the mean."""
 
 

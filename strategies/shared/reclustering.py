@@ -1,6 +1,6 @@
-"""Clusters that follow the training: every few rounds hospitals are clustered anew, by their losses too.
+"""Clusters that follow the training: every few rounds hospitals are clustered again, by their losses too.
 
-This goes beyond CHiP-FL (Zhou), whose clusters are formed once, before the first round. Each hospital tells its
+This goes beyond CHiP-FL (Zhou), whose clusters are formed once, before the first round. Each hospital sends its
 mean training loss under each cluster's model, which is sent to it; k-means then runs on its signature, which the server
 has kept, with these losses as a further block, standardised as the others are. A new cluster's model is the mean of its
 members' previous cluster models by training rows, so that ``sum_k N_k/N theta_k`` does not change.
@@ -20,7 +20,7 @@ from raysim.strategies.shared.signatures import standardise
 
 
 def reclustered(view: FederationView, state: State, clusters: int, block_scale: bool, every: int) -> State:
-    """The state of the next round, after one; clustered anew if it was the last of ``every`` rounds (0: never)."""
+    """The state of the next round, after one; clustered again if it was the last of ``every`` rounds (0: never)."""
     if not every:
         return state
     state = own_state(state, ReclusteringState)

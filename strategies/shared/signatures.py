@@ -1,4 +1,4 @@
-"""What a hospital tells about its data so that the server can cluster hospitals.
+"""What a hospital sends about its data so that the server can cluster hospitals.
 
 CHiP-FL (Zhou), section 4: size, label prevalence, missingness rates, feature means and standard deviations. Sent once,
 ``1 + (C - 1) + 3 D`` scalars. It reveals the number of a hospital's training rows and its prevalence. Of a label that
@@ -48,7 +48,7 @@ class Signature:
 
     def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
         if not nobody.classes:
-            raise ValueError("signatures of a label that is a number are not told with noise; take it out")
+            raise ValueError("signatures of a label that is a number are not released with noise; take it out")
         most = 2.0 + self._powers * nobody.observed.shape[1]
         return most, math.sqrt(most)
 

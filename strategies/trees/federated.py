@@ -51,11 +51,11 @@ class FederatedTrees(Trees):
         try:
             if not own.edges:
                 own = yield from prepared(view, own, ids)
-            return (yield from self._grown(view, own, ids))
+            return (yield from self.grown(view, own, ids))
         except Lost:
             return own
 
-    def _grown(self, view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, State]:
+    def grown(self, view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, TreesState]:
         """The state with K trees more."""
         task, forest = task_of(view), forest_of(view, own)
         tree, bins = len(forest) // task.outputs, Bins(own.edges, task.levels)
@@ -131,7 +131,7 @@ class PooledTrees(FederatedTrees):
 
     title: ClassVar[str] = "All rows in one place"
     needs: ClassVar[Needs] = Needs.more("sends every row")
-    yardstick: ClassVar[bool] = True
+    is_reference: ClassVar[bool] = True
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return np.array([int(POOLED)])

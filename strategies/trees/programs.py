@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,9 @@ from raysim.trees.growing import nodes_of
 from raysim.trees.histograms import CHANNELS, histograms
 from raysim.trees.losses import GRID, gradients, label_scale, label_units
 from raysim.trees.settings import TreeTask
+
+BLOCK = 2**16
+"""Rows of hospitals that are counted at once."""
 
 SCALES = 64
 """Powers of two that a label's magnitude may reach."""
@@ -36,8 +39,17 @@ class ValueCounts(Program):
         return {"counts": Send((self.entries, WIDTH), kind="counts of values", bits=0)}
 
     def run(self, at: Context) -> Reply:
-        asked = Prefixes(at.received["column"], at.received["prefix"], int(at.received["bits"]))
-        return Reply({"counts": counts(at.rows.X, asked)})
+        (added,), _ = self.run_added([at])
+        return Reply(added.sums)
+
+    def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
+        received = contexts[0].received
+        asked = Prefixes(received["column"], received["prefix"], int(received["bits"]))
+        made = np.zeros((self.entries, WIDTH))
+        # A program that is sent to many small hospitals counts the rows of a few thousand at once.
+        for some in _blocks(contexts):
+            made += counts(np.concatenate([at.rows.X for at in some]), asked)
+        return [Added({"counts": made}, len(contexts))], [{} for _ in contexts]
 
 
 @dataclass(frozen=True)
@@ -97,12 +109,12 @@ class Histograms(Program):
     """Of the draw of rows, where a tree is grown on a share of them."""
     name: str = "histograms"
 
-    @property
-    def sends(self) -> Mapping[str, Send]:
+    @cached_property
+    def sends(self) -> Mapping[str, Send]:  # type: ignore[override]
         return {"histograms": Send((len(self.nodes), self.bins.width, CHANNELS), kind="histograms", bits=0)}
 
-    @property
-    def keeps(self) -> Mapping[str, Keep]:
+    @cached_property
+    def keeps(self) -> Mapping[str, Keep]:  # type: ignore[override]
         return {"margins": Keep(("n", len(self.base)), "i8"), "grown": Keep((), "i8")}
 
     @cached_property
@@ -121,7 +133,8 @@ class Histograms(Program):
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
         rows = _Together(contexts, self._bins_digest, self.bins)
-        margins, memories = self._margins(contexts, rows), [{} for _ in contexts]
+        margins = self._margins(contexts, rows)
+        memories: list[Mapping[str, Any]] = [{} for _ in contexts]
         if self.is_first:
             ends = np.cumsum(rows.lengths)
             memories = [
@@ -140,7 +153,7 @@ class Histograms(Program):
                 column, left = trees[k]
                 slot = np.full(2 * len(column) + 1, -1)
                 slot[self.nodes[mine]] = np.arange(mine.sum())
-                slots = slot[nodes_of(rows.places, self.bins.first, column, left)]
+                slots = slot[nodes_of(rows.codes(self.bins), column, left)]
             if kept is not None:
                 slots = np.where(kept, slots, -1)
             made[mine] = histograms(rows.places, slots, g[:, k], h[:, k], int(mine.sum()), self.bins.width)
@@ -148,18 +161,19 @@ class Histograms(Program):
 
     def _margins(self, contexts: Sequence[Context], rows: _Together) -> Ints:
         """The margins of all rows, ``[n, K]``, with the trees of the rounds before."""
-        margins = np.empty((int(rows.lengths.sum()), len(self.base)), np.int64)
-        behind = np.zeros(len(margins), np.bool_)
-        end = 0
-        for at, n in zip(contexts, rows.lengths.tolist(), strict=True):
-            mine, end = slice(end, end + n), end + n
-            margins[mine] = at.memory.get("margins", self.base)
-            # A hospital that was asked for a tree again, since others were lost, has added the last ones already.
-            behind[mine] = int(at.memory.get("grown", 0)) < self.tree
+        if all("margins" in at.memory for at in contexts):
+            margins = np.concatenate([at.memory["margins"] for at in contexts])
+        else:
+            sizes = zip(contexts, rows.lengths.tolist(), strict=True)
+            start = [np.broadcast_to(at.memory.get("margins", self.base), (n, len(self.base))) for at, n in sizes]
+            margins = np.concatenate(start)
+        # A hospital that was asked for a tree again, since others were lost, has added the last ones already.
+        grown = np.array([at.memory.get("grown", 0) for at in contexts])
+        behind = np.repeat(grown < self.tree, rows.lengths)
         received = contexts[0].received
         if self.is_first and "column" in received and behind.any():
             for k, (column, left) in enumerate(unpacked(received)):
-                nodes = nodes_of(rows.places, self.bins.first, column, left)
+                nodes = nodes_of(rows.codes(self.bins), column, left)
                 margins[:, k] += np.where(behind, received["value"][k][nodes], 0)
         return margins
 
@@ -171,17 +185,36 @@ class Histograms(Program):
         return summed.hexdigest()
 
 
+def _blocks(contexts: Sequence[Context]) -> Iterator[Sequence[Context]]:
+    """The hospitals in blocks of about ``BLOCK`` rows."""
+    block: list[Context] = []
+    rows = 0
+    for at in contexts:
+        block.append(at)
+        rows += len(at.rows.y)
+        if rows >= BLOCK:
+            yield block
+            block, rows = [], 0
+    if block:
+        yield block
+
+
 class _Together:
     """The rows of some hospitals, one behind the other, as histograms need them."""
 
     def __init__(self, contexts: Sequence[Context], digest: str, bins: Bins) -> None:
         self._contexts = contexts
+        self._digest = digest
         self._who = hashlib.blake2b(np.array([at.hospital for at in contexts]).tobytes(), digest_size=12).hexdigest()
         self.places: NDArray[np.int32] = self._made(f"places {digest}", lambda at: bins.places(at.rows.X))
 
     def _made(self, name: str, of: Any) -> NDArray[Any]:
         """What is made of each hospital's rows, all together, once a process."""
         return self._contexts[0].cache(f"{name} {self._who}", lambda: np.concatenate([of(at) for at in self._contexts]))
+
+    def codes(self, bins: Bins) -> NDArray[np.uint8]:
+        """The bin of each value, ``[F, n]``."""
+        return self._contexts[0].cache(f"codes {self._digest} {self._who}", lambda: bins.codes(self.places))
 
     @cached_property
     def lengths(self) -> Ints:

@@ -8,7 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import OWN, Call, Calls, Context, FederationView, Ids, Keep, Program, Reply, Send, State
+from raysim.strategies.base import (
+    OWN,
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Ids,
+    Keep,
+    Program,
+    Reply,
+    Send,
+    State,
+    own_state,
+)
 from raysim.strategies.trees.base import Trees, TreesState, columns_of, rows_key, taken, task_of
 from raysim.trees.boosting import boosted, edges_of, starting
 from raysim.trees.forest import Forest, Shape
@@ -24,7 +37,7 @@ def grown_alone(task: TreeTask, at: Context, key: int) -> Forest:
     """
     X, y = at.rows.X, at.rows.y
     if task.classes and (np.bincount(y, minlength=task.classes) == 0).any():
-        counts = np.bincount(y, minlength=task.classes) + 0.5
+        counts = np.bincount(y, minlength=task.classes).astype(np.float64) + 0.5
         return Forest.start(task, base(task.loss, counts, len(y)))
     if task.loss == "poisson" and not y.any():
         return Forest.start(task, base(task.loss, np.array([0.5]), len(y)))
@@ -66,7 +79,7 @@ class LocalTrees(Trees):
 
     title: ClassVar[str] = "Training alone"
     alone: ClassVar[bool] = True
-    yardstick: ClassVar[bool] = True
+    is_reference: ClassVar[bool] = True
 
     def round(self, view: FederationView, state: State) -> Calls:
         task = task_of(view)
@@ -75,7 +88,7 @@ class LocalTrees(Trees):
             {} if each[0] is None else {"columns": np.stack([columns for columns in each if columns is not None])}
         )
         yield Call(OwnTrees(task, rows_key(view)), received, view.trainable)
-        return replace(state, edges=(np.zeros(0),))
+        return replace(own_state(state, TreesState), edges=(np.zeros(0),))
 
     def done(self, view: FederationView, state: State) -> bool:
         return isinstance(state, TreesState) and bool(state.edges)

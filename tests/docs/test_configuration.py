@@ -26,7 +26,7 @@ def rows() -> dict[str, list[str]]:
 
 def test_the_page_is_what_the_schema_and_the_defaults_say():
     assert runpy.run_path(str(DOCS / "reference.py"))["page"]() == (DOCS / "configuration.md").read_text(), (
-        "write it anew with python docs/reference.py"
+        "write it again with python docs/reference.py"
     )
 
 

@@ -38,7 +38,7 @@ def imported() -> set[str]:
 
 def test_what_is_imported_is_what_is_installed():
     brought = {"pydantic_core"}  # a part of pydantic
-    extras = {name.replace("-", "_") for extra in ("eicu", "privacy", "sweep") for name in OPTIONAL[extra]}
+    extras = {name.replace("-", "_") for extra in ("eicu", "onnx", "privacy", "sweep") for name in OPTIONAL[extra]}
     extras |= {"vl_convert"}
     assert imported() - brought - extras == {IMPORTED_AS.get(name, name) for name in NEEDED}
 

@@ -1,4 +1,4 @@
-"""Training losses: when they are taken, what they are, and what hospitals tell for them."""
+"""Training losses: when they are taken, what they are, and what hospitals send for them."""
 
 from __future__ import annotations
 

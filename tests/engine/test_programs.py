@@ -22,8 +22,9 @@ from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Bound, Reply, Send
+from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MakeFederation, job_of, play, run
+from tests.conftest import MakeFederation, job_of, play, run, store
 from tests.engine.probing import AtOnce, BoundedSums, CallsWrong, Means, Probe, Training
 from tests.equality import same_models
 
@@ -205,6 +206,20 @@ def test_an_error_of_a_program_names_where_it_ran(federation: Federation, what: 
     where = "hospital 'h0' failed while running strategy 'CallsWrong', round 1, program 'wrong': "
     with pytest.raises(HospitalFailed, match=where + line):
         play(federation, CallsWrong(what))
+
+
+@pytest.mark.parametrize("actors", [1, 3])
+def test_an_attack_on_rows_is_that_of_hospitals_with_other_rows(federation: Federation, tmp_path, actors: int):
+    """Wrong labels at bad hospitals give the bits of a federation whose files have these labels."""
+    job = replace(job_of(federation, Newton()), adversary=AdversarySection(attack="label_flip", share=0.5, rows=1.0))
+    attacked = run(federation, check_job(job, federation), actors)
+    y, bounds = federation.y.copy(), federation.bounds
+    for hospital in attacked.bad.tolist():
+        y[federation.rows(hospital, "train")] = 1 - y[federation.rows(hospital, "train")]
+    flipped = store(tmp_path, federation.X, y, bounds)
+    same_models(attacked, run(flipped, job_of(flipped, Newton()), 1))
+    assert (attacked.models != run(federation, job_of(federation, Newton()), 1).models).any()
+    assert attacked.facts["largest_bad_share"] == (federation.sizes("train")[attacked.bad] > 0).sum() / 6
 
 
 def test_sections_about_updates_are_refused(federation: Federation):

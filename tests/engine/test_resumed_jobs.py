@@ -80,7 +80,7 @@ def test_a_checkpoint_is_gone_on_from(federate, name: str, way: str):
 
 @pytest.mark.parametrize("selection", ["importance", "configured"])
 def test_a_private_fedsoft_is_gone_on_from(federate, selection: str):
-    """Whom its centres draw follows from what hospitals told in earlier rounds, which a checkpoint has no more."""
+    """Whom its centres draw follows from what hospitals sent in earlier rounds, which a checkpoint has no more."""
     federation = with_patients(federate([12, 9, 10, 11, 13, 8]))
     job = job_of(federation, FedSoft(clusters=2, every=1, fraction=0.4, selection=selection), rounds=4)
     promise = PrivacySection(unit="patient", mode="local", noise_multiplier=1.0, delta=1e-3)

@@ -100,3 +100,53 @@ def test_a_strategy_or_model_without_a_pair_is_refused(tmp_path: Path, keys: dic
 def test_a_curve_takes_one_model(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^models: raysim curve"):
         raysim.curve({**SMALL, "curve": {"field": "mu", "values": [0.1, 1.0]}}, out=tmp_path / "out", in_process=True)
+
+
+def test_a_model_has_a_grid_of_its_own_with_as_many_trials(tmp_path: Path) -> None:
+    trees = {"name": "boosted_trees", "trees": 3, "depth": 2}
+    tree = SMALL | {
+        "data": {**SMALL["data"], "split": {"train": 0.6, "validation": 0.2, "test": 0.2}},
+        "models": ["logistic_regression", trees],
+        "strategies": ["federated_trees", "fedavg", "local"],
+        "seeds": [0],
+        "tune": {"training.learning_rate": [0.01, 0.5], "models": {"boosted_trees": {"model.depth": [1, 3]}}},
+    }
+    raysim.compare(tree, out=tmp_path / "out", in_process=True)
+    table = pd.read_csv(tmp_path / "out" / "tuning.csv")
+    assert list(table.groupby("strategy", sort=False).size().items()) == [
+        ("fedavg, logistic_regression", 2),
+        ("local, logistic_regression", 2),
+        ("federated_trees, boosted_trees", 2),
+        ("local, boosted_trees", 2),
+    ]
+    compared = pd.read_csv(tmp_path / "out" / "comparison.csv")
+    references = compared.loc[compared["yardstick"], "strategy"]
+    assert list(references) == ["local, logistic_regression", "local, boosted_trees"]
+    of_trees = table[table["strategy"] == "federated_trees, boosted_trees"]
+    assert list(of_trees["model.depth"]) == [1, 3]
+    assert of_trees["training.learning_rate"].isna().all()
+    (depth,) = of_trees.loc[of_trees["chosen"], "model.depth"]
+    run = raysim.load(tmp_path / "out").run("federated_trees, boosted_trees")
+    assert run.config.model.options()["depth"] == depth
+    assert depth == of_trees.loc[of_trees["validation"].idxmin(), "model.depth"]
+
+
+@pytest.mark.parametrize(
+    ("tune", "line"),
+    [
+        ({"models": {"mlp": {"model.hidden": [[4]]}}}, r"^tune.models.mlp: has 1 settings and the other models 2"),
+        ({"models": {"mlp": {"rate": [1, 2]}}}, r"^tune.models.mlp.rate: is no key of model or training"),
+        (
+            {"models": {"mpl": {"model.hidden": [[4], [8]]}}},
+            r"^tune.models.mpl: is no model of the comparison; did you",
+        ),
+        ({"models": {"mlp": {"model.hidden": [[4], [8]]}}, "per": "comparison"}, r"^tune.per: comparison"),
+        ({"models": {"mlp": {"model.hiden": [[4], [8]]}}}, r"^model.hiden: not an option of MLP"),
+    ],
+)
+def test_a_bad_grid_of_a_model_is_one_line(tmp_path: Path, tune: dict[str, Any], line: str) -> None:
+    data = {**SMALL["data"], "split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
+    tree = SMALL | {"data": data, "tune": {"training.learning_rate": [0.01, 0.5], **tune}}
+    with pytest.raises(ConfigError, match=line) as error:
+        raysim.compare(tree, out=tmp_path / "out", in_process=True)
+    assert "\n" not in str(error.value)

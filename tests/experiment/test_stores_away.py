@@ -85,7 +85,7 @@ class Server:
 
 
 def serve(*options: str) -> None:
-    """``mlflow server``, which here becomes the program that it would start: that would import all anew."""
+    """``mlflow server``, which here becomes the program that it would start: that would import all again."""
     warnings.simplefilter("ignore")  # it is no program of raysim's
     from mlflow import server
     from mlflow.cli import cli

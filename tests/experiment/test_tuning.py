@@ -75,7 +75,7 @@ def section(**values: Any) -> TuneSection:
 def tried(figures: dict[str, list[list[float]]], rates: list[float], per: str = "strategy") -> pd.DataFrame:
     """The table of trials of strategies at these rates; a figure a rate and seed."""
     runs = [
-        TrialResult(GridPoint(strategy, {"learning_rate": rate}, Config()), figure, 10, 1)
+        TrialResult(GridPoint(strategy, {"training.learning_rate": rate}, Config()), figure, 10, 1)
         for strategy, of_rate in figures.items()
         for rate, of_seed in zip(rates, of_rate, strict=True)
         for figure in of_seed
@@ -248,7 +248,7 @@ def test_set_and_yaml_say_the_same():
     alone = reading.resolve({**SMALL, "tune": None}, ["tune.training.learning_rate=[0.001, 0.3]"])
     assert alone.tune == reading.resolve(SMALL).tune
     assert alone.tune is not None
-    assert alone.tune.grid == {"learning_rate": [0.001, 0.3]}
+    assert alone.tune.grid("mlp") == {"training.learning_rate": [0.001, 0.3]}
     again = Config.model_validate(reading.resolve(SMALL).frozen())
     assert again.tune == alone.tune
     assert tuning.FILE == "tuning.csv"

@@ -24,7 +24,7 @@ class Kept:
         self._lock = threading.Lock()
 
     def get(self, file: str, modules: Sequence[str]) -> list[MeasuredTest] | None:
-        """The tests of ``file`` with the lines of ``modules`` they ran; None where that is to be measured anew."""
+        """The tests of ``file`` with the lines of ``modules`` they ran; None where that is to be measured again."""
         entry = self._read().get(file)
         if (
             entry is None

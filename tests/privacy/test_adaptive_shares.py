@@ -46,7 +46,7 @@ def clips_of(federation, job):
 
 
 def test_the_clip_moves_by_the_bits_and_all_shares_of_their_noise(federate):
-    """Updates of 4,001 scalars are far longer than the clip, so that each hospital tells -1/2 with its share."""
+    """Updates of 4,001 scalars are far longer than the clip, so that each hospital sends -1/2 with its share."""
     wide = federate(SIZES, features=4000)
     clips, _ = clips_of(wide, promised(wide, clip=1e-6))
     clip = 1e-6

@@ -191,13 +191,13 @@ def test_what_is_advised_is_taken(federation):
     check_job(on_grid(job(federation, "distributed"), step=0.13, bits=8), federation)
     check_job(on_grid(job(federation, "distributed"), bits=8), federation)
     check_job(on_grid(job(federation, "pooled"), bits=9), federation)
-    # Without noise nothing is promised, and nothing refused.
+    # Without noise nothing is guaranteed, and nothing refused.
     check_job(on_grid(job(federation, "pooled", noise_multiplier=0.0), step=9.0), federation)
 
 
 def test_the_server_puts_nothing_on_a_grid_before_its_own_noise(federation):
     central = replace(job(federation, "distributed", mode="central"), secure=None)
-    with pytest.raises(ConfigError, match=r"compression.name: 'grid' makes updates longer"):
+    with pytest.raises(ConfigError, match=r"compression.name: 'grid' can lengthen updates"):
         check_job(on_grid(central), federation)
 
 

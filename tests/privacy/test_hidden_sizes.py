@@ -1,4 +1,4 @@
-"""Where sizes are told with noise, nothing that a command writes or says holds the exact ones."""
+"""Where sizes are released with noise, nothing that a command writes or says holds the exact ones."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def exact(folder: Path) -> set[int]:
 
 
 DRAWN = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{16,}\b")
-"""Names of runs and digests, whose digits are drawn anew at each start, and may be anybody's."""
+"""Names of runs and digests, whose digits are drawn again at each start, and may be anybody's."""
 
 
 def numbers(text: str) -> set[int]:

@@ -1,4 +1,4 @@
-"""What hospitals tell with noise beside updates: sizes and counts, what they cost, and what is refused."""
+"""What hospitals send with noise beside updates: sizes and counts, what they cost, and what is refused."""
 
 from __future__ import annotations
 
@@ -240,8 +240,8 @@ def test_the_golden_composition_of_laplace_normal_and_sampled_noise():
 REFUSED = [
     ({"unit": "hospital", "sizes": "noisy"}, r"privacy.sizes: noisy .*privacy.unit: hospital"),
     ({"unit": "hospital", "statistics": {"label_counts": {}}}, r"privacy.statistics.label_counts: .*unit: hospital"),
-    ({"statistics": {"predictions": {}}}, r"privacy.statistics.predictions: .*never told with noise"),
-    ({"statistics": {"update": {}}}, r"privacy.statistics.update: .*never told with noise"),
+    ({"statistics": {"predictions": {}}}, r"privacy.statistics.predictions: .*never released with noise"),
+    ({"statistics": {"update": {}}}, r"privacy.statistics.update: .*never released with noise"),
     ({"statistics": {"sizes": {"epsilon": 1.0}}}, r"privacy.statistics.sizes: is for privacy.sizes: noisy"),
     ({"sizes": "noisy", "declared_public": ("sizes",)}, r"privacy.declared_public: 'size' .*privacy.statistics.size"),
     (

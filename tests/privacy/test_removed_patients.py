@@ -89,7 +89,7 @@ def placed(federation: Federation, rows: np.ndarray) -> set[tuple[int, int, int]
 
 
 def job_on(mode: str) -> Callable[[Federation], Job]:
-    """Two rounds that draw every patient, with at most two rows of each, and all that can be told with noise."""
+    """Two rounds that draw every patient, with at most two rows of each, and all that can be released with noise."""
     section = promise(mode, normal=True).model_copy(
         update={"rows_per_patient": 2} | ({"rate": 1.0} if mode == "pooled" else {})
     )
@@ -282,7 +282,7 @@ def test_a_source_that_keeps_large_hospitals_is_refused_where_sizes_are_hidden(t
     table(tmp_path)
     private = config(tmp_path / "with.csv", {}, "none").privacy
     hidden = made.replaced(privacy=private.model_copy(update={"sizes": "noisy"}))
-    with pytest.raises(ConfigError, match=r"data.source: eicu_brief leaves hospitals out by how many rows they have"):
+    with pytest.raises(ConfigError, match=r"data.source: eicu_brief leaves out hospitals by their number of rows"):
         federation(hidden)
 
 

@@ -246,7 +246,7 @@ def check_calls(first: History, second: History, clip: float) -> None:
 def job_with(
     name: str, mode: str, normal: bool, selection: Any = None, figures: bool = True
 ) -> Callable[[Federation], Job]:
-    """A job of the strategy ``name`` on a federation; ``figures``: whether they are told with noise, too."""
+    """A job of the strategy ``name`` on a federation; ``figures``: whether they are released with noise, too."""
     strategy = registry.load("strategies", name, "strategy.name")()
     if hasattr(strategy, "clusters"):
         strategy = replace(strategy, clusters=2)
@@ -280,7 +280,7 @@ def _with(job: Job, model: Any) -> Job:
 
 
 STAY = {"fedper", "fedrep", "fedsoft", "local"}
-"""Whose models stay at hospitals, so that their figures are not told with noise; all else is."""
+"""Whose models stay at hospitals, so that their figures are not released with noise; all else is."""
 
 
 @pytest.mark.parametrize("normal", [False, True], ids=["laplace", "normal"])

@@ -42,7 +42,7 @@ PLAYED = {
     "cfl": set(),
     "cs_rcfl": set(),
     "newton": {"pooled", "secure"},
-    **{name: {"secure"} for name in ("apfl", "pfedme", "per_fedavg", "fednova", "feddyn", "fedsam")},
+    **{name: {"secure"} for name in ("apfl", "pfedme", "per_fedavg", "fednova", "feddyn", "fedsam", "rfa")},
     **{name: {"secure"} for name in ("meta_analysis", "own_intercepts", "random_intercepts", "federated_trees")},
     **{name: set() for name in ("odal", "ensemble", "trees_bagging", "trees_cyclic")},
     "fedbn": EVERYWHERE - {"pooled", "local"},

@@ -19,7 +19,7 @@ from tests.report.pages import CARD, PROVENANCE, SERVED, assert_sound, frames
 def test_the_page_of_a_comparison() -> None:
     per_seed, hospitals, rounds = frames()
     html = page.comparison_page(
-        "Six ways of federating", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds, baseline="fedavg"
+        "Six federated methods", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds, baseline="fedavg"
     ).html()
     parsed = assert_sound(html)
     assert not parsed.all("img")

@@ -142,6 +142,9 @@ OFTEN = (
 )
 """What papers set against each other."""
 
+FEW = 10
+"""Up to so many differ in colour alone; more would take nearly all colours there are, and differ in marker too."""
+
 
 @pytest.mark.parametrize(
     "labels",
@@ -153,8 +156,12 @@ def test_strategies_that_are_often_compared_differ_in_colour(labels: list[str] |
         tree = yaml.safe_load((EXPERIMENTS / labels).read_text())
         sections = [{"name": each} if isinstance(each, str) else each for each in tree.get("strategies", [])]
         labels = [each.get("label", each["name"]) for each in sections]
-    if len(labels) <= COLOURS:
+        learners = [each if isinstance(each, str) else each["name"] for each in tree.get("models", [])]
+        labels = [f"{label}, {learner}" for learner in learners for label in labels] or labels
+    if len(labels) <= FEW:
         assert len({svg.style(label).colour for label in labels}) == len(labels)
+    elif len(labels) <= COLOURS:
+        assert len({(svg.style(label).colour, svg.style(label).shape) for label in labels}) == len(labels)
 
 
 def test_no_strategy_has_the_marker_of_hospitals_that_gain_or_lose() -> None:

@@ -54,7 +54,7 @@ def test_draws_are_as_scores_drawn_directly(m, n, sd):
 
 
 def test_models_that_share_chance_are_drawn_as_each_by_itself(monkeypatch):
-    """At other counts, and where a block holds fewer draws than are wanted, the stream starts anew."""
+    """At other counts, and where a block holds fewer draws than are wanted, the stream starts again."""
     made = []
 
     def generator():

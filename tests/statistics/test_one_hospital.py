@@ -100,7 +100,7 @@ def test_what_is_undefined_and_what_is_impossible() -> None:
     alone = sent(*scored(rng, 1, 5, 2))
     nothing = gain([alone[0]], [alone[1]])
     assert np.isfinite(nothing.value).all()
-    assert np.isnan(nothing.low).all(), "no hospital tells how much one event varies"
+    assert np.isnan(nothing.low).all(), "no hospital sends how much one event varies"
 
 
 @pytest.mark.parametrize(("m", "n"), [(2, 15), (3, 30), (10, 100), (30, 60)])

@@ -326,7 +326,7 @@ def test_a_folder_of_a_version_that_wrote_no_manifest_is_not_resumed(here: Path,
 
 
 def test_a_stop_between_two_files_leaves_none_that_is_not_listed(here: Path, monkeypatch):
-    """A run that is stopped as it writes its models has listed the results that are there; who begins anew in its
+    """A run that is stopped as it writes its models has listed the results that are there; who begins again in its
     folder finds none of them."""
     tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
     with monkeypatch.context() as patch:

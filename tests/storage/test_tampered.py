@@ -90,7 +90,7 @@ def changed(content: bytes, change: Any, **tensors: Any) -> bytes:
         (lambda h: h["ledger"].append([3, "update", 3, True, 4]), "its ledger goes 2 rounds beyond its last one"),
         (
             lambda h: h.update(ledger=[row for row in h["ledger"] if row[0]]),
-            "lacks what hospitals told before the first",
+            "lacks what hospitals sent before the first",
         ),
     ],
 )

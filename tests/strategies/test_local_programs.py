@@ -8,24 +8,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError, HospitalFailed
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.server.job_checks import check_job
+from raysim.robust.centres import geometric_median
 from raysim.strategies.base import LocalProblem, Upload, shares
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.feddyn import FedDyn
 from raysim.strategies.one_model.fednova import FedNova
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.one_model.fedsam import FedSam
+from raysim.strategies.one_model.rfa import RFA
 from raysim.strategies.personal.apfl import Apfl
 from raysim.strategies.personal.fedbn import FedBN
 from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.per_fedavg import PerFedAvg
 from raysim.strategies.personal.pfedme import PFedMe
 from raysim.strategies.selections.sampling import Uniform
-from tests.conftest import MLP, NORMED, MakeFederation, job_of, play
+from raysim.strategies.shared.weights import hospital_weights
+from tests.conftest import MLP, NORMED, MakeFederation, job_of, play, run
+from tests.equality import same_models
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
 Floats = np.ndarray
@@ -235,6 +240,32 @@ def test_what_a_strategy_declares_and_the_configuration_sets_otherwise_is_refuse
     said = rf"^strategy\.batch_size: {BATCH}, and hospitals train with training\.batch_size: 9; set both alike"
     with pytest.raises(ConfigError, match=said):
         check_job(job_of(federation, Declaring(), batch_size=9), federation)
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+@pytest.mark.parametrize("passes", [0, 1, 3, 8])
+def test_the_geometric_median_is_that_of_the_updates(federation: Federation, weights: str, passes: int):
+    run_ = DRAWN | {"rounds": 1, "selection": None}
+    outcome = play(federation, RFA(weights=weights, passes=passes), **run_)
+    updates = []
+    for h in range(len(SIZES)):
+        hand, theta = ByHand(federation, h, 1), np.zeros(4)
+        for rows in hand.batches():
+            theta = theta - RATE * hand.gradient(theta, rows)
+        updates.append(theta)
+    mass = hospital_weights(np.array(SIZES), weights)
+    mean = mass @ np.array(updates)
+    due = geometric_median(np.array(updates), mass, passes=passes, start=mean).update if passes else mean
+    assert_same(outcome.models[0], due)
+    if not passes:
+        assert_same(outcome.models, play(federation, FedAvg(weights=weights), **run_).models)
+
+
+def test_the_geometric_median_is_the_same_with_masks_and_anywhere(federation: Federation):
+    job = job_of(federation, RFA(), **DRAWN)
+    alone = run(federation, job, 1)
+    same_models(alone, run(federation, job, 3))
+    same_models(alone, run(federation, replace(job, secure=SecureSection(mode="execute")), 2))
 
 
 def test_batch_norm_stays_at_home(federation: Federation):

@@ -44,6 +44,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "fedbn": WEIGHTED,
     "feddyn": {"alpha": 0.1},
     "fednova": WEIGHTED | {"mu": 0.0},
+    "rfa": WEIGHTED | {"passes": 3, "nu": 1e-6},
     "fedsam": WEIGHTED | {"rho": 0.05},
     "meta_analysis": {"combine": "information", "local_fit": "firth"},
     "federated_trees": {},

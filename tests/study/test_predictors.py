@@ -1,4 +1,4 @@
-"""Which metric tells the skew: folds, R², and importances where the answer is known."""
+"""Which metric predicts the skew: folds, R², and importances where the answer is known."""
 
 from __future__ import annotations
 

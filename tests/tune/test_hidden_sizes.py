@@ -1,4 +1,4 @@
-"""Where sizes are told with noise, neither a sweep's files nor MLflow's store of it hold the exact ones."""
+"""Where sizes are released with noise, neither a sweep's files nor MLflow's store of it hold the exact ones."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_keys_have_the_axis_of_their_values():
     choice, space = searched(30), parse(SPACE)
     few = searched(2)
     rates = [trial.params["training.learning_rate"] for trial in few.trials]
-    assert svg.spaced("", rates).kind == "linear", "so few tell nothing of their spacing"
+    assert svg.spaced("", rates).kind == "linear", "so few says nothing of their spacing"
     for each in (choice, few):
         assert scale(each, "training.learning_rate", space)[0].kind == "log"
     names, places = scale(choice, "strategy.name", space)

@@ -76,7 +76,7 @@ def test_seeds_that_stop_in_different_rounds_end_a_trial_together():
         seed: [row.round for report in (*early, last) for row in report.rounds.get(seed, [])] for seed in (1, 2)
     }
     assert rounds_of_seed == {seed: list(range(1, end + 1)) for seed, end in lasts.items()}
-    # Whoever decides hears of both seeds to the end, of one that has ended by its final figures.
+    # Whoever decides knows both seeds to the end, of one that has ended by its final figures.
     assert all(len(report.latest()) == 2 for report in (*early, last))
 
 

@@ -34,7 +34,7 @@ class Setting:
     """The fingerprint of the data."""
     hospitals: int
     rows: int | None
-    """Rows of the data; None where hospitals tell them with noise."""
+    """Rows of the data; None where hospitals send them with noise."""
     seeds: Sequence[int]
     """The seeds of each trial."""
     config: str

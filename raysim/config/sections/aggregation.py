@@ -60,7 +60,7 @@ class AggregationSection(Section):
 
     @property
     def in_passes(self) -> bool:
-        """Whether a few sums are enough for it, for which hospitals weight their own updates."""
+        """Whether the rule can be computed from secure sums (hospitals weight their own updates)."""
         return self.name == "geometric_median" and self.before == "none"
 
     @model_validator(mode="after")

@@ -45,6 +45,8 @@ class UnseenSection(Section):
       hospitals, each of which is left out together. None: ``leave_one_out`` for up to 20 hospitals, else 10.
     - ``onboarding``: numbers of labelled rows with which a hospital joins. ``held``: the share of its rows that never
       do.
+    - ``joining``: what it makes of them: it recalibrates the model that serves it, fine-tunes it, or chooses the
+      cluster whose model has the lowest loss on them.
     """
 
     folds: Literal["leave_one_out"] | int | tuple[str | tuple[str, ...], ...] | None = default(
@@ -52,6 +54,7 @@ class UnseenSection(Section):
     )
     onboarding: tuple[int | Literal["all"], ...] = default("evaluation.unseen.onboarding")
     held: float = default("evaluation.unseen.held", gt=0, lt=1)
+    joining: Literal["recalibrate", "fine_tune", "cluster"] = default("evaluation.unseen.joining")
 
     @field_validator("folds")
     @classmethod
@@ -84,10 +87,11 @@ class EvaluationSection(Section):
     The loss over all training rows is taken before training and at ``loss_points`` rounds or more (0: never).
     After the last round also by patient group: ``groups`` are attributes of patients (None: all that the data knows, an
     empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model served
-    says of every row, of all parts, is written too; it is in the egress ledger. A hospital may be named the lowest from
-    ``minimum_events`` rows of the rarer class on (events or others, whichever are fewer); the tests of spread use every
-    judged hospital. ``clinical`` are the figures of calibration and of decisions; None: none. ``unseen``: a comparison
-    also leaves hospitals out; None: it does not.
+    says of every row, of all parts, is written too; it is in the egress ledger. ``importance`` is how often each column
+    is permuted within hospitals, for what it does to the headline model (0: never). A hospital may be named the lowest
+    from ``minimum_events`` rows of the rarer class on (events or others, whichever are fewer); the tests of spread use
+    every judged hospital. ``clinical`` are the figures of calibration and of decisions; None: none. ``unseen``: a
+    comparison also leaves hospitals out; None: it does not.
     """
 
     every: int = default("evaluation.every", ge=0)
@@ -96,6 +100,7 @@ class EvaluationSection(Section):
     groups: tuple[str, ...] | None = default("evaluation.groups")
     age_bands: tuple[FiniteFloat, ...] = default("evaluation.age_bands")
     predictions: bool = default("evaluation.predictions")
+    importance: int = default("evaluation.importance", ge=0, le=1000)
     minimum_events: int = default("evaluation.minimum_events", ge=1)
     clinical: ClinicalSection | None = Field(default_factory=ClinicalSection)
     unseen: UnseenSection | None = None

@@ -156,7 +156,7 @@ class SelectionSection(PlugIn):
 
 
 class StrategySection(PlugIn):
-    """``strategy``: a way of federating, its hyper-parameters, and a label for tables.
+    """``strategy``: a federated method, its hyper-parameters, and a label for tables.
 
     In a comparison, ``from`` takes the strategy from another configuration, with its training, selection and model:
     what a sweep recommends. In Python a strategy, or its class, may stand in place of the section.

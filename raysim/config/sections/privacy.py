@@ -1,4 +1,4 @@
-"""``privacy``: what is promised of units' privacy, and the noise that keeps it."""
+"""``privacy``: the privacy guarantee of units, and the noise that it needs."""
 
 from __future__ import annotations
 
@@ -182,12 +182,12 @@ class PrivacySection(Section):
             named = f"privacy.statistics.{kind}"
             if self.unit == "hospital":
                 raise ConfigError(
-                    f"{named}: noise that hides a whole hospital leaves nothing of what it tells, so "
+                    f"{named}: noise that hides a whole hospital leaves nothing of what it sends, so "
                     "this is not for privacy.unit: hospital; declare the kind public, or choose patient"
                 )
             if plain(kind) in map(plain, WITHOUT_NOISE):
                 raise ConfigError(
-                    f"{named}: what leaves as '{kind}' is never told with noise; declare it public, or take it out"
+                    f"{named}: what leaves as '{kind}' is never released with noise; declare it public, or take it out"
                 )
             if statistic.epsilon is not None and statistic.noise_multiplier is not None:
                 raise ConfigError(
@@ -201,7 +201,7 @@ class PrivacySection(Section):
                 )
             if any(plain(kind) == plain(public) for public in self.declared_public):
                 raise ConfigError(
-                    f"privacy.declared_public: '{kind}' is told with noise by {named}; keep it in one of the two"
+                    f"privacy.declared_public: '{kind}' is released with noise by {named}; keep it in one of the two"
                 )
             if self.epsilon is not None and statistic.pure and self.of_statistics >= self.epsilon:
                 raise ConfigError(

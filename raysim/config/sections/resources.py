@@ -31,7 +31,7 @@ class ResourcesSection(Section):
 
     ``hospitals_per_actor`` ``auto`` starts as many actors as can run at once. ``cpus_per_actor`` None shares the
     cluster's CPUs evenly. ``device`` ``auto`` computes on the GPU share of the actor where torch sees it. An actor that
-    has not answered after ``timeout`` seconds is started anew, once; the second time it is an error.
+    has not answered after ``timeout`` seconds is started again, once; the second time it is an error.
     ``per_hospital`` gives hospitals, by name, an actor of their own that holds other CPUs and GPUs. ``data`` says how
     rows reach other nodes: from a ``shared`` folder, ``shipped``, or ``auto``, which ships where it cannot be read.
     ``autoscale`` describes nodes that an autoscaler may start where those that stand cannot run an actor.

@@ -68,6 +68,8 @@ def _whole(value: Any, least: int) -> bool:
 class TuneSection(BaseModel):
     """``tune``: keys of ``training`` by dotted name, each with the values that a comparison tries first.
 
+    ``models``: by model, keys of ``model`` and ``training`` in the place of these, with as many combinations.
+
     Every strategy is tried with every combination, and judged on validation rows. ``per`` says whether each strategy
     takes its own best combination, or all take the one that is best for them together. ``seeds`` says with which of the
     comparison's seeds trials run: the first so many, those listed, or (None) all.
@@ -77,11 +79,11 @@ class TuneSection(BaseModel):
 
     per: Literal["strategy", "comparison"] = default("tune.per")
     seeds: int | tuple[Seed, ...] | None = default("tune.seeds")
+    models: dict[str, dict[str, list[Any]]] = default("tune.models")
 
-    @property
-    def grid(self) -> dict[str, list[Any]]:
-        """The values by the name of their key in ``training``."""
-        return {key.removeprefix("training."): values for key, values in (self.model_extra or {}).items()}
+    def grid(self, learner: str) -> dict[str, list[Any]]:
+        """The values by dotted key that a model is tried with, by what tables call it."""
+        return self.models.get(learner, self.model_extra or {})
 
     @model_validator(mode="before")
     @classmethod
@@ -133,4 +135,21 @@ class TuneSection(BaseModel):
                 raise ConfigError(f"tune.{key}: {as_yaml(values)} is not a list of values, each once; name some to try")
             for value in values:
                 validated(TrainingSection, {key.removeprefix("training."): value}, "tune.training")
+        if self.models and self.per == "comparison":
+            raise ConfigError(
+                "tune.per: comparison takes one setting for all, and tune.models has others; use strategy"
+            )
+        settings = math.prod(map(len, self.model_extra.values()))
+        for learner, grid in self.models.items():
+            for key, values in grid.items():
+                if key not in keys and not (key.startswith("model.") and key != "model."):
+                    raise ConfigError(
+                        f"tune.models.{learner}.{key}: is no key of model or training; {nearest(key, keys)}"
+                    )
+                if not values or any(values.count(value) > 1 for value in values):
+                    raise ConfigError(f"tune.models.{learner}.{key}: {as_yaml(values)} does not list values, each once")
+            if (here := math.prod(map(len, grid.values()))) != settings:
+                raise ConfigError(
+                    f"tune.models.{learner}: has {here} settings and the other models {settings}; give each as many"
+                )
         return self

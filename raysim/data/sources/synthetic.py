@@ -237,7 +237,7 @@ class _Sites:
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
         """Cumulative shares ``[h, 4]`` of ethnicities (without the last, 1) at hospitals ``first`` to ``last - 1``.
 
-        They are ``SHARES``, of which all but the first are multiplied by a factor of the site, from 0.4 to 2.
+        They are ``SHARES``; all but the first are multiplied by the site's factor, from 0.4 to 2.
         """
         tilt = self._chance[first:last, 3:4]
         shares = SHARES * np.where(np.arange(len(SHARES)) == 0, 1.0, 0.4 + 1.6 * tilt)

@@ -1,7 +1,7 @@
 """What the columns of a table probably are: hospital, label, patient, sex and age, and those that are no features.
 
 Names and values are looked at, and each proposal says by which of them it was made and what else could have been meant.
-Where nothing speaks for a column, none is proposed: a person has to say it.
+Without evidence for a column none is proposed: a person has to name it.
 """
 
 from __future__ import annotations

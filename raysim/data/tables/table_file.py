@@ -28,7 +28,7 @@ INDEX = re.compile(r"__index_level_\d+__")
 
 
 MOST_COLUMNS = 30_000
-"""Columns that a table may have. With so many, and 100 rows, a run takes about a minute and a gigabyte."""
+"""Columns that a table may have. With this number and 100 rows a run takes about a minute and a gigabyte."""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,14 @@ class Byzantine(Step):
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
         """What bad hospitals do on their own in a round, or None."""
+        return self._own_attack(round)
+
+    def called(self, round: int, ids: Ids) -> OwnAttack | None:
+        if len(ids):
+            self._tally.largest = max(self._tally.largest, float(np.isin(ids, self.bad).mean()))
+        return self._own_attack(round)
+
+    def _own_attack(self, round: int) -> OwnAttack | None:
         section = self._adversary
         if section is None or not len(self.bad) or section.attack not in (*ON_ROWS, *ON_UPDATES, "signature_lie"):
             return None

@@ -113,7 +113,7 @@ class CohortTraining:
             if self._plan.losses:
                 self._losses.append(loss)
             rate = self._tasks.rate(phase.training)
-            leaving = self._sending.leaving(phase, phase.upload, j, memory[HELD], rate, lambda loss=loss: loss)
+            leaving = self._sending.leaving(phase, phase.upload, j, memory[HELD], rate, partial(float, loss))
             self._sending.send(leaving, self._plan.steps[first:])
 
     def _nearest(self, j: int) -> int:
@@ -141,7 +141,7 @@ class CohortTraining:
     def _train_named(self, tasks: Sequence[Task], optimizer: Optimizer, some: Sequence[int]) -> NDArray[Any]:
         """What the kernel makes of ``tasks``, the entries ``some``; an error names the hospital that it comes from."""
         try:
-            return self._parameters_of(tasks, optimizer)
+            return self._sized(self._model.train(tasks, optimizer), len(tasks))
         except RaysimError:
             raise
         except DeviceFull as error:
@@ -150,12 +150,12 @@ class CohortTraining:
         except Exception:
             for task, j in zip(tasks, some, strict=True):
                 with self._named(j):
-                    self._parameters_of([task], optimizer)
+                    self._sized(self._model.train([task], optimizer), 1)
             raise
 
-    def _parameters_of(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """``[len(tasks), P]``. Raises ``ValueError`` where a user's own model gives something else."""
-        trained, wanted = self._model.train(tasks, optimizer), (len(tasks), self._plan.models.shape[1])
+    def _sized(self, trained: NDArray[Any], tasks: int) -> NDArray[Any]:
+        """``trained``, which is ``[tasks, P]``. Raises ``ValueError`` where a user's own model gives something else."""
+        wanted = tasks, self._plan.models.shape[1]
         if trained.shape != wanted:
             raise ValueError(f"the model has trained an array {trained.shape}, not {wanted}")
         return trained

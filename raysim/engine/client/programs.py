@@ -43,29 +43,30 @@ class HospitalContext:
         j: int,
         federation: Federation,
         model: Callable[[], Model],
+        received: Mapping[str, NDArray[Any]],
         kept: Any,
         made: MadeOfRows,
     ) -> None:
         """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the engine's names."""
         self.hospital, self.round, self.turn = int(plan.ids[j]), plan.round, call.turn
         self._work, self._program, self._model = plan.work, call.program.name, model
-        self._federation, self._made, self._release = federation, made, call.release
+        self._federation, self._made, self._release, self._steps = federation, made, call.release, plan.steps
         names = {_kept_name(name): name for name in call.program.keeps}
         self.memory: Mapping[str, NDArray[Any]] = {
             name: _read_only(kept[what]) for what, name in names.items() if what in kept
         }
-        own = {name: values[j] for name, values in call.each_of.items()}
-        self.received: Mapping[str, NDArray[Any]] = {
-            name: _read_only(value) for name, value in (call.received | own).items()
-        }
+        own = {name: _read_only(values[j]) for name, values in call.each_of.items()}
+        self.received: Mapping[str, NDArray[Any]] = received | own if own else received
 
     @cached_property
     def count(self) -> int:
         """How many rows it has."""
         if (some := self._contribution) is not None:
             return len(some.rows)
-        sizes = self._federation.sizes("train")
-        return int(sizes.sum() if self.hospital == POOLED else sizes[self.hospital])
+        if self.hospital == POOLED:
+            return int(self._federation.sizes("train").sum())
+        begin, end = self._federation.bounds[self.hospital, :2]
+        return int(end - begin)
 
     @cached_property
     def _contribution(self) -> Contribution | None:
@@ -92,9 +93,11 @@ class HospitalContext:
     def rows(self) -> Rows:
         """Its training rows; under a guarantee for patients those that stand for them."""
         federation, rows = self._federation, self._taken
-        y = federation.y[rows]
+        X, y = federation.X[rows], federation.y[rows]
+        for step in self._steps:
+            X, y = step.rows(self.hospital, X, y)
         return Rows(
-            X=_read_only(federation.X[rows]),
+            X=_read_only(X),
             y=_read_only(y),
             observed=_read_only(federation.observed[rows]),
             weights=row_weights(self._work.class_weights, y),
@@ -113,6 +116,8 @@ class HospitalContext:
 
     def cache(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """See :class:`raysim.strategies.programs.Context`."""
+        if self._steps:  # rows may be others than those of the same hospital in another run
+            return _read_only(np.asarray(make()))
         release = self._release
         drawn = None if release is None else (release.unit, release.rows, self._work.seed)
         key = (self._work.federation, self._program, self.hospital, name, drawn)
@@ -160,10 +165,11 @@ def run(
     if (secure := call.secure) is not None:
         mine = [j for j in mine if secure.opens and int(plan.ids[j]) in secure.in_sum]
     sums, each = np.zeros(layout.size, np.int64), {name: list[NDArray[Any]]() for name in layout.each}
+    received = {name: _read_only(value) for name, value in call.received.items()}
     if _adds(program, call):
         result.ids, result.sums = plan.ids[mine], sums
         if mine:
-            contexts = [_context(plan, call, j, open, model, kept, made) for j in mine]
+            contexts = [_context(plan, call, j, open, model, received, kept, made) for j in mine]
             _run_added(call, layout, contexts, open, sums, later, plan.models.dtype)
         return later
     fused = type(program).run_many is not Program.run_many
@@ -171,7 +177,7 @@ def run(
         some = mine[first : first + TOGETHER]
         contexts, federations = [], []
         for j in some:
-            contexts.append(_context(plan, call, j, open, model, kept, made))
+            contexts.append(_context(plan, call, j, open, model, received, kept, made))
             federations.append(open(contexts[-1].hospital == POOLED))
         together = program.run_many(contexts) if fused else [None] * len(some)
         for context, federation, answer in zip(contexts, federations, together, strict=True):
@@ -208,13 +214,14 @@ def _context(
     j: int,
     open: Callable[[bool], Federation],
     model: Callable[[], Model],
+    received: Mapping[str, NDArray[Any]],
     kept: HospitalStates,
     made: MadeOfRows,
 ) -> HospitalContext:
     """What the program sees at the plan's entry ``j``."""
     hospital = int(plan.ids[j])
     federation = open(hospital == POOLED)
-    context = HospitalContext(plan, call, j, federation, model, kept.get(hospital, {}), made)
+    context = HospitalContext(plan, call, j, federation, model, received, kept.get(hospital, {}), made)
     _said(call, federation, hospital, partial(check_memory, context.memory, call.program, context.count))
     return context
 

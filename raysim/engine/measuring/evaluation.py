@@ -102,7 +102,7 @@ class Evaluation:
         """``rounds``: how many are played for certain, which decides how often training losses are measured.
 
         With ``noise``, figures are those of the headline model alone, from noisy sums, and nothing else is asked for.
-        ``sizes [N]`` are the numbers of training rows that hospitals have told with noise; None: they are public.
+        ``sizes [N]`` are the numbers of training rows that hospitals have released with noise; None: they are public.
         ``tests_groups``: whether gaps between groups of patients are tested at the end.
         """
         self._noise, self._sizes = noise, sizes
@@ -123,7 +123,7 @@ class Evaluation:
 
     @property
     def noise(self) -> FigureNoise | None:
-        """The noise of the next figures, drawn anew for each evaluation; None: figures are exact."""
+        """The noise of the next figures, drawn again for each evaluation; None: figures are exact."""
         if self._noise is None:
             return None
         turn = self._traffic.ledger.times(MEASURED)

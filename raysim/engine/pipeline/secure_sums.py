@@ -44,7 +44,7 @@ class Masking(Adding):
     execute: bool
     """Whether masks are really made, and not only counted."""
     number_sum: SecureSum | None = None
-    """The sum of one number of each hospital, the first entry of a sum behind all others; None: too few hospitals."""
+    """Sum of one scalar per hospital, stored in the first entry of the last sum. None if too few hospitals remain."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
         """Add what ``hospital`` sends to sum ``group``, unless it is lost or the sum will not be opened."""

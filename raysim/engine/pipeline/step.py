@@ -27,6 +27,10 @@ class Step:
         """The half of hospitals ``ids`` that minimise the fitted ``problem``; None: they do nothing."""
         return None
 
+    def called(self, round: int, ids: Ids) -> HospitalStep | None:
+        """The half of hospitals ``ids`` that run a client program; None: they do nothing."""
+        return None
+
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums ``[G, P]`` in steps of their grid, from what the step after this one has made of them."""
         return units

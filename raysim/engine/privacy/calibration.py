@@ -59,7 +59,7 @@ class Terms:
     def of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
         """The terms of ``job`` on a federation. Raises ``ConfigError`` where its data do not know patients.
 
-        ``sizes [N]``: the numbers of units that hospitals have told with noise; None: not yet, or exact.
+        ``sizes [N]``: the numbers of units that hospitals have released with noise; None: not yet, or exact.
         """
         rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
         unit = None if job.privacy is None else job.privacy.unit
@@ -168,7 +168,7 @@ def _events(multiplier: float, rate: float, rounds: int) -> list[Gaussian]:
 
 @dataclass(frozen=True)
 class Beside:
-    """What hospitals send with noise beside updates, by the kind of noise."""
+    """Privacy cost of noisy statistics other than updates, split by mechanism."""
 
     laplace: float = 0.0
     """The epsilons of all Laplace noise together."""
@@ -214,8 +214,8 @@ def _affordable(section: PrivacySection, terms: Terms) -> Beside:
         if cost >= section.epsilon:
             often = f", metrics {terms.evaluations} times" if MEASURED in section.noisy else ""
             raise ConfigError(
-                f"privacy.statistics: what is told with noise costs epsilon {cost:.4g}{often}, which leaves nothing of "
-                f"privacy.epsilon: {section.epsilon:g} for training; give more noise"
+                f"privacy.statistics: what is released with noise costs epsilon {cost:.4g}{often}, which leaves "
+                f"nothing of privacy.epsilon: {section.epsilon:g} for training; give more noise"
                 + (", or a larger evaluation.every (0: once)" if often else "")
             )
     return beside
@@ -237,7 +237,7 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
         ]
     except ValueError:
         raise ConfigError(
-            f"privacy.epsilon: {section.epsilon:g} is so small that no noise is shown to keep it at privacy.delta: "
+            f"privacy.epsilon: {section.epsilon:g} is too small for any noise at privacy.delta: "
             f"{section.delta:g}; raise one of them"
         ) from None
     return np.array(each) if section.equal_epsilon else np.full(len(each), max(each, default=0.0))
@@ -248,7 +248,7 @@ def by_hospital(
 ) -> NDArray[np.float64]:
     """The epsilon of each hospital's patients in mode ``local``, after it has ``joined [N]`` rounds, ``[N]``.
 
-    ``events`` are what hospitals have told with noise beside updates.
+    ``events`` are what hospitals have released with noise beside updates.
     """
     noise, beside = multipliers(section, terms), Beside.of(events)
     return np.array(
@@ -295,7 +295,7 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
             "sought; take one that is, or give noise_multiplier in its place"
         )
     if section.own_steps and section.sizes == "noisy":
-        return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not told yet
+        return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not sent yet
     beside = _affordable(section, terms)
     if multiplier is None and epsilon is not None:
         if section.own_steps:

@@ -31,7 +31,7 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
     """Raise ``ConfigError`` for a grid too coarse or too narrow for the noise of a settled ``section``."""
     multiplier = section.noise_multiplier or 0.0
     if not multiplier:
-        return  # nothing is promised
+        return  # nothing is guaranteed
     if section.adaptive is not None:
         raise ConfigError(
             "compression.name: 'grid' has one step for all rounds, and privacy.adaptive moves the noise that it is "

@@ -33,7 +33,7 @@ def statistic_noise(section: PrivacySection | None, question: Question) -> Stati
         return None
     if not isinstance(question, Summed):
         raise ConfigError(
-            f"privacy.statistics.{question.kind}: what hospitals tell is no sum over rows, and noise would not hide a "
+            f"privacy.statistics.{question.kind}: what hospitals send is no sum over rows, and noise would not hide a "
             f"{section.unit} in it; take it out"
         )
     if getattr(question, "privacy_epsilon", None) is not None:
@@ -90,7 +90,7 @@ def left_out(section: PrivacySection | None) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class FirstAnswers:
-    """What hospitals tell with noise before the first round; a resumed run keeps it, and does not ask again."""
+    """What hospitals send with noise before the first round; a resumed run keeps it, and does not ask again."""
 
     sizes: Ids | None = None
     """How many units they train on, ``[N]``; None: as many as there are, which is public.

@@ -118,7 +118,7 @@ class PatientNoise(Guard):
     def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
         """The step of the proximal terms, ``[G, P]``, which need no data; hospitals' terms are weighted by patients.
 
-        None where all of them pull models towards themselves.
+        None where all proximal terms are towards the model that training starts from.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

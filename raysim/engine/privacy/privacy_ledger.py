@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | None = None) -> Statement | None:
     """The guarantee of ``job``, played on a federation, given its ``ledger``; None without ``privacy``.
 
-    ``sizes [N]``: the numbers of units that hospitals have told with noise; None: these are public.
+    ``sizes [N]``: the numbers of units that hospitals have released with noise; None: these are public.
     """
     guarantee = Guarantee.of(job, federation, sizes)
     if guarantee is None:
@@ -39,7 +39,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
     released = {kind: None for _, kind, _, _ in ledger.entries}
     covers = tuple(kind for kind in UPDATES if kind in released)
     public = {plain(name) for name in section.declared_public}
-    # What is told with noise beside updates was told at most as often in each earlier start as in the whole run.
+    # What is released with noise beside updates was told at most as often in each earlier start as in the whole run.
     noisy = {
         kind: replace(event, count=event.count * (1 + job.earlier.starts))
         for kind, event in events(section, ledger).items()

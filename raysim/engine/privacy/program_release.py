@@ -92,7 +92,7 @@ def release_of(section: PrivacySection, job: Job, call: Call, turns: int, name: 
     for reason, applies in reasons.items():
         if applies:
             raise ConfigError(
-                f"privacy.unit: {section.unit} cannot be promised, for {name} {reason}; choose another strategy or "
+                f"privacy.unit: {section.unit} cannot be guaranteed, for {name} {reason}; choose another strategy or "
                 "leave privacy out"
             )
     hospitals = len(call.ids)

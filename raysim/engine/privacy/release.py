@@ -40,7 +40,7 @@ class Release(HospitalStep):
     noise: Origin = "seeded"
     """Where the noise comes from."""
     bit: bool = False
-    """Whether it also sends a bit, whether its update was short enough, for a sum of its own behind all others."""
+    """Whether it also sends a bit that says whether its update was short enough; it goes into a separate last sum."""
     own_bit: float = 0.0
     """The standard deviation of the noise that it adds to the bit."""
     patients: PatientRelease | None = None
@@ -186,5 +186,5 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
     for reason, applies in reasons.items():
         if applies:
             raise ConfigError(
-                f"privacy.unit: patient cannot be promised, for strategy '{name}' {reason}; choose another strategy"
+                f"privacy.unit: patient cannot be guaranteed, for strategy '{name}' {reason}; choose another strategy"
             )

@@ -31,7 +31,7 @@ def check_together(job: Job) -> None:
         attack = "" if job.adversary is None else f"adversary.attack: '{job.adversary.attack}'"
         one = attack if rule is None else f"aggregation.name: '{rule.name}'"
         raise ConfigError(
-            f"{one} needs single updates, which privacy.unit: '{job.privacy.unit}' promises nothing about; leave one "
+            f"{one} needs single updates, which privacy.unit: '{job.privacy.unit}' guarantees nothing about; leave one "
             "of the two out"
         )
     if job.secure is None:
@@ -141,7 +141,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
     if job.secure is not None and job.secure.minimum > trained:
         raise ConfigError(
             f"secure.minimum: {job.secure.minimum} is more than the {trained} hospitals with training rows, so that no "
-            "sum could be read; lower it"
+            f"sum could be read; lower it{', or write strategy.sums: clear' if job.strategy.hides_sums() else ''}"
         )
     if job.secure is not None and job.secure.threshold != "auto" and int(job.secure.threshold) > trained:
         raise ConfigError(

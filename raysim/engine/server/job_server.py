@@ -1,4 +1,4 @@
-"""The server of one job: its parts, its models, its messages to hospitals, and the checks of a resumed state."""
+"""The server of one job: its parts, its models, its questions to hospitals, and the checks of a resumed state."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from raysim.config.sections.privacy import PREPROCESSING
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.job import Job, Outcome, Round, RunState
-from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
+from raysim.engine.measuring.evaluation import Evaluation
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.stopping import Stopped
-from raysim.engine.measuring.untrained import same, trained_on_one_class
-from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan, Work
-from raysim.engine.privacy.calibration import Terms, settled
+from raysim.engine.measuring.untrained import trained_on_one_class
+from raysim.engine.messages.plan import PartialResult, Work
+from raysim.engine.privacy.calibration import Guarantee
 from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.privacy.privacy_ledger import statement
 from raysim.engine.privacy.program_release import noise_of
 from raysim.engine.server.checked_strategy import MOST_CALLS, CheckedStrategy
 from raysim.engine.server.last_steps import with_fine_tuned
-from raysim.engine.server.merging import in_precision
 from raysim.engine.server.pool import Pool
 from raysim.engine.server.program_calls import ProgramCalls
 from raysim.engine.server.remote import RemoteHospitals
@@ -39,7 +38,6 @@ from raysim.strategies.base import (
     Floats,
     GroupSizes,
     Ids,
-    LocalProblem,
     Mask,
     Question,
     State,
@@ -58,7 +56,7 @@ from raysim.virtual_time.unreliable import scheduler
 class JobServer:
     """The server of a ``job``, from its beginning or from the state ``since``.
 
-    It holds the parts and sends messages; :class:`raysim.engine.server.coordinator.JobRun` says in which order.
+    It holds the parts; :mod:`raysim.engine.server.communication_round` is a round of them.
     """
 
     _state: State
@@ -76,9 +74,8 @@ class JobServer:
         self._job, self._strategy, self._since = replace(job, work=work), strategy, since
         model = work.model.bind(self._federation, "cpu", work.precision)
         self._layout = model.layout
-        private_sums = None
-        if job.privacy is not None and strategy.uses_programs():
-            private_sums = settled(job.privacy, Terms.of(self._job, self._federation, self._first.sizes))
+        guarantee = Guarantee.of(self._job, self._federation, self._first.sizes) if strategy.uses_programs() else None
+        private_sums = None if guarantee is None else guarantee.section
         view = FederationView(
             names=self._federation.hospitals,
             sizes=self._federation.sizes("train") if self._first.sizes is None else self._first.sizes,
@@ -211,52 +208,6 @@ class JobServer:
 
     def _strategy_serves(self) -> dict[str, Ids]:
         return self._strategy.serve(replace(self._view, ask=self._measure), self._state)
-
-    def _send(
-        self,
-        t: int,
-        state: State,
-        ids: Ids,
-        problem: LocalProblem | None,
-        measured: MeasurementRequest,
-        call: ProgramCall | None = None,
-    ) -> list[PartialResult]:
-        """Let hospitals measure what ``measured`` asks for, and ``ids`` minimise the ``problem`` or answer the
-        ``call``.
-        """
-        precision, clinical = self._job.work.precision, self._job.evaluation.clinical
-        plan = RoundPlan(
-            work=self._job.work,
-            round=t,
-            models=state.models.astype(precision),
-            ids=ids if problem is None else problem.entries(ids),
-            problem=None if problem is None else in_precision(problem, precision),
-            call=call,
-            mixture=self._strategy.mixture(self._view, state),
-            private=self._private,
-            division=self._strategy.division(self._view, state),
-            losses=problem is not None and self._traffic.uses_losses(problem),
-            steps=self._pipeline.halves(t, problem, ids),
-            serve=dict(measured.serve),
-            untrained=self._untrained(state) if measured.serve else (),
-            part=self._job.evaluation.part,
-            noise=self._evaluation.noise if measured.serve else None,
-            losses_of=dict(measured.losses_of),
-            loss_part=measured.loss_part,
-            histograms=measured.last,
-            thresholds=None if not measured.last or clinical is None else clinical.counted_at,
-            counted=measured.counted,
-            recalibrating=measured.recalibrating,
-            groups=self._evaluation.grouping if measured.last else None,
-            rearranging=self._evaluation.rearranging if measured.last and measured.counted is None else None,
-            predictions=measured.last and self._job.evaluation.predictions,
-        )
-        return self._hospitals.play(plan)
-
-    def _untrained(self, state: State) -> tuple[int, ...]:
-        """The rows of the models that are still as the run began with them."""
-        starts = self._strategy.starts(self._view)
-        return tuple(np.flatnonzero(same(state.models, starts)).tolist())
 
     def _ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
         """The answers of hospitals ``ids`` (None: all); their bytes and time are counted."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.adversaries.who import ON_ROWS
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Job
 from raysim.engine.messages.plan import PartialResult, ProgramCall
@@ -29,7 +30,10 @@ def check_programs(job: Job) -> None:
         return
     compressed = job.compression is not None and job.compression.name != "none"
     sections = {
-        "adversary": (job.adversary is not None, "attacks change updates"),
+        "adversary": (
+            job.adversary is not None and job.adversary.attack not in ON_ROWS,
+            f"attacks other than {', '.join(ON_ROWS)} change updates",
+        ),
         "aggregation": (job.aggregation is not None, "robust rules are for updates"),
         "compression": (compressed, "compression is for updates"),
         "system": (job.system is not None, "the virtual clock times updates"),
@@ -57,7 +61,7 @@ def _check_private(job: Job, section: PrivacySection) -> None:
         ways = "" if needs.kind != "programs" else f"set privacy.mode: {' or '.join(WAYS)}, "
         raise ConfigError(
             f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
-            f"{section.unit} cannot be promised; {ways}choose another strategy or leave privacy out"
+            f"{section.unit} cannot be guaranteed; {ways}choose another strategy or leave privacy out"
         )
     if section.rate is not None:
         raise ConfigError(

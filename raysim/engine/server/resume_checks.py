@@ -80,7 +80,7 @@ def check_promise(history: History, setup: Ledger, due: Callable[[int], Sequence
     kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent in history.ledger.entries if t == 0}
     for _, kind, ids, sent in setup.entries:
         if (kind, _key(ids), _key(sent)) not in kept:
-            raise ValueError(f"its ledger lacks '{kind}', which hospitals told before the first round")
+            raise ValueError(f"its ledger lacks '{kind}', which hospitals sent before the first round")
     senders: dict[int, set[int]] = {}
     for t, kind, ids, _ in history.ledger.entries:
         if kind in UPDATES:

@@ -115,11 +115,14 @@ class UpdatePipeline:
             cohort = step.fitted(cohort)
         return cohort
 
-    def halves(self, round: int, problem: LocalProblem | None, ids: Ids) -> tuple[HospitalStep, ...]:
+    def halves(self, round: int, problem: LocalProblem, ids: Ids) -> tuple[HospitalStep, ...]:
         """The steps of hospitals ``ids`` that minimise the fitted ``problem`` in a round."""
-        if problem is None:
-            return ()
         halves = (step.half(round, problem, ids) for step in self._steps)
+        return tuple(half for half in halves if half is not None)
+
+    def called(self, round: int, ids: Ids) -> tuple[HospitalStep, ...]:
+        """The steps of hospitals ``ids`` that run a client program in a round."""
+        halves = (step.called(round, ids) for step in self._steps)
         return tuple(half for half in halves if half is not None)
 
     def sent(

@@ -47,6 +47,8 @@ class LeftOut(NamedTuple):
     """A run in which the hospitals of a fold took no part."""
 
     fold: Fold
+    config: Config
+    """The run's, without these hospitals."""
     result: Result
 
 
@@ -56,7 +58,7 @@ def check(config: Config) -> None:
         return
     if config.tune is not None:
         raise ConfigError(
-            "evaluation.unseen: values that training keys are tried with are chosen on rows of all hospitals; give the "
+            "evaluation.unseen: tuning chooses values on the rows of all hospitals, also of those left out; give the "
             "chosen values, without lists"
         )
     for key, given in (("privacy", config.privacy), ("system", config.system), ("adversary", config.adversary)):
@@ -77,10 +79,10 @@ def refuse(config: Config, command: str) -> None:
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:
     """The folds of a run with ``seed``. Raises ``ConfigError`` where too few hospitals would take part in one."""
     names = natural(federation.hospitals)
-    if section.onboarding != (0,) and not federation.sizes("validation").any():
+    if section.onboarding != (0,) and section.joining == "recalibrate" and not federation.sizes("validation").any():
         raise ConfigError(
             "evaluation.unseen.onboarding: recalibrates towards what validation rows of the others have in common; "
-            "give data.split.validation a share"
+            "give data.split.validation a share, or let evaluation.unseen.joining be fine_tune"
         )
     folds = section.folds
     if folds is None:

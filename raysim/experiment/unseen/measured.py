@@ -16,6 +16,7 @@ from raysim.data.split import number
 from raysim.engine.measuring.recalibrating import estimated
 from raysim.experiment.scores import MODEL, margins_of
 from raysim.experiment.unseen.folds import LeftOut
+from raysim.experiment.unseen.joining import fine_tuned, in_cluster
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
 from raysim.metrics.measures import RANKS
 from raysim.metrics.score_counts import ScoreCounts, score_counts
@@ -27,6 +28,8 @@ from raysim.strategies.base import Floats
 
 NOBODY = "nobody"
 """What serves a hospital that no model can serve without labelled rows."""
+
+_JOINING = {"fine_tune": fine_tuned, "cluster": in_cluster}
 
 Joins = int | Literal["all"]
 
@@ -190,9 +193,15 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection, within: st
         if within is not None:
             judged = judged[np.isfinite(federation.scores[within][rows][judged])]
         margins, y = outcome.predictions[model][rows], federation.y[rows]
+        changed: str | None = None
         ranked, out = margins[judged], margins[judged].astype(np.float64) if k != 0 else margins[judged]
         if k not in joins:
             out = np.full_like(out, np.nan, dtype=np.float64)
+        elif k != 0 and section.joining != "recalibrate":
+            after = _JOINING[section.joining](run, model, h, order[: joins[k]])
+            said = np.full_like(margins, np.nan) if after is None else after.margins
+            out = ranked = said[judged]
+            changed = None if after is None else after.served_by
         elif k != 0 and prior is not None:
             joined = order[: joins[k]]
             shifts = fit(rows_of(margins[joined], y[joined], [0, len(joined)]), "eb", prior)
@@ -210,7 +219,7 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection, within: st
             h,
             name,
             run.fold.number,
-            NOBODY if nobody else served,
+            NOBODY if nobody else changed or served,
         )
 
 

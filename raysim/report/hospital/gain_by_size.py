@@ -34,8 +34,8 @@ def sentence(results: Sequence[Result], key: Key) -> str:
     found = slope([(one, other) for one, other in pairs if one and other], results[0].federation.totals)
     if np.isnan(found.slope):
         return f"Whether small hospitals gain more was not tested: {TENTH} judged hospitals of unlike sizes are needed."
-    ends = sorted(-end * float(np.log(2.0)) for end in (found.low, found.high))
-    by_half = f"{number(found.halving, 3, sign=True)} ({interval(*ends, 3, sign=True)})"
+    low, high = (-end * float(np.log(2.0)) for end in (found.high, found.low))
+    by_half = f"{number(found.halving, 3, sign=True)} ({interval(low, high, 3, sign=True)})"
     more = "more" if found.halving > 0 else "less"
     begin = f"Small hospitals gain {more}" if found.demonstrated else "Not demonstrated that small hospitals gain more"
     return (

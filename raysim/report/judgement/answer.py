@@ -146,7 +146,7 @@ def _between_hospitals(noise: Noise) -> list[str]:
 def _caution(shown: Evidence) -> str:
     """Notes on the interval that the headline is about, and on all intervals together.
 
-    Where only one way of federating was run, on the interval of the first reference.
+    Where only one federated method was run, on the interval of the first reference.
     """
     if not shown.differences:
         notes = shown.of_references[0].notes() if shown.of_references else []

@@ -36,7 +36,7 @@ FEWEST_SMALL = 5
 
 @dataclass(frozen=True)
 class Entry:
-    """A way of federating: one model, or several with the same headline figure at every hospital."""
+    """A federated method: one model, or several with the same headline figure at every hospital."""
 
     name: str
     """The label of the reference if it is a member, else of the first, unless another moves clearly fewer bytes."""
@@ -61,9 +61,9 @@ class Evidence:
     kind: TaskKind
     """The kind of label, with its headline figure."""
     entries: tuple[Entry, ...]
-    """The ways of federating, in the order in which they first appear."""
+    """The federated methods, in the order in which they first appear."""
     references: tuple[Entry, ...]
-    """Models that are no ways of federating, such as local training."""
+    """Models that are no federated methods, such as local training."""
     differences: dict[tuple[int, int], Paired]
     """``entries[i] - entries[j]`` for ``i < j``."""
     intervals: dict[tuple[int, int], Limits]
@@ -75,7 +75,7 @@ class Evidence:
     another if it is shown better on one of the two, and the other is shown better on neither. The worst decile only
     counts where enough hospitals are judged."""
     base: int | None
-    """The entry of the reference strategy; None where that was not run, or is no way of federating."""
+    """The entry of the reference strategy; None where that was not run, or is not a federated method."""
     choice: Choice
     """Which entry is taken, and why."""
     of_references: tuple[Paired, ...]
@@ -327,7 +327,7 @@ def _entries(
 
 
 def _same(panel: Panel, first: Key, second: Key) -> bool:
-    """Whether two models are equal everywhere: also in where they are defined, for one may be untrained somewhere."""
+    """Whether two models have equal figures at every hospital, and are defined at the same hospitals."""
     pair = panel.difference(first, second)
     alone = [panel.difference(key, key).hospitals for key in (first, second)]
     return pair.equal and alone == [pair.hospitals] * 2

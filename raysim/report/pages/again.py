@@ -86,7 +86,7 @@ def _shared(tree: Any, folder: Path) -> Page:
 
 
 def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tuple[Page, str]:
-    """The page and the name of its file. ``beside``: it is written beside the whole page, and links to that."""
+    """The page and the name of its file. ``beside``: whether it lies next to the whole page and links to it."""
     if hospital is None:
         for card in tree["values"]["cards"]["hospitals"] if beside else ():
             own = f"hospital_{_as_file(str(card['name']))}.html"

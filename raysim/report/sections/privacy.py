@@ -30,7 +30,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     lines = [f"Privacy of one run of {label}: {each.sentence()}." for label, each in by_label.items()]
     without = sorted({label for label, each in statements if each is None})
     if without:
-        return (*lines, f"Nothing is promised of all runs together, for {', '.join(without)} came without noise.")
+        return (*lines, f"Nothing is guaranteed of all runs together, for {', '.join(without)} came without noise.")
     promised = tuple(each for _, each in statements if each is not None)
     seeds = [result.seed for result in results if result.outcome.privacy is not None]
     # Runs that were played for another one have its seed.

@@ -23,7 +23,7 @@ FORMS = {"global": "filled", "cluster": "ringed", "personal": "open", "recalibra
 DASHES = {"filled": None, "ringed": "6 3", "open": "2 3", "dashed": "8 3 2 3"}
 """Their lines."""
 
-_COLOUR, _SHAPES = 18304187164169945521, (37, 4, 6, 1, 1, 1, 1, 12, 8, 1, 4, 3)
+_COLOUR, _SHAPES = 18304187164169945521, (37, 4, 6, 1, 1, 1, 2, 12, 8, 1, 4, 11)
 """Factors of the hashes of colour and, for each colour, shape. They were searched for: no two registered strategies
 look alike, those that are often compared differ in colour, those of the main experiments in shape too, and none has the
 marker of hospitals that gain or lose."""

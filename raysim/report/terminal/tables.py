@@ -85,7 +85,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
         ]
         against = [_difference(row, kind.headline, digits, beside)] if width >= ROOM_FOR_DIFFERENCES else []
         table.add_row(name, *cells, *against)
-    captions = ["* a reference, no way of federating"] if rows["yardstick"].any() else []
+    captions = ["* a reference, not a federated method"] if rows["yardstick"].any() else []
     low = f"{kind.headline}_low"
     if width >= ROOM_FOR_DIFFERENCES and low in rows and rows[low].notna().any():
         over = "other hospitals like these, patients and seeds, each by itself"

@@ -43,7 +43,8 @@ class Dispersion:
 
         ``std`` (population) and ``gini``; ``lowest`` where a hospital is listed; ``worst_decile``, ``p10`` and
         ``size_bias`` (least squares, unweighted) from :data:`TENTH` hospitals on, the last where sizes differ. There is
-        no figure for fewer than two hospitals. Of errors ``highest`` and ``p90`` stand for ``lowest`` and ``p10``.
+        no figure for fewer than two hospitals. For errors, where more is worse, ``highest`` and ``p90`` replace
+        ``lowest`` and ``p10``.
         """
         hospitals = values.shape[-1]
         if hospitals < 2:

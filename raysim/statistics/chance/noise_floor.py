@@ -181,10 +181,10 @@ def error_floor(
     """The floor of the mean absolute error at ``H`` hospitals, from their two errors over ``rows [H]``.
 
     ``errors_of_all [N]`` are the absolute errors of the rows of all judged hospitals, in any order, to the precision of
-    a histogram. Equal service is one distribution of errors everywhere: dealing them out anew is then as likely as what
-    was seen, whatever the distribution. Hospitals without rows, or with an error that is not finite, are not judged.
-    Where nothing varies between the rows of a hospital there is no floor. The rest is as in :func:`noise_floor`. Raises
-    ``ValueError`` where there is not one error for each row that is judged.
+    a histogram. Equal service is one distribution of errors everywhere: dealing them out again is then as likely as
+    what was seen, whatever the distribution. Hospitals without rows, or with an error that is not finite, are not
+    judged. Where nothing varies between the rows of a hospital there is no floor. The rest is as in
+    :func:`noise_floor`. Raises ``ValueError`` where there is not one error for each row that is judged.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)

@@ -122,7 +122,7 @@ class Deals(NamedTuple):
 
 
 class Chance:
-    """Where chance comes from: ``generator`` starts its stream anew each time.
+    """Where chance comes from: ``generator`` starts its stream again each time.
 
     What one block holds is kept for the next model at the same counts: models differ by their figures alone, and
     drawing and sorting is most of the work.
@@ -200,8 +200,8 @@ def errors(
 ) -> Iterator[DrawnFederations]:
     """As :func:`federations`, of the mean absolute error over each hospital's ``rows [H]``, from all errors.
 
-    The ``pooled [N]`` errors of all rows, not all 0, are dealt out anew: under equal service every deal is as likely as
-    the one that was seen, whatever the errors' distribution. At another of ``taus [T]`` a hospital's true error is
+    The ``pooled [N]`` errors of all rows, not all 0, are dealt out again: under equal service every deal is as likely
+    as the one that was seen, whatever the errors' distribution. At another of ``taus [T]`` a hospital's true error is
     log-normal with the mean of all and the standard deviation tau of its logarithm, and rows' errors relative to it are
     distributed as those of all rows are relative to their mean, but for varying less: ``within`` is their standard
     deviation, as rows of one hospital have it.

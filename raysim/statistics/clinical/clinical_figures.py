@@ -168,7 +168,8 @@ def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[ClinicalFi
 
 
 def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator) -> ClinicalFigure:
-    """The share of one class that is called rightly at the point; of one hospital alone it may be the chosen rows'."""
+    """Sensitivity (or specificity) at the operating point; per hospital it may be measured on the rows that chose the
+    threshold."""
     called = counts.bins >= point.bin
     if point.of_events:
         right, of = counts.sums(counts.positives * called), counts.events

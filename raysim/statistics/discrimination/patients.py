@@ -1,4 +1,4 @@
-"""What the patients of a hospital, drawn anew, would change in the AUROC of its models: sums that may leave it.
+"""What the patients of a hospital, drawn again, would change in the AUROC of its models: sums that may leave it.
 
 A model's AUROC is nearly a sum over rows of their influence. A row that is tested in several seeds has an influence in
 each, and they add up before they are squared: seeds that share patients are no independent evidence.

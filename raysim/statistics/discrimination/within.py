@@ -1,6 +1,6 @@
 """How well one column alone ranks the rows of each hospital: its AUROC within hospitals, and the standard error.
 
-Rows of a hospital are only compared with rows of the same hospital, so that a column which merely tells hospitals apart
+Rows of a hospital are only compared with rows of the same hospital, so that a column which merely identifies hospitals
 ranks nothing. Everything is computed from cells: one for each hospital and value, with its rows of each class.
 
 The standard error is Hanley and McNeil's (1982), which needs the AUROC and the counts alone. DeLong's is 0 where a
@@ -126,7 +126,7 @@ def separation(cells: Cells, event: int, *, directed: bool = False) -> Separatio
 
 
 def _starts(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a run of equal ``values [n]`` begins, ``[n]``."""
+    """For each of ``values [n]``, the index at which its run of equal values begins, ``[n]``."""
     first = np.ones(len(values), bool)
     first[1:] = values[1:] != values[:-1]
     return first

@@ -44,7 +44,7 @@ class GainSlope:
 
     @property
     def halving(self) -> float:
-        """What half the size goes with."""
+        """The change of the gain that goes with half the size."""
         return -self.slope * float(np.log(2.0))
 
 

@@ -1,4 +1,4 @@
-"""Each hospital's estimate drawn towards the mean as far as chance explains it, the spread itself being uncertain.
+"""Empirical-Bayes (shrunken) estimate of each hospital, the spread itself being uncertain.
 
 Shrinking by one estimate of the spread takes that for the truth: its intervals are too narrow exactly where the spread
 is hard to see. Here every spread counts as far as the data support it. Sources: Rubin 1981; what is uniform beforehand,

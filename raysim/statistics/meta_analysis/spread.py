@@ -131,7 +131,7 @@ def prediction(mean: Mean, t: float, hospitals: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Shrunken:
-    """Each hospital's estimate drawn towards the mean as far as chance explains it, ``[k]`` each.
+    """Empirical-Bayes (shrunken) estimate of each hospital, ``[k]`` each.
 
     Read one by one: the spread of these estimates is smaller than the true one, and their quantiles are no dispersion.
     """

@@ -133,7 +133,7 @@ def claim(share: float) -> None:
 
 
 def room(free: int, total: int, reserved: int, held: int, share: float) -> int:
-    """Bytes that a process may still take of a card with ``total`` bytes, of which ``free`` are nobody's.
+    """Bytes this process may still allocate on a GPU with ``total`` bytes, ``free`` of them unused.
 
     The process has ``reserved`` bytes, of which tensors hold ``held``, and may have the part ``share`` of the card.
     """

@@ -2,7 +2,7 @@
 
 X. Konti et al., *CS-RCFL*, with the losses of :mod:`raysim.strategies.coalitions.robust.loss` and the training of
 :mod:`raysim.strategies.coalitions.robust.training`. How far a hospital trusts its rows, its radius ε_i, is decided at
-the hospital by a :class:`RadiusRule` and never leaves it: each question computes it from the rows anew.
+the hospital by a :class:`RadiusRule` and never leaves it: each question computes it from the rows again.
 
 Models are vectors of ``F`` weights and then the intercept. With real labels (``classes`` 0) the loss is absolute, with
 two classes logistic.

@@ -38,7 +38,7 @@ SHRINK = 0.1
 STAGES = 12
 """The most smoothed problems."""
 STEPS = 100
-"""The most Newton steps for each."""
+"""The largest number of Newton steps for each problem."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,7 +80,7 @@ def test_cosines_of_one_inside_and_minus_one_across_split_exactly_there():
 
 
 def test_a_split_clears_the_deltas_of_its_cluster_alone():
-    """The second round splits {0, 2, 4} anew; of the other cluster hospital 1 has sent, and 3 has not."""
+    """The second round splits {0, 2, 4} again; of the other cluster hospital 1 has sent, and 3 has not."""
     first = {0: V, 1: -V, 2: V, 3: -2 * V, 4: 0.5 * V}
     after = rounds(EAGER, [4] * 5, first, {0: V, 1: V, 2: -V, 4: V})[-1]
     assert members(after).tolist() == [4, 3, 5, 3, 4]

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.optimize import minimize
 
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
+from raysim.metrics.measures import FIGURES
 from raysim.strategies.base import FederationView, State
 from raysim.strategies.references.local import RIDGES, Local
 from raysim.strategies.regressions.families import POISSON
@@ -55,6 +57,7 @@ def test_own_intercepts_are_dummies(three: Federation):
     assert_allclose(se(outcome)[1:], (0.6693801792, 0.6635574228), atol=1e-9)
     assert outcome.facts == {
         "converged": 1.0,
+        "separated": 0.0,
         "halvings": 0.0,
         "hospitals_left_out": 0.0,
         "loss": pytest.approx(16.7188885946),
@@ -79,6 +82,9 @@ def test_a_hospital_of_one_class_adds_nothing_and_is_served_the_mean(tmp_path: P
     assert_allclose(outcome.models, play(three, OwnIntercepts(), rounds=20).models, atol=1e-11)
     assert outcome.facts["hospitals_left_out"] == 1
     assert set(outcome.kept) == {0, 1, 2}
+    # The mean is an intercept that somebody has fitted, so that it is judged there too.
+    assert not any(untrained.any() for untrained in outcome.untrained.values())
+    assert np.isfinite(outcome.figures["personal"][3, FIGURES.index("log_loss")])
 
 
 def test_own_intercepts_of_counts_are_dummies(tmp_path: Path):
@@ -96,6 +102,24 @@ def test_own_intercepts_of_counts_are_dummies(tmp_path: Path):
     alone = play(federation, Local(solve=True), rounds=2, model=POISSON_MODEL)
     best = min((shrunk(POISSON, *T._replace(y=counts).of(0), ridge) for ridge in RIDGES), key=lambda fit: fit.loss)
     assert_allclose(np.roll(alone.kept[0], 1), best.beta, atol=1e-9)
+
+
+def test_separated_slopes_are_told_and_a_ridge_holds_them(tmp_path: Path):
+    y = (T.X[:, 1] > 0).astype(float)
+    federation = federation_of(tmp_path / "s", T, y)
+    outcome = play(federation, OwnIntercepts(), rounds=60)
+    assert (outcome.facts["separated"], outcome.facts["converged"], outcome.uncertainty) == (1.0, 0.0, None)
+    assert outcome.ended
+    held = play(federation, OwnIntercepts(ridge=1.0), rounds=60)
+    assert (held.facts["separated"], held.facts["converged"]) == (0.0, 1.0)
+    dummies = np.eye(3)[T.hospital]
+
+    def loss(beta: np.ndarray) -> float:
+        eta = dummies @ beta[:3] + T.X[:, 1:] @ beta[3:]
+        return float(np.sum(np.logaddexp(0, eta) - y * eta) + beta[3:] @ beta[3:] / 2)
+
+    best = minimize(loss, np.zeros(5), method="BFGS", options={"gtol": 1e-8})
+    assert_allclose([*intercepts(held), *held.models[0, :2]], best.x, atol=1e-5)
 
 
 @dataclass(frozen=True)

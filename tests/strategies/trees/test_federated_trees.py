@@ -21,6 +21,8 @@ from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import State
+from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
+from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.references.centralized import Centralized
@@ -29,7 +31,7 @@ from raysim.strategies.trees.bagging import TreesBagging
 from raysim.strategies.trees.base import hashed
 from raysim.strategies.trees.cyclic import TreesCyclic
 from raysim.strategies.trees.federated import FederatedTrees, PooledTrees
-from raysim.trees.boosting import boosted, edges_of
+from raysim.trees.boosting import boosted, edges_of, starting
 from raysim.trees.forest import Shape
 from raysim.trees.settings import TreeSettings, TreeTask
 from tests.conftest import job_of, run
@@ -214,6 +216,22 @@ def test_hashed_rows_are_uniform_and_their_own():
     assert len(np.unique(numbers)) == 20_000
     assert abs(np.corrcoef(numbers, hashed(3, 6, np.arange(20_000)))[0, 1]) < 0.03
     assert (hashed(3, 5, np.array([7])) == numbers[7]).all()
+
+
+@pytest.mark.parametrize("clustering", [Clustered(clusters=2), ClustPsi(clusters=2)])
+def test_trees_by_cluster_are_those_of_each_cluster(tmp_path, clustering):
+    """They are grown on its hospitals' rows, from the edges and the first margins of all."""
+    federation = federation_of(tmp_path, rows_of(240), np.arange(240) % 6)
+    job = job_of(federation, clustering.with_trees(), rounds=4, model=model())
+    outcome = run(federation, job, 2)
+    same_models(outcome, run(federation, job, 1))
+    task = TreeTask(TreeSettings(**OPTIONS), federation.levels, 2)
+    everyone = [np.r_[federation.rows(h, "train")] for h in range(6)]
+    X, y = federation.X[np.concatenate(everyone)], federation.y[np.concatenate(everyone)]
+    for row in (1, 2):
+        rows = np.concatenate([everyone[h] for h in np.flatnonzero(outcome.cluster == row)])
+        alone = boosted(task, federation.X[rows], federation.y[rows], edges_of(task, X), starting(task, y))
+        np.testing.assert_array_equal(outcome.models[row], Shape(task).vector(alone))
 
 
 class Killed(Exception):

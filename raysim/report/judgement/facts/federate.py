@@ -23,7 +23,7 @@ class AtSome(NamedTuple):
 
 
 STATES: dict[Federate, State] = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}
-"""The state of the line by whether federating helps."""
+"""The state of the card's line, by the value of ``federate``."""
 
 NOT_TESTED = Line(
     "federate",

@@ -77,7 +77,7 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
 
 
 def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
-    """What to take, and what for; ``off`` says how its risks are off and is empty where they are not."""
+    """What to take, and what for; ``off``: a clause on how its risks are off, or an empty text."""
     name = verdict.taken
     only = f"for ranking, not for risks ({off})" if off else "for ranking, not for risks"
     mends = bool(off) and not verdict.recalibrated

@@ -1,0 +1,106 @@
+"""Figures of what columns do to a model: how much worse it is without each, and its mean prediction along six."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from raysim.core import csv_files
+from raysim.engine.job import Result
+from raysim.metrics.labels import TaskKind
+from raysim.report import svg
+from raysim.report.naming import with_interval
+from raysim.report.svg import Chart, Figure, Style
+
+IMPORTANCE, DEPENDENCE = "importance.csv", "dependence.csv"
+
+MOST = 12
+"""The most columns whose importance is drawn."""
+
+LOOK: Final = Style(0, "circle")
+
+
+def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
+    """The figures of a run that has them, of one whose label is among ``first`` if there is such; else empty."""
+    for result in sorted(results, key=lambda each: (each.label not in first, each.is_reference)):
+        if (result.folder / IMPORTANCE).is_file():
+            called = "" if len(results) == 1 else f"{result.title or result.label}, seed {result.seed}: "
+            task = result.federation.task
+            figures = [_importance(_read(result.folder / IMPORTANCE, "column"), task, called)]
+            curves = _read(result.folder / DEPENDENCE, "column", "value")
+            return [*figures, *([] if curves.empty else [_dependence(curves, task, called)])]
+    return []
+
+
+def _read(path: Path, *names: str) -> pd.DataFrame:
+    return csv_files.read_csv(path, dtype=dict.fromkeys(names, str), keep_default_na=False, na_values=[""])
+
+
+def _importance(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
+    shown = table.head(MOST)
+    values, low, high = (shown[name].to_numpy(float) for name in ("importance", "low", "high"))
+    digits = task.decimals(values.tolist())
+    said = [with_interval(*row, digits, sign=True) for row in zip(values, low, high, strict=True)]
+    what = f"fall of the {task.title}" if task.larger else f"rise of the {task.title}"
+    chart = Chart(
+        svg.linear(f"{what} without the column", [*values, *low, *high], include=(0.0,), signed=True, count=4),
+        svg.names("", list(shown["column"])),
+        name="importance-0",
+        title="Importance",
+        description="; ".join(f"{name} {text}" for name, text in zip(shown["column"], said, strict=True)) + ".",
+        width=640.0,
+        height=24.0 * len(shown) + 74,
+        right=190.0,
+        gridlines="",
+    )
+    chart.rule(x=0.0)
+    for i, text in enumerate(said):
+        chart.whiskers([low[i]], [high[i]], [i], LOOK)
+        chart.dots([values[i]], [i], LOOK, size=5.0)
+        chart.text(chart.x.high, i, text, dx=8.0)
+    which = "All columns" if len(table) <= MOST else f"The {MOST} most important of {len(table)} columns"
+    caption = (
+        f"{called}{which}: how much worse the model is where a column is permuted within each hospital, with 95 % "
+        f"intervals over hospitals. Columns that tell the same share their importance. {IMPORTANCE} has all."
+    )
+    return svg.figure("importance", "Importance of columns", [chart], caption)
+
+
+def _dependence(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
+    means = table["mean"].to_numpy(float)
+    title = "mean risk" if task.larger else "mean prediction"
+    charts = []
+    for k, (name, of) in enumerate(table.groupby("column", sort=False)):
+        numbers = pd.to_numeric(of["value"], errors="coerce").to_numpy(float)
+        numeric = bool(np.isfinite(numbers).all()) and len(of) > 2
+        heights, texts = of["mean"].to_numpy(float), [_short(value) for value in of["value"]]
+        chart = Chart(
+            svg.linear("", numbers, count=3) if numeric else svg.names("", texts),
+            svg.linear(title if k % 3 == 0 else "", means, count=4),
+            name=f"dependence-{k}",
+            title=str(name),
+            description="; ".join(f"{v}: {m:.3g}" for v, m in zip(of["value"], heights, strict=True)) + ".",
+            width=svg.PANEL,
+            height=190.0,
+            gridlines="y",
+        )
+        if numeric:
+            chart.marked_line(numbers, heights, LOOK)
+        else:
+            chart.dots(np.arange(len(of)), heights, LOOK, size=5.0)
+        charts.append(chart)
+    caption = (
+        f"{called}The mean prediction over all rows, were the column the same in each: at nine shares of the rows of a "
+        f"column of numbers, or for each of its most frequent categories. It describes the model, which may never have "
+        f"met such patients, and is no effect of a treatment."
+    )
+    return svg.figure("dependence", "Predictions along the most important columns", charts, caption)
+
+
+def _short(text: object) -> str:
+    name = str(text)
+    return name if len(name) <= 10 else f"{name[:9]}…"

@@ -1,0 +1,210 @@
+"""What each column of the source does to a run's headline model: permutation importance, and partial dependence.
+
+A column is permuted within each hospital, its values, its categories and whether it is missing together, so that its
+differences between hospitals stay and only what it says of patients is lost (L. Breiman, *Random Forests*, 2001). Its
+importance at a hospital is how much worse the headline figure is then, in the mean over ``repeats`` permutations, and
+over hospitals the mean weighted by rows. The interval is that of every difference
+(:func:`raysim.statistics.differences.paired.paired`), for hospitals like these with this model. Correlated columns
+share their importance: each alone may seem unimportant.
+
+Partial dependence is the mean prediction over all rows, were a column the same in each (J. Friedman, *Greedy Function
+Approximation*, 2001). It may ask of a model what no patient is like.
+
+A federation that computes this sends of each hospital, column and repeat the figure, and of each value the sum of
+predictions, as other measuring does; no row is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.data.fitted import Categorical, Numeric, Preprocessing
+from raysim.serving.predictor import Predictor
+from raysim.statistics.differences.paired import paired
+from raysim.storage.served import NOBODY
+from raysim.training.base import Grows
+from raysim.training.kernels.linear import LinearModel
+
+Floats = NDArray[np.float64]
+
+IMPORTANCE, DEPENDENCE = "importance.csv", "dependence.csv"
+
+SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
+"""The shares of rows below the values of a column of numbers at which dependence is taken."""
+
+CATEGORIES = 8
+"""The most categories at which it is taken, the most frequent ones."""
+
+STRONGEST = 6
+"""Of how many columns, the most important ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """The evaluated rows of the hospitals whose model is trained, one hospital behind another."""
+
+    X: NDArray[np.float32]
+    observed: NDArray[np.bool_]
+    y: NDArray[np.int64] | NDArray[np.float32]
+    hospitals: NDArray[np.str_]
+    """The name of each row's hospital, ``[n]``."""
+    offsets: NDArray[np.int64]
+    """Where each hospital begins, and the end, ``[H + 1]``."""
+
+    @staticmethod
+    def of(predictor: Predictor, federation: Federation, part: str) -> Evaluated:
+        """The rows of ``part``."""
+        owners = predictor.served.owners[predictor.served.headline]
+        names = federation.hospitals
+        there = [h for h, name in enumerate(names) if owners.get(name) != NOBODY and federation.sizes(part)[h]]
+        rows = np.concatenate([np.arange(*federation.rows(h, part).indices(len(federation.y))) for h in there])
+        sizes = federation.sizes(part)[there]
+        return Evaluated(
+            np.array(federation.X[rows]),
+            np.array(federation.observed[rows]),
+            np.array(federation.y[rows]),
+            np.repeat(np.array([names[h] for h in there]), sizes),
+            np.concatenate([[0], np.cumsum(sizes)]),
+        )
+
+
+def importances(predictor: Predictor, federation: Federation, part: str, repeats: int, seed: int) -> pd.DataFrame:
+    """A row a column, the most important first: ``column, importance, low, high, hospitals``.
+
+    - ``importance``: by how much the AUROC falls (of numbers, the absolute error rises), with its interval.
+    - ``gain``: of trees, the column's share of the gain of all splits. ``spread``: of linear models with one output,
+      the standard deviation over rows of what the column adds to it.
+    """
+    rows, task = Evaluated.of(predictor, federation, part), federation.task
+    at = task.figures.index(task.headline)
+
+    def figure(X: NDArray[np.float32], observed: NDArray[np.bool_]) -> Floats:
+        outputs = predictor.outputs(X, observed, rows.hospitals)
+        measured: Floats = task.measure(outputs, rows.y, rows.offsets)[:, at]
+        return measured
+
+    whole, sizes = figure(rows.X, rows.observed), np.diff(rows.offsets)
+    gain, spread = _gains(predictor, rows), _spreads(predictor, rows)
+    told = []
+    for name, (values, features) in columns_of(predictor.preprocessing).items():
+        of_repeats = []
+        for repeat in range(repeats):
+            order = _within(rows.offsets, seed, name, repeat)
+            X, observed = rows.X.copy(), rows.observed.copy()
+            X[:, features], observed[:, values] = X[order][:, features], observed[order][:, values]
+            of_repeats.append(figure(X, observed))
+        without = np.mean(of_repeats, axis=0)
+        pair = paired(whole, without, sizes) if task.larger else paired(without, whole, sizes)
+        row = {"column": name, "importance": pair.difference}
+        row |= dict(zip(("low", "high"), pair.population(), strict=True)) | {"hospitals": pair.hospitals}
+        row |= {} if gain is None else {"gain": float(gain[features].sum())}
+        row |= {} if spread is None else {"spread": float(np.std(spread[:, features].sum(axis=1)))}
+        told.append(row)
+    return pd.DataFrame(told).sort_values("importance", ascending=False, kind="stable", ignore_index=True)
+
+
+def dependence(predictor: Predictor, federation: Federation, part: str, columns: list[str]) -> pd.DataFrame:
+    """A row a column and value: ``column, value, mean``, where ``value`` is in the column's own unit, or a category.
+
+    ``mean`` is the mean prediction over all rows. Empty where a label has more than two classes.
+    """
+    fitted = predictor.preprocessing
+    told: list[dict[str, object]] = []
+    if len(fitted.classes) > 2:
+        return pd.DataFrame(told, columns=["column", "value", "mean"])
+    rows, places = Evaluated.of(predictor, federation, part), columns_of(fitted)
+    by_name = {column.name: column for column in fitted.columns}
+    for name in columns:
+        for value, setting in _settings(by_name[name], rows, *places[name]):
+            X, observed = rows.X.copy(), rows.observed.copy()
+            X[:, places[name][1]], observed[:, places[name][0]] = setting, True
+            outputs = predictor.outputs(X, observed, rows.hospitals).astype(np.float64)
+            told.append(
+                {"column": name, "value": value, "mean": float((expit(outputs) if fitted.classes else outputs).mean())}
+            )
+    return pd.DataFrame(told)
+
+
+def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:
+    """Of each column of the source, the positions of its values among values, and of its features among features."""
+    places: dict[str, tuple[list[int], list[int]]] = {}
+    at = 0
+    for column in fitted.columns:
+        values = list(range(at, at + len(column.values)))
+        places[column.name], at = (values, list(values)), at + len(values)
+    for k, name in enumerate(fitted.flags):
+        places[name][1].append(at + k)
+    return {name: place for name, place in places.items() if place[1]}
+
+
+def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> NDArray[np.int64]:
+    """An order of rows ``[n]`` in which those of each hospital are permuted."""
+    rng = stream(seed, f"importance/{column}/{repeat}")
+    return np.concatenate([a + rng.permutation(b - a) for a, b in pairwise(offsets)])
+
+
+def _settings(
+    column: Numeric | Categorical, rows: Evaluated, values: list[int], features: list[int]
+) -> list[tuple[object, NDArray[np.float32]]]:
+    """The values at which dependence is taken, each as it is told and as the column's features, ``[f]``."""
+    settings: list[tuple[object, NDArray[np.float32]]] = []
+    first, width = features[0], len(features)
+    if isinstance(column, Numeric):
+        seen = rows.X[rows.observed[:, values[0]], first]
+        for x in np.unique(np.quantile(seen, SHARES, method="inverted_cdf")) if len(seen) else []:
+            told = float(x) * column.scale + column.mean if np.isfinite(column.scale) else column.mean
+            settings.append((f"{told:.6g}", np.r_[x, np.zeros(width - 1)].astype(np.float32)))
+        return settings
+    coded, count = column.coded, len(column.categories)
+    codes = rows.X[:, first] if coded else np.where(rows.X[:, values].any(axis=1), rows.X[:, values].argmax(axis=1), -1)
+    often = np.array([(codes == k).sum() for k in range(count)])
+    for k in np.sort(np.argsort(-often, kind="stable")[:CATEGORIES]).tolist():
+        setting = np.full(width, k, np.float32) if coded else (np.arange(width) == k).astype(np.float32)
+        settings.append((column.categories[k], setting))
+    return settings
+
+
+def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, NDArray[np.float64]]] | None:
+    """The vector that scores each hospital's rows; None where patients of one hospital have several."""
+    owners = predictor.served.owners[predictor.served.headline]
+    found = []
+    for a, b in pairwise(rows.offsets.tolist()):
+        owner = owners[str(rows.hospitals[a])]
+        if not isinstance(owner, str):
+            return None
+        found.append((slice(a, b), predictor.served.of(owner)[0]))
+    return found
+
+
+def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
+    """Each feature's share of the gain of all splits, ``[F]``, the mean over rows; None of models that are no trees."""
+    vectors = _vectors(predictor, rows) if isinstance(predictor.model, Grows) else None
+    if vectors is None or not isinstance(predictor.model, Grows):
+        return None
+    total = np.zeros(rows.X.shape[1])
+    for part, theta in vectors:
+        forest = predictor.model.forest(theta)
+        split = forest.column >= 0
+        gain = np.bincount(forest.column[split], forest.gain[split], minlength=len(total))
+        total += (part.stop - part.start) * gain / max(gain.sum(), np.finfo(np.float64).tiny)
+    return total / len(rows.X)
+
+
+def _spreads(predictor: Predictor, rows: Evaluated) -> Floats | None:
+    """What each feature adds to the output of each row, ``[n, F]``; None of models that are not linear."""
+    model = predictor.model
+    vectors = _vectors(predictor, rows) if isinstance(model, LinearModel) and model.outputs == 1 else None
+    if vectors is None:
+        return None
+    added = np.empty(rows.X.shape)
+    for part, theta in vectors:
+        added[part] = rows.X[part] * model.layout.split(theta)["weight"][0]
+    return added

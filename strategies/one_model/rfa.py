@@ -1,0 +1,116 @@
+"""RFA: the model moves by the geometric median of hospitals' updates, which the server never sees one by one.
+
+K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
+Processing 2022, Algorithm 2 (smoothed Weiszfeld).
+
+Hospitals train and keep their update ``delta_i``; the first point ``z`` is their weighted mean. ``passes`` more calls
+of a round bring each hospital ``z``; it sends ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i - z|)``, and
+``z`` moves by the ratio of the sums. Written so, what is sent is at most ``w_i`` long, however far away an update is.
+The rule ``geometric_median`` of ``aggregation`` does the same for other strategies, and starts at 0, not at the mean.
+Fewer than half of the weight cannot move the model far; a hospital that lies about ``v_i`` is not resisted. Without
+passes it is federated averaging.
+
+Traffic per participant: P float64 and its weight down, P + 1 up, and as much again in each pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from raysim.strategies.base import (
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Keep,
+    Program,
+    Reply,
+    Send,
+    State,
+    above,
+    at_least,
+)
+from raysim.strategies.shared.program_average import UNBOUNDED, AveragedTraining, mean_delta
+from raysim.strategies.shared.weights import Weighted
+
+
+@dataclass(frozen=True)
+class HeldTraining(AveragedTraining):
+    """The configured local training, whose update the hospital keeps."""
+
+    name: str = "rfa"
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"delta": Keep((self.size,))}
+
+    def run(self, at: Context) -> Reply:
+        start, weight = at.received["theta"], at.received["weight"]
+        delta = at.model.train(start).theta - start
+        return Reply({"delta": weight * delta, "weight": weight}, {"delta": delta})
+
+
+@dataclass(frozen=True)
+class Pull(Program):
+    """How a hospital's update pulls at the point that it receives, with its share of the mean weight."""
+
+    size: int
+    nu: float
+    hospitals: int
+    largest: float
+    """Of the shares."""
+    name: str = "rfa_pass"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"pull": self._send(self.largest, (self.size,)), "strength": self._send(self.largest / self.nu)}
+
+    def _send(self, largest: float, shape: tuple[int, ...] = ()) -> Send:
+        top = math.ceil(math.log2(largest)) + 1
+        return Send(shape, kind="pull", bits=min(44, 61 - top - math.ceil(math.log2(self.hospitals))), largest=2.0**top)
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"delta": Keep((self.size,))}
+
+    def run(self, at: Context) -> Reply:
+        away = at.memory["delta"] - at.received["point"]
+        strength = at.received["share"] / max(self.nu, float(np.linalg.norm(away)))
+        return Reply({"pull": strength * away, "strength": strength})
+
+
+@dataclass(frozen=True)
+class RFA(Weighted):
+    """``passes`` after the mean, ``nu``: the distance below which no update pulls more strongly; weights as FedAvg."""
+
+    needs = UNBOUNDED
+
+    passes: int = 3
+    """R: how often the point is moved."""
+    nu: float = 1e-6
+    """ν: the smoothing distance."""
+
+    def __post_init__(self) -> None:
+        at_least("passes", self.passes, 0)
+        above("nu", self.nu, 0)
+        super().__post_init__()
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        ids = self.select(view, state, view.round)
+        weight = self.weigh(view.sizes[ids])
+        answers = yield Call(HeldTraining(len(view.initial)), {"theta": state.models[0]}, ids, {"weight": weight})
+        point, heard = mean_delta(answers.sums), answers.ids
+        if not len(heard):
+            return state
+        shares = weight[np.searchsorted(ids, heard)] * len(ids)
+        program = Pull(len(view.initial), self.nu, len(ids), float(shares.max()))
+        for _ in range(self.passes):
+            sums = (yield Call(program, {"point": point}, heard, {"share": shares})).sums
+            if not float(sums["strength"]):
+                break
+            point = point + sums["pull"] / float(sums["strength"])
+        return replace(state, models=state.models + point)

@@ -1,0 +1,66 @@
+"""Trees from sums within each cluster of hospitals, for any clustering that is made before the first round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import Calls, FederationView, Ids, State, Strategy, own_state
+from raysim.strategies.shared.clustering import members
+from raysim.strategies.trees.base import TreesState
+from raysim.strategies.trees.federated import FederatedTrees, Lost, prepared
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterTreesState(TreesState):
+    """Row k of the models holds the trees of cluster k, from 1 on; row 0 has none."""
+
+    lasts: tuple[dict[str, Any], ...] = ()
+    """What :attr:`TreesState.last` is, of each cluster; empty before the first round."""
+
+
+@dataclass(frozen=True)
+class ClusterTrees(FederatedTrees):
+    """``clustering``: the strategy whose clusters these are. Edges of bins and the margins before the first tree are
+    those of all hospitals."""
+
+    title: ClassVar[str] = "Boosted trees by cluster"
+
+    clustering: Strategy
+
+    def check(self, names: Sequence[str], sizes: Ids) -> None:
+        self.clustering.check(names, sizes)
+
+    def setup(self, view: FederationView) -> State:
+        made = self.clustering.setup(view)
+        return ClusterTreesState(models=made.models.copy(), cluster=members(made))
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        own, ids = own_state(state, ClusterTreesState), view.trainable
+        try:
+            if not own.edges:
+                start = yield from prepared(view, TreesState(models=own.models[:1]), ids)
+                models = np.concatenate([own.models[:1], np.repeat(start.models, len(own.models) - 1, axis=0)])
+                own = replace(own, models=models, edges=start.edges)
+            grown = []
+            for row in range(1, len(own.models)):
+                last = own.lasts[row - 1] if own.lasts else None
+                one = TreesState(models=own.models[row : row + 1], edges=own.edges, last=last)
+                grown.append((yield from self.grown(view, one, ids[members(own)[ids] == row])))
+        except Lost:
+            return state
+        models = np.concatenate([own.models[:1], *[each.models for each in grown]])
+        return replace(own, models=models, lasts=tuple(each.last or {} for each in grown))
+
+    def done(self, view: FederationView, state: State) -> bool:
+        own = own_state(state, ClusterTreesState)
+        return super().done(view, TreesState(models=own.models[1:2]))
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        return super().facts(view, TreesState(models=state.models[1:2])) | {"clusters": float(len(state.models) - 1)}
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"cluster": members(state)}
