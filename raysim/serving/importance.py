@@ -4,8 +4,8 @@ A column is permuted within each hospital, its values, its categories and whethe
 differences between hospitals stay and only what it says of patients is lost (L. Breiman, *Random Forests*, 2001). Its
 importance at a hospital is how much worse the headline figure is then, in the mean over ``repeats`` permutations, and
 over hospitals the mean weighted by rows. The interval is that of every difference
-(:func:`raysim.statistics.differences.paired.paired`), for hospitals like these with this model. Columns that tell the
-same share their importance: each alone may seem to matter little.
+(:func:`raysim.statistics.differences.paired.paired`), for hospitals like these with this model. Correlated columns
+share their importance: each alone may seem unimportant.
 
 Partial dependence is the mean prediction over all rows, were a column the same in each (J. Friedman, *Greedy Function
 Approximation*, 2001). It may ask of a model what no patient is like.

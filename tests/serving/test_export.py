@@ -269,7 +269,7 @@ def test_what_says_other_numbers_is_not_written(place: Path, monkeypatch: pytest
     with pytest.raises(ConfigError, match=r"^model: MlpModel gives other numbers when it is exported \(up to 0\.0"):
         exported(predictor, "global")
     other: Any = object()
-    with pytest.raises(ConfigError, match=r"^model: object says nothing on how it becomes a torch module; give it a"):
+    with pytest.raises(ConfigError, match=r"^model: object cannot be converted to a torch module; give it a"):
         exported(replace(predictor, model=other), "global")
 
 
