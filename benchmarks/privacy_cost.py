@@ -31,8 +31,8 @@ import raysim
 
 PUBLIC = ["sizes", "metrics", "preprocessing"]
 EPSILONS = (0.5, 1, 2, 4, 8)
-FIGURES = ("auroc", "pooled_auroc", "worst_decile", "size_bias")
-PROMISED = ("hospital", "patient, pooled", "patient, local")
+FIGURES = ("auroc", "pooled_auroc", "worst_decile", "size_bias", "log_loss")
+PROMISED = ("hospital", "patient, pooled", "patient, local", "newton")
 KEYS = ["data", "guarantee", "epsilon", "seed"]
 
 
@@ -46,6 +46,8 @@ class Guarantee:
     """The section ``privacy`` without epsilon; empty where nothing is guaranteed."""
     weights: str = "samples"
     """How hospitals count in the average."""
+    strategy: str = "fedavg"
+    """Its name."""
     against: tuple[str, ...] = ()
     """What without noise it is compared with, that of the first tables first; empty: itself."""
 
@@ -70,6 +72,7 @@ def guarantees(data: str) -> dict[str, Guarantee]:
     patient = {"unit": "patient", "delta": 1e-5, "clip": 1.0, "declared_public": PUBLIC}
     sums = patient | {"mode": "pooled"} | ({"rate": 1.0, "clip": 2.0} if small else {"rate": 0.05})
     hospital = {"unit": "hospital", "delta": 1e-3, "clip": 0.3, "declared_public": PUBLIC}
+    newton = {"rounds": 4}, patient | {"mode": "pooled", "clip": 4.0}
     steps = averaged | {"learning_rate": 0.5} | ({"rounds": 1} if small else {})
     return {
         "by rows": Guarantee(averaged),
@@ -79,6 +82,8 @@ def guarantees(data: str) -> dict[str, Guarantee]:
         "hospital": Guarantee(rounds, hospital, "uniform", ("uniform", "hospital, no noise")),
         "patient, pooled": Guarantee(pooled, sums, against=("pooled, no noise", "uniform")),
         "patient, local": Guarantee(steps, patient | {"mode": "local"}, against=("by rows",)),
+        "newton": Guarantee(*newton, against=("exact",), strategy="newton"),
+        "exact": Guarantee({"rounds": 25}, strategy="newton"),
     }
 
 
@@ -149,7 +154,9 @@ def summary_of(guarantee: Guarantee, epsilon: float, data: str, eicu: str, seed:
         if guarantee.priced:
             config["privacy"]["epsilon"] = epsilon
         if guarantee.privacy["unit"] == "patient":
-            config["strategy"] = {"name": "fedavg"}
+            config["strategy"] = {"name": guarantee.strategy}
+    elif guarantee.strategy != "fedavg":
+        config["strategy"] = {"name": guarantee.strategy}
     with tempfile.TemporaryDirectory() as folder:
         return dict(raysim.run(config, out=Path(folder) / "run", in_process=True).summary)
 

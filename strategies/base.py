@@ -128,6 +128,11 @@ class Strategy:
         Called before anything starts; the message begins with the field: ``clusters: 9 is more than ...``.
         """
 
+    def hides_sums(self) -> bool:
+        """Whether the sums of its programs are secure sums where the configuration has neither ``secure`` nor
+        ``privacy``."""
+        return False
+
     def remark(self, sizes: Ids) -> str:
         """What the hospitals with these training rows make of a setting, in a line: said before training, if any."""
         return ""

@@ -116,7 +116,7 @@ class Sweep(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Sweep:
         if self.searcher != "grid" and self.trials is None:
-            raise ConfigError(f"sweep.trials: searcher {self.searcher} has no end of its own; say how many")
+            raise ConfigError(f"sweep.trials: searcher {self.searcher} does not stop by itself; say how many")
         metrics = metric_names()
         if not self.objectives:
             raise ConfigError("sweep.objectives: names none; write for example auroc: max")
@@ -209,7 +209,8 @@ def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
         wanted = better(name, kind)
         if wanted is not None and direction != wanted:
             raise ConfigError(
-                f"sweep.objectives.{name}: {direction} looks for the worst in a {kind.name} task; write {wanted}"
+                f"sweep.objectives.{name}: {direction} searches for the worst value in a {kind.name} task; "
+                f"write {wanted}"
             )
     return sweep
 

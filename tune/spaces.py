@@ -279,7 +279,7 @@ def _check_conditions(dimension: Dimension, dimensions: Mapping[str, Dimension],
             raise ConfigError(f"{where}: '{key}' is not a key of this space; {nearest(key, others) if others else ''}")
         parent = dimensions[key]
         if parent.continuous:
-            raise ConfigError(f"{where}.{key}: {parent.kind} hardly ever takes one value; condition on a choice")
+            raise ConfigError(f"{where}.{key}: {parent.kind} almost never takes a given value; condition on a choice")
         for value in values:
             if value not in parent.all():
                 raise ConfigError(

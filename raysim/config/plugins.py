@@ -98,8 +98,8 @@ def check_written_out(section: StrategySection, where: str) -> None:
     """Raise ``ConfigError`` where a strategy is to be taken from another configuration but must be written out."""
     if section.from_path is not None:
         raise ConfigError(
-            f"{where}.from: '{shown(section.from_path)}' is read by run, compare and plan alone, and by them once; "
-            "write out the strategy that it names"
+            f"{where}.from: '{shown(section.from_path)}' is read only by run, compare and plan, and only one "
+            "level deep; write out the strategy that it names"
         )
 
 
@@ -158,7 +158,7 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
         )
     if config.hides_sizes and getattr(source, "kept_by_size", False):
         raise ConfigError(
-            f"data.source: {section.source} leaves hospitals out by how many rows they have, which privacy.sizes: "
+            f"data.source: {section.source} leaves out hospitals by their number of rows, which privacy.sizes: "
             "noisy hides; leave one of the two out"
         )
     raw = takes_raw(model_class(config.model))

@@ -128,7 +128,7 @@ class Config(Section):
             value = getattr(self.data, key)
             if value is not None and self.hides_sizes:
                 raise ConfigError(
-                    f"data.{key}: {value} leaves hospitals out by how many rows they have, which privacy.sizes: noisy "
+                    f"data.{key}: {value} leaves out hospitals by their number of rows, which privacy.sizes: noisy "
                     "hides; leave one of the two out"
                 )
         if len(set(self.seeds)) < len(self.seeds):
@@ -147,8 +147,8 @@ class Config(Section):
         if data.ranges is None and (noisy or data.preprocessing == "declared"):
             why = "privacy.statistics.preprocessing" if noisy else "data.preprocessing: declared"
             raise ConfigError(
-                f"data.ranges: {why} goes by the least and greatest value of each feature, or its categories; declare "
-                "them, for example {age: [0, 100], sex: [female, male, null]}"
+                f"data.ranges: {why} needs the limits or the categories of each feature; declare them, for example "
+                "{age: [0, 100], sex: [female, male, null]}"
             )
         if data.ranges is not None and not noisy and data.preprocessing != "declared":
             raise ConfigError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from raysim.config import plugins
 from raysim.config.schema import Config
+from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.messages.plan import ModelSpec, Work
@@ -46,10 +47,17 @@ def make_job(
         aggregation=config.aggregation,
         compression=config.compression,
         privacy=config.privacy,
-        secure=config.secure,
+        secure=_secure(config, strategy),
         tests_groups=tests_groups,
         last=plugins.build_last_steps(config.strategy),
     )
+
+
+def _secure(config: Config, strategy: Strategy) -> SecureSection | None:
+    """How sums are hidden: as configured, or by the defaults where a strategy hides its sums anyway."""
+    if config.secure is None and config.privacy is None and strategy.hides_sums():
+        return SecureSection()
+    return config.secure
 
 
 def learning_rate(config: Config, federation: Path) -> float:

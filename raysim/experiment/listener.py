@@ -93,7 +93,7 @@ class Listener:
         figures = {**headline, **timed, **setup, **privacy.figures(outcome.privacy)}
         figures["observed_over_expected"] = observed_over_expected(outcome)
         if self._record is not None:
-            tags = verdict(manifest) | {"strategy": self.run.entry.label}
+            tags = verdict(manifest) | {"strategy": self.run.entry.label, "learner": self.run.entry.learner}
             # Below a comparison, which has the answer in its name, a run is found by its own.
             named = "" if self._parent is not None else title(self.run.name, tags)
             self._record.done(figures, manifest.paths(), note(manifest, "run"), named, tags)

@@ -26,7 +26,7 @@ class Unpaired:
 
 
 def going_together(
-    entries: Sequence[Entry], check: Callable[[Entry, str], None]
+    entries: Sequence[Entry], check: Callable[[Entry, str], object]
 ) -> tuple[list[Entry], tuple[Unpaired, ...]]:
     """The entries that ``check`` does not refuse, and the others.
 

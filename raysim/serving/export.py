@@ -75,7 +75,7 @@ def formats(model: Model) -> tuple[Format, ...]:
     if isinstance(model, Exportable):
         return ("torch", "onnx")
     raise ConfigError(
-        f"model: {type(model).__name__} says nothing on how it becomes a torch module; give it a method as_module"
+        f"model: {type(model).__name__} cannot be converted to a torch module; give it a method as_module"
     )
 
 

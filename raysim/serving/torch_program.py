@@ -53,7 +53,7 @@ def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
     theta, shift = predictor.served.of(owner)
     if not isinstance(model, Exportable):
         raise ConfigError(
-            f"model: {type(model).__name__} says nothing on how it becomes a torch module; give it a method as_module"
+            f"model: {type(model).__name__} cannot be converted to a torch module; give it a method as_module"
         )
     scores = Scores(model.as_module(theta), len(fitted.classes), getattr(torch, str(theta.dtype)), shift).eval()
     rng = np.random.default_rng(0)

@@ -102,5 +102,5 @@ def metric_names() -> tuple[str, ...]:
 def read_study(tree: Mapping[str, Any]) -> Study:
     """The checked section of a study's tree; every error is one line."""
     if "study" not in tree:
-        raise ConfigError("study: missing; a study's file says there over what the data is divided, see docs/study.md")
+        raise ConfigError("study: missing; this section says how the data is divided, see docs/study.md")
     return validated(Study, tree["study"] or {}, "study")

@@ -76,7 +76,7 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
             continue
         begin, end = number(row["from"], f"{where}, from"), number(row["to"], f"{where}, to")
         if not 0 <= begin < end:
-            raise ConfigError(f"{where}: from {begin:g} to {end:g} is no time; give 0 <= from < to")
+            raise ConfigError(f"{where}: from {begin:g} to {end:g} is no interval; give 0 <= from < to")
         if period is not None and end > period:
             raise ConfigError(f"{where}: to {end:g} is beyond system.trace_period {period:g}; raise that")
         presences.append((begin, end))

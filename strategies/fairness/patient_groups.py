@@ -33,11 +33,11 @@ def patient_groups(
 ) -> NDArray[np.int64]:
     """The group of each patient ``[n]``: ``PRIVILEGED``, ``OTHERS``, or ``UNKNOWN`` (no text, ``unknown``, no number).
 
-    Raises ``ValueError`` where the data does not know the attribute.
+    Raises ``ValueError`` where the data lacks the attribute.
     """
     if attribute not in patients:
         attributes = f"it knows their {', '.join(patients)}" if patients else "it knows nothing of them"
-        raise ValueError(f"attribute: the data does not know the {attribute} of patients, {attributes}")
+        raise ValueError(f"attribute: the data has no attribute {attribute} of patients, {attributes}")
     values = patients[attribute]
     if isinstance(privileged, str):
         inside, unknown = values == privileged, np.isin(np.char.lower(values.astype(str)), ("", "unknown"))
@@ -47,7 +47,7 @@ def patient_groups(
 
 
 def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged) -> None:
-    """Raise ``ValueError`` where the data does not know the attribute, or all patients are on one side of it."""
+    """Raise ``ValueError`` where the data lacks the attribute, or all patients are on one side of it."""
     groups = patient_groups(patients, attribute, privileged)
     if not (groups == PRIVILEGED).any():
         values = patients[attribute]

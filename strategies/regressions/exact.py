@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from raysim.strategies.base import FederationView, Ids, State, Strategy
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from raysim.strategies.base import FederationView, Ids, State, Strategy, Unfit, one_of
+
+ROWS_A_COLUMN, LEAST_ROWS = 5, 30
+"""A hospital's sums may be seen by the server where it has so many rows a column, and so many in all: fewer rows can be
+solved for from a few Hessians and gradients."""
 
 
 class Exact(Strategy):
@@ -20,3 +29,32 @@ class Exact(Strategy):
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return view.trainable
+
+
+@dataclass(frozen=True)
+class HiddenSums(Exact):
+    """A regression from sums alone, of which the server need not see those of single hospitals."""
+
+    sums: Literal["secure", "clear"] = "secure"
+    """``secure``: as secure sums, with the defaults of ``secure`` where that is not set. ``clear``: the server sees
+    those of each hospital, which must have ``max(5 p, 30)`` rows for p columns."""
+
+    def __post_init__(self) -> None:
+        one_of("sums", self.sums, ("secure", "clear"))
+
+    def hides_sums(self) -> bool:
+        return self.sums == "secure"
+
+    def _check_rows(self, view: FederationView) -> None:
+        """Raise :class:`Unfit` for a hospital whose rows its sums would give away."""
+        if self.sums == "secure" or view.hides or view.noise is not None or not len(view.trainable):
+            return
+        fewest = int(view.trainable[np.argmin(view.sizes[view.trainable])])
+        rows, columns = int(view.sizes[fewest]), len(view.initial)
+        needed = max(ROWS_A_COLUMN * columns, LEAST_ROWS)
+        if rows < needed:
+            raise Unfit(
+                f"sums: clear shows the server sums of hospital '{view.names[fewest]}' that can be solved for its "
+                f"{rows} rows, as {columns} columns need {needed}; write secure, or leave small hospitals out "
+                "(data.minimum)"
+            )

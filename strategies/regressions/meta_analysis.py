@@ -31,7 +31,7 @@ from raysim.strategies.base import (
     one_of,
     own_state,
 )
-from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.exact import HiddenSums
 from raysim.strategies.regressions.local_fits import InformationSums, LocalFit, univariate_means
 from raysim.strategies.regressions.one_shot import Information
 from raysim.strategies.regressions.sums_program import as_theta, check_linear, normal_uncertainty, symmetric
@@ -50,7 +50,7 @@ class MetaState(State):
 
 
 @dataclass(frozen=True)
-class MetaAnalysis(Exact):
+class MetaAnalysis(HiddenSums):
     """``combine`` says how own fits are averaged, ``local_fit`` how they are made."""
 
     title: ClassVar[str] = "Meta-analysis"
@@ -62,6 +62,7 @@ class MetaAnalysis(Exact):
     """Own fits with Firth's penalty, or by the plain likelihood."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         one_of("combine", self.combine, ("information", "fixed", "random"))
         one_of("local_fit", self.local_fit, ("firth", "likelihood"))
 
@@ -69,6 +70,7 @@ class MetaAnalysis(Exact):
         check_linear(training, "meta_analysis", ("logistic",))
 
     def setup(self, view: FederationView) -> State:
+        self._check_rows(view)
         return MetaState(models=view.initial[None].copy())
 
     def round(self, view: FederationView, state: State) -> Calls:

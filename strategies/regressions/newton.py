@@ -47,7 +47,7 @@ from raysim.strategies.base import (
     one_of,
     own_state,
 )
-from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.exact import HiddenSums
 from raysim.strategies.regressions.families import FAMILIES, Family
 from raysim.strategies.regressions.label_size import LabelSize, scale_of
 from raysim.strategies.regressions.newton_steps import Fit, independent
@@ -77,7 +77,7 @@ class Ending:
     loss: float
     pearson: float
     outcomes: Floats
-    """Rows, labels and :attr:`Family.own`, added up."""
+    """The sums of rows, labels and :attr:`Family.own`."""
     information: Floats
     """The unpenalised Hessian, ``[p, p]``."""
     meat: Floats
@@ -99,7 +99,7 @@ class NewtonState(State):
 
 
 @dataclass(frozen=True)
-class Newton(Exact):
+class Newton(HiddenSums):
     """``family`` ``auto`` is logistic for two classes and linear for a number; ``poisson`` is for counts."""
 
     title: ClassVar[str] = "Newton (exact regression)"
@@ -115,6 +115,7 @@ class Newton(Exact):
     """``lbfgs``, for wide tables: gradients alone, with a ridge and without standard errors."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         one_of("family", self.family, ("auto", *FAMILIES))
         one_of("firth", self.firth, ("auto", "always", "never"))
         one_of("solver", self.solver, ("newton", "lbfgs"))
@@ -145,6 +146,7 @@ class Newton(Exact):
             raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
 
     def setup(self, view: FederationView) -> State:
+        self._check_rows(view)
         kind = WideState if self.solver == "lbfgs" else NewtonState
         return kind(models=view.initial[None].copy())
 

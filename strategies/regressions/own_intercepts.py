@@ -41,7 +41,7 @@ from raysim.strategies.base import (
     at_least,
     own_state,
 )
-from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.exact import HiddenSums
 from raysim.strategies.regressions.families import FAMILIES
 from raysim.strategies.regressions.hospital_effects import Own, eliminated
 from raysim.strategies.regressions.label_size import LabelSize, scale_of
@@ -141,7 +141,7 @@ class InterceptSums(Program):
 
 
 @dataclass(frozen=True)
-class OwnIntercepts(Exact):
+class OwnIntercepts(HiddenSums):
     """``ridge`` for few events or many columns; the family is the model's: logistic, linear, or Poisson."""
 
     title: ClassVar[str] = "Own intercepts"
@@ -151,12 +151,14 @@ class OwnIntercepts(Exact):
     """The penalty on squared slopes."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least("ridge", self.ridge, 0)
 
     def check_training(self, training: Training) -> None:
         check_linear(training, "own_intercepts")
 
     def setup(self, view: FederationView) -> State:
+        self._check_rows(view)
         return OwnInterceptsState(models=view.initial[None].copy())
 
     def private(self, view: FederationView) -> Mask | None:

@@ -43,7 +43,7 @@ from raysim.strategies.base import (
     Uncertainty,
     own_state,
 )
-from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.exact import HiddenSums
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.hospital_effects import laplace
 from raysim.strategies.regressions.linear_mixed import MixedState, mixed_round
@@ -145,7 +145,7 @@ class MarginalSums(Program):
 
 
 @dataclass(frozen=True)
-class RandomIntercepts(Exact):
+class RandomIntercepts(HiddenSums):
     """No hyper-parameters of its own; logistic regression, or linear where the label is a number."""
 
     title: ClassVar[str] = "Random intercepts"
@@ -155,6 +155,7 @@ class RandomIntercepts(Exact):
         check_linear(training, "random_intercepts", ("logistic", "linear"))
 
     def setup(self, view: FederationView) -> State:
+        self._check_rows(view)
         kind = RandomInterceptsState if view.classes else MixedState
         return kind(models=view.initial[None].copy())
 

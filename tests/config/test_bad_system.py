@@ -77,7 +77,7 @@ def test_impossible_settings_are_refused_by_name(values, said):
     [
         (["h0,0,5"], "has no line for hospital 'h1'; add one"),
         (["h0,0,5", "h9,1,2"], "line 3: no hospital is called 'h9'; known: h0, h1"),
-        (["h0,0,5", "h1,7,3"], "line 3: from 7 to 3 is no time; give 0 <= from < to"),
+        (["h0,0,5", "h1,7,3"], "line 3: from 7 to 3 is no interval; give 0 <= from < to"),
         (["h0,0,5", "h1,noon,3"], "line 3, from: 'noon' is not a number"),
         (["h0,0,5", "h1,1"], "line 3 has not 3 fields; mend it"),
         (["h0,,", "h1,,"], "has nobody there at any time; give intervals"),

@@ -269,8 +269,8 @@ def test_data_that_were_prepared_with_other_noise_are_refused(path):
 @pytest.mark.parametrize(
     ("data", "privacy", "line"),
     [
-        ({}, {"preprocessing": {}}, r"data.ranges: privacy.statistics.preprocessing goes by"),
-        ({"preprocessing": "declared"}, {}, r"data.ranges: data.preprocessing: declared goes by"),
+        ({}, {"preprocessing": {}}, r"data.ranges: privacy.statistics.preprocessing needs"),
+        ({"preprocessing": "declared"}, {}, r"data.ranges: data.preprocessing: declared needs"),
         ({"ranges": RANGES}, {}, r"data.ranges: are read with data.preprocessing: declared, or privacy"),
         (
             {"preprocessing": "median", "ranges": RANGES},

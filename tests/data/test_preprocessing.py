@@ -227,5 +227,5 @@ def test_rules_of_reading_are_kept_and_older_ones_understood() -> None:
     assert Preprocessing.of(tree) == fitted
     older = {key: value for key, value in tree.items() if key not in ("missing", "censored", "decimal", "separator")}
     assert Preprocessing.of(older | {"na_values": ["-1"]}).reading.na_values == ("-1",)
-    with pytest.raises(ValueError, match="'double' says nothing on a value beyond a limit"):
+    with pytest.raises(ValueError, match="'double' is not a rule for values beyond a limit"):
         Preprocessing.of(tree | {"censored": {"<": "double"}})

@@ -283,8 +283,11 @@ def test_a_sweep_aims_at_low_errors_unless_it_says_otherwise(tmp_path: Path, mon
     ("objectives", "message"),
     [
         ({"auroc": "max"}, r"sweep.objectives.auroc: no run of a regression task reports it; "),
-        ({"mae": "max"}, r"sweep.objectives.mae: max looks for the worst in a regression task; write min"),
-        ({"worst_decile": "max"}, r"sweep.objectives.worst_decile: max looks for the worst in a regression task"),
+        ({"mae": "max"}, r"sweep.objectives.mae: max searches for the worst value in a regression task; write min"),
+        (
+            {"worst_decile": "max"},
+            r"sweep.objectives.worst_decile: max searches for the worst value in a regression task",
+        ),
     ],
 )
 def test_a_sweep_that_aims_the_wrong_way_is_refused(

@@ -197,7 +197,7 @@ def test_what_is_advised_is_taken(federation):
 
 def test_the_server_puts_nothing_on_a_grid_before_its_own_noise(federation):
     central = replace(job(federation, "distributed", mode="central"), secure=None)
-    with pytest.raises(ConfigError, match=r"compression.name: 'grid' makes updates longer"):
+    with pytest.raises(ConfigError, match=r"compression.name: 'grid' can lengthen updates"):
         check_job(on_grid(central), federation)
 
 

@@ -265,7 +265,7 @@ def test_shares_of_hospitals_add_up_to_the_noise_that_the_server_would_add(feder
     assert outcome.models[0].std() == pytest.approx(2.0 * 1e-9 / 4, rel=0.05)
     assert outcome.privacy.against == "server"
     assert outcome.privacy.epsilon == outcome.privacy.epsilons["outsider"] < outcome.privacy.epsilons["peer"]
-    with pytest.raises(ConfigError, match=r"privacy.mode: distributed needs secure sums"):
+    with pytest.raises(ConfigError, match=r"privacy.mode: distributed needs secure aggregation"):
         check_job(replace(job, secure=None), wide)
 
 

@@ -164,7 +164,7 @@ def test_noisy_figures_come_without_gaps_between_groups_of_patients(federation):
             3,
             r"privacy.statistics.metrics.range: .*data.label has 3 classes; take it out",
         ),
-        ({}, 0, r"privacy.statistics.metrics.range: is not set, and data.label is a number.*\[0, 30\]"),
+        ({}, 0, r"privacy.statistics.metrics.range: not set, but data.label is a number.*\[0, 30\]"),
     ],
 )
 def test_figures_that_noisy_sums_do_not_give_are_refused(federate, tmp_path, keys, classes, line):

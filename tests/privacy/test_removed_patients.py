@@ -282,7 +282,7 @@ def test_a_source_that_keeps_large_hospitals_is_refused_where_sizes_are_hidden(t
     table(tmp_path)
     private = config(tmp_path / "with.csv", {}, "none").privacy
     hidden = made.replaced(privacy=private.model_copy(update={"sizes": "noisy"}))
-    with pytest.raises(ConfigError, match=r"data.source: eicu_brief leaves hospitals out by how many rows they have"):
+    with pytest.raises(ConfigError, match=r"data.source: eicu_brief leaves out hospitals by their number of rows"):
         federation(hidden)
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -269,7 +269,7 @@ def test_what_says_other_numbers_is_not_written(place: Path, monkeypatch: pytest
     with pytest.raises(ConfigError, match=r"^model: MlpModel gives other numbers when it is exported \(up to 0\.0"):
         exported(predictor, "global")
     other: Any = object()
-    with pytest.raises(ConfigError, match=r"^model: object says nothing on how it becomes a torch module; give it a"):
+    with pytest.raises(ConfigError, match=r"^model: object cannot be converted to a torch module; give it a"):
         exported(replace(predictor, model=other), "global")
 
 
@@ -314,6 +314,30 @@ def test_a_linear_model_is_plain_json(place: Path, tmp_path: Path) -> None:
         expected = said(predictor, "personal/10", X)
         np.testing.assert_allclose(links[tree["link"]](z), expected, rtol=1e-5, atol=1e-6)
         assert list(tree["coefficients"]) == list(predictor.preprocessing.features)
+
+
+def test_trees_of_a_run_say_the_same_without_raysim(place: Path, tmp_path: Path) -> None:
+    xgboost, onnxruntime = pytest.importorskip("xgboost"), pytest.importorskip("onnxruntime")
+    grown = {"model": {"name": "boosted_trees", "trees": 6, "depth": 2}, "training": {}}
+    predictor = Predictor.open(folder_of(place, {"name": "local", "label": "grown"}, **grown))
+    expected = predictor.predict(place / "stays.csv", hospital="10")["probability"]
+    for form, file in (("onnx", "model.onnx"), ("xgboost", "model.xgb.json"), (None, "model.json")):
+        folder, chosen = tmp_path / file, cast(Any, form)
+        export(predictor, folder, chosen, "10", None)
+        X = prepared(folder, predictor.preprocessing, place / "stays.csv")
+        if form == "onnx":
+            said_by = onnxruntime.InferenceSession(folder / file).run(None, {"features": X})[0]
+        elif form == "xgboost":
+            booster = xgboost.Booster(model_file=folder / file)
+            names, types = booster.feature_names, booster.feature_types
+            said_by = booster.predict(
+                xgboost.DMatrix(X, feature_names=names, feature_types=types, enable_categorical=True)
+            )
+        else:
+            assert json.loads((folder / file).read_text())["columns"] == list(predictor.preprocessing.features)
+            continue
+        np.testing.assert_allclose(said_by, expected, rtol=2e-6, atol=1e-6)
+    assert np.ptp(expected) > 0.1
 
 
 def test_only_formats_that_a_model_has_are_written(place: Path, tmp_path: Path) -> None:

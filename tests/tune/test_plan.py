@@ -35,7 +35,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ({"sweep__reference": {"std": 1}}, "sweep.reference.std: not an objective"),
         ({"sweep__trials": 0}, "sweep.trials: 0 is not at least 1"),
         ({"sweep__trials": 10**12}, "sweep.trials: 1000000000000 is not at most 1000000"),
-        ({"sweep__trials": None}, "sweep.trials: searcher random has no end of its own"),
+        ({"sweep__trials": None}, "sweep.trials: searcher random does not stop by itself"),
         ({"sweep__searcher": "optna"}, "sweep.searcher: 'optna' is not a searcher; did you mean 'optuna'?"),
         ({"sweep__searcher": "grid"}, "has no end of values for searcher grid"),
         ({"sweep__scheduler": "ahsa"}, "sweep.scheduler: 'ahsa' is not a scheduler; did you mean 'asha'?"),
@@ -52,10 +52,10 @@ ASHA = {"name": "asha", "objective": "auroc"}
             {"sweep__scheduler": "asha", "sweep__objectives": {"bytes_up": "min"}},
             "sweep.scheduler.objective: bytes_up says nothing early",
         ),
-        ({"strategy": {"from": "rec.yaml"}}, "/rec.yaml' is read by run, compare and plan"),
+        ({"strategy": {"from": "rec.yaml"}}, "/rec.yaml' is read only by run, compare and plan"),
         (
             {"sweep__space": {"strategy": {"choice": [{"name": "chip"}, {"from": "rec.yaml"}]}}},
-            "sweep.space.strategy.from: 'rec.yaml' is read by run, compare and plan alone",
+            "sweep.space.strategy.from: 'rec.yaml' is read only by run, compare and plan",
         ),
         ({"sweep__reference": {"auroc": float("nan")}}, "sweep.reference.auroc: nan is not a finite number"),
         ({"system": {"target": {"aurocc": 0.5}}}, "system.target: 'aurocc' is no metric to reach"),
@@ -132,7 +132,7 @@ def test_an_objective_that_looks_for_what_is_worse_is_refused(kind, name, wanted
 
     assert fitted(aiming(wanted), kind, 10).objectives == {name: wanted}
     wrong = "min" if wanted == "max" else "max"
-    with pytest.raises(ConfigError, match=f"sweep.objectives.{name}: {wrong} looks for the worst .* write {wanted}"):
+    with pytest.raises(ConfigError, match=f"sweep.objectives.{name}: {wrong} searches for the worst .* write {wanted}"):
         fitted(aiming(wrong), kind, 10)
 
 

@@ -62,7 +62,7 @@ class Reading:
         marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, Mapping) else tuple(na)
         censored = dict(tree.get("censored", {}))
         if unknown := [rule for rule in censored.values() if rule not in RULES]:
-            raise ValueError(f"'{unknown[0]}' says nothing on a value beyond a limit")
+            raise ValueError(f"'{unknown[0]}' is not a rule for values beyond a limit")
         decimal = tree.get("decimal")
         if decimal not in (None, ".", ","):
             raise ValueError(f"'{decimal}' is no decimal mark")

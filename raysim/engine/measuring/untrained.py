@@ -79,7 +79,9 @@ def untrained(
     def is_fresh(hospital: int, row: int) -> bool:
         own = kept.get(hospital, {}).get(MODEL)
         if plan.private is not None and row >= 0:
-            return own is None or np.array_equal(own[plan.private], initial()[plan.private])
+            # Until a hospital has kept a part of its own, that part is the served model's.
+            part = (plan.models[row] if own is None else own)[plan.private]
+            return np.array_equal(part, initial()[plan.private].astype(part.dtype))
         if row == OWN and own is not None:
             return np.array_equal(own, initial())
         if row in (OWN, MIXTURE) and plan.mixture is not None:

@@ -237,7 +237,7 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
         ]
     except ValueError:
         raise ConfigError(
-            f"privacy.epsilon: {section.epsilon:g} is so small that no noise is shown to keep it at privacy.delta: "
+            f"privacy.epsilon: {section.epsilon:g} is too small for any noise at privacy.delta: "
             f"{section.delta:g}; raise one of them"
         ) from None
     return np.array(each) if section.equal_epsilon else np.full(len(each), max(each, default=0.0))

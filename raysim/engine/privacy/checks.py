@@ -62,8 +62,8 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
         )
     if section.way == "distributed" and (job.secure is None or terms.rate < 1):
         raise ConfigError(
-            "privacy.mode: distributed needs secure sums of all hospitals, or single updates have a share of the noise "
-            "alone; write secure: {} and selection: all, or privacy.mode: central"
+            "privacy.mode: distributed needs secure aggregation over all hospitals, as one update "
+            "carries only a share of the noise; write secure: {} and selection: all, or privacy.mode: central"
         )
     if section.unit != "hospital" and not job.strategy.uses_programs():
         _check_descent(job, federation)
@@ -102,8 +102,8 @@ def _check_attacks(job: Job) -> None:
         shared = "; random_k with common indices, and grid without feedback, are"
         which = shared if section.way in ("pooled", "distributed") else ""
         raise ConfigError(
-            f"compression.name: '{compression.name}' makes updates longer than privacy.clip, or takes away from "
-            f"the noise, so it is not for privacy.mode: {section.way}{which}; leave one of the two out"
+            f"compression.name: '{compression.name}' can lengthen updates beyond privacy.clip or weaken the "
+            f"noise, so it cannot go with privacy.mode: {section.way}{which}; leave one of the two out"
         )
     if adversary is not None and adversary.effective_knowledge != "own":
         raise ConfigError(
@@ -127,8 +127,8 @@ def _check_figures(job: Job, federation: Federation) -> None:
         )
     if declared is None and not federation.classes:
         raise ConfigError(
-            f"{named}.range: is not set, and data.label is a number, whose errors are hidden by noise in units of its "
-            "range; declare the least and the greatest label, such as [0, 30]"
+            f"{named}.range: not set, but data.label is a number, and the noise on its errors is scaled by "
+            "its range; declare the least and the greatest label, such as [0, 30]"
         )
     if evaluation.groups:
         raise ConfigError(
@@ -186,8 +186,8 @@ def _check_descent(job: Job, federation: Federation) -> None:
         )
     if section.way == "pooled" and work.optimizer.name != "sgd":
         raise ConfigError(
-            f"training.optimizer: {work.optimizer.name} is for several steps at a hospital, and privacy.mode: pooled "
-            "makes one of all hospitals together; use sgd, and a strategy with an optimiser at the server"
+            f"training.optimizer: {work.optimizer.name} takes several steps at a hospital, but privacy.mode: "
+            "pooled takes one step over all hospitals; use sgd, and a strategy with an optimiser at the server"
         )
     if section.way == "pooled" and work.optimizer.weight_decay:
         raise ConfigError(

@@ -28,7 +28,7 @@ class Guard(Step):
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends a bit, for a sum of its own behind all others."""
+        """Whether each hospital also sends a bit, which goes into a separate last sum."""
         return self._section.tells_bits
 
     def release(self) -> Release:

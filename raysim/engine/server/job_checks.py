@@ -141,7 +141,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
     if job.secure is not None and job.secure.minimum > trained:
         raise ConfigError(
             f"secure.minimum: {job.secure.minimum} is more than the {trained} hospitals with training rows, so that no "
-            "sum could be read; lower it"
+            f"sum could be read; lower it{', or write strategy.sums: clear' if job.strategy.hides_sums() else ''}"
         )
     if job.secure is not None and job.secure.threshold != "auto" and int(job.secure.threshold) > trained:
         raise ConfigError(

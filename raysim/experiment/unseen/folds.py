@@ -58,7 +58,7 @@ def check(config: Config) -> None:
         return
     if config.tune is not None:
         raise ConfigError(
-            "evaluation.unseen: values that training keys are tried with are chosen on rows of all hospitals; give the "
+            "evaluation.unseen: tuning chooses values on the rows of all hospitals, also of those left out; give the "
             "chosen values, without lists"
         )
     for key, given in (("privacy", config.privacy), ("system", config.system), ("adversary", config.adversary)):

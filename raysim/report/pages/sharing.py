@@ -47,6 +47,7 @@ KEPT = (
     "noise",
     "protections",
     "gains",
+    "gains_by_size",
 )
 """The values of a page that are shown as they are, but for names and small counts in their sentences."""
 

@@ -279,7 +279,7 @@ STUDY = {"data.source": "digits", "study.alphas": "[50, 1]", "study.clients": "[
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"study": None}, "study: missing; a study's file says there over what the data is divided"),
+        ({"study": None}, "study: missing; this section says how the data is divided"),
         ({"study.alphas": "[1]"}, "study.alphas: [1.0] are too few to be told apart; name at least two"),
         ({"study.alphas": "[1, 0]"}, "study.alphas: 0 is not a finite number above 0"),
         ({"study.alphas": "[1, 1]"}, "study.alphas: [1.0, 1.0] repeats a value; name each once"),

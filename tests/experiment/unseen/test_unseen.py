@@ -192,7 +192,7 @@ def test_other_commands_and_what_sees_all_hospitals_are_refused(tmp_path: Path) 
     with pytest.raises(raysim.RaysimError, match="raysim run leaves no hospital out"):
         raysim.run(alone, data=table(), out=tmp_path / "run", in_process=True)
     tuned = config() | {"tune": {"training.learning_rate": [0.1, 0.3]}}
-    with pytest.raises(raysim.RaysimError, match="chosen on rows of all hospitals"):
+    with pytest.raises(raysim.RaysimError, match="chooses values on the rows of all hospitals"):
         raysim.compare(tuned, data=table(), out=tmp_path / "tuned", in_process=True)
 
 

@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
+from raysim.metrics.measures import FIGURES
 from raysim.strategies.base import FederationView, State
 from raysim.strategies.references.local import RIDGES, Local
 from raysim.strategies.regressions.families import POISSON
@@ -81,6 +82,9 @@ def test_a_hospital_of_one_class_adds_nothing_and_is_served_the_mean(tmp_path: P
     assert_allclose(outcome.models, play(three, OwnIntercepts(), rounds=20).models, atol=1e-11)
     assert outcome.facts["hospitals_left_out"] == 1
     assert set(outcome.kept) == {0, 1, 2}
+    # The mean is an intercept that somebody has fitted, so that it is judged there too.
+    assert not any(untrained.any() for untrained in outcome.untrained.values())
+    assert np.isfinite(outcome.figures["personal"][3, FIGURES.index("log_loss")])
 
 
 def test_own_intercepts_of_counts_are_dummies(tmp_path: Path):

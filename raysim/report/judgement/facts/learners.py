@@ -35,20 +35,19 @@ def learners(shown: Evidence) -> Learners:
         limits = possible(interval, shown.kind.larger, shown.levels[shown.best])
         simpler = shown.learners.index(taken.learner) < shown.learners.index(name)
         if shown.better[shown.best, best]:
-            verdict = "is worse than"
+            verdict = "worse"
         elif shown.better[best, shown.best]:
-            verdict = "is better than"
+            verdict = "better"
         elif simpler:
-            verdict = "is not demonstrably better than"
+            verdict = "not demonstrably better"
             no_better.append(of_learner(name))
         else:
-            verdict = "is not demonstrably worse than"
+            verdict = "not demonstrably worse"
         gap = figure(value, limits, digits, sign=True)
-        told.append(f"{of_learner(name)} {verdict} {mine}: {gap} with {shown.entries[best].name}")
+        told.append(f"{of_learner(name)} against {mine}: {gap} with {shown.entries[best].name}, {verdict}")
     if no_better:
         told.append(f"take {mine}, the simpler model")
-    verb = "is" if len(no_better) == 1 else "are"
-    short = [f"{listed(no_better)} {verb} not demonstrably better than {mine}"] if no_better else []
+    short = [f"no gain over {mine} is demonstrated with {listed(no_better)}"] if no_better else []
     return Learners(sentences(told), sentences(short))
 
 
