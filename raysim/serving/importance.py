@@ -112,25 +112,24 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 
 
 def dependence(predictor: Predictor, federation: Federation, part: str, columns: list[str]) -> pd.DataFrame:
-    """A row a column and value: ``column, value, mean``, where ``value`` is in the column's own unit, or a category.
+    """A row a column and value: ``column, kind, value, mean``.
 
-    ``mean`` is the mean prediction over all rows. Empty where a label has more than two classes.
+    ``kind`` is ``number`` or ``category``; ``value`` is in the column's own unit, or the category; ``mean`` is the mean
+    prediction over all rows. Empty where a label has more than two classes.
     """
     fitted = predictor.preprocessing
-    told: list[dict[str, object]] = []
-    if len(fitted.classes) > 2:
-        return pd.DataFrame(told, columns=["column", "value", "mean"])
-    rows, places = Evaluated.of(predictor, federation, part), columns_of(fitted)
-    by_name = {column.name: column for column in fitted.columns}
-    for name in columns:
-        for value, setting in _settings(by_name[name], rows, *places[name]):
-            X, observed = rows.X.copy(), rows.observed.copy()
-            X[:, places[name][1]], observed[:, places[name][0]] = setting, True
-            outputs = predictor.outputs(X, observed, rows.hospitals).astype(np.float64)
-            told.append(
-                {"column": name, "value": value, "mean": float((expit(outputs) if fitted.classes else outputs).mean())}
-            )
-    return pd.DataFrame(told)
+    told: list[tuple[str, str, object, float]] = []
+    if len(fitted.classes) <= 2:
+        rows, places = Evaluated.of(predictor, federation, part), columns_of(fitted)
+        by_name = {column.name: column for column in fitted.columns}
+        for name in columns:
+            kind = "number" if isinstance(by_name[name], Numeric) else "category"
+            for value, setting in _settings(by_name[name], rows, *places[name]):
+                X, observed = rows.X.copy(), rows.observed.copy()
+                X[:, places[name][1]], observed[:, places[name][0]] = setting, True
+                outputs = predictor.outputs(X, observed, rows.hospitals).astype(np.float64)
+                told.append((name, kind, value, float((expit(outputs) if fitted.classes else outputs).mean())))
+    return pd.DataFrame(told, columns=["column", "kind", "value", "mean"])
 
 
 def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:

@@ -13,7 +13,8 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
-from raysim.engine.privacy.calibration import Beside, Terms, bit_noise, by_hospital, largest_clip, spent
+from raysim.engine.privacy import calibration
+from raysim.engine.privacy.calibration import Beside, Terms, bit_noise, by_hospital, largest_clip, settled, spent
 from raysim.engine.privacy.grid_checks import check_grid
 from raysim.engine.privacy.noisy_statistics import figure_noise, left_out
 from raysim.engine.privacy.privacy_ledger import statement
@@ -41,6 +42,32 @@ def section(**keys) -> PrivacySection:
 def guaranteed(federation: Federation, strategy=None, job: dict | None = None, **keys) -> Job:
     made = job_of(federation, strategy or FedAvg(weights="uniform"), **job or {})
     return replace(made, privacy=section(**keys))
+
+
+def test_the_noise_of_a_checked_job_is_calibrated_once(federation: Federation, monkeypatch) -> None:
+    """Playing it asks nothing again; with other rounds it would be another guarantee."""
+    asked = promised(federation, noise_multiplier=None, epsilon=8.0, job={"rounds": 3})
+    checked = check_job(asked, federation)
+    assert checked.privacy is not None
+    counted: list[int] = []
+
+    def counting(section: PrivacySection, terms: Terms) -> PrivacySection:
+        counted.append(terms.rounds)
+        return settled(section, terms)
+
+    monkeypatch.setattr(calibration, "settled", counting)
+    outcome = run(federation, checked, 2)
+    assert counted == []
+    assert outcome.privacy is not None
+    assert outcome.privacy.noise_multiplier == checked.privacy.noise_multiplier
+    np.testing.assert_array_equal(outcome.models, run(federation, asked, 1).models)
+    counted.clear()
+    longer = calibration.Guarantee.of(replace(checked, privacy=asked.privacy, rounds=6), federation)
+    assert counted == [6]
+    assert longer is not None
+    assert (longer.section.noise_multiplier or 0) > (checked.privacy.noise_multiplier or 0)
+    with pytest.raises(ConfigError, match=r"privacy.noise_multiplier: .* keep one of the two"):
+        calibration.Guarantee.of(replace(checked, rounds=6), federation)
 
 
 def test_units_are_drawn_into_as_many_steps_as_make_an_epoch() -> None:
