@@ -161,7 +161,7 @@ def available(nodes: str | None) -> tuple[Node, ...]:
 def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     """The bytes of ``job``'s rounds. What comes back is made up; only its size is real."""
     pool = _DryRunPool(placement)
-    # Noise has no bytes, and what a promise needs of it depends on the rounds.
+    # Noise has no bytes, and what a guarantee needs of it depends on the rounds.
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
     run = JobRun(pool, quick)
     try:

@@ -29,7 +29,7 @@ class Guard(Step):
     @property
     def bit(self) -> bool:
         """Whether each hospital also sends a bit, which goes into a separate last sum."""
-        return self._section.tells_bits
+        return self._section.sends_bits
 
     def release(self) -> Release:
         """What hospitals do before they send."""
