@@ -56,7 +56,7 @@ class HospitalContext:
             name: _read_only(kept[what]) for what, name in names.items() if what in kept
         }
         own = {name: _read_only(values[j]) for name, values in call.each_of.items()}
-        self.received: Mapping[str, NDArray[Any]] = received | own if own else received
+        self.received: Mapping[str, NDArray[Any]] = {**received, **own} if own else received
 
     @cached_property
     def count(self) -> int:
