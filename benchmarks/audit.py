@@ -1,6 +1,6 @@
-"""Does the audit catch what breaks a promise, and let right runs pass? Counted over seeds.
+"""Does the audit catch what breaks a guarantee, and let right runs pass? Counted over seeds.
 
-``python -m benchmarks.audit FOLDER [--seeds 20] [--canaries 200] [--only pooled]`` audits five promises on a small
+``python -m benchmarks.audit FOLDER [--seeds 20] [--canaries 200] [--only pooled]`` audits five guarantees on a small
 synthetic federation, as they are and under three sabotages: the noise left out, a tenth of the noise, and no clip.
 FOLDER gets ``audits.csv``, a row an audit; the table counts the audits whose bound exceeds the claim.
 """
@@ -35,7 +35,7 @@ PROMISES: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "patient, pooled": (100, "all", PATIENT | {"mode": "pooled", "rate": 0.1}),
     "patient, local": (10, "all", PATIENT | {"mode": "local"}),
 }
-"""Rounds, selection and promise."""
+"""Rounds, selection and guarantee."""
 
 
 @contextlib.contextmanager
@@ -86,9 +86,9 @@ SABOTAGES: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
 }
 
 
-def audited(promise: str, sabotage: str, seed: int, canaries: int) -> dict[str, Any]:
+def audited(guarantee: str, sabotage: str, seed: int, canaries: int) -> dict[str, Any]:
     """One audit: what it said of epsilon, and whether it ended with an error."""
-    rounds, selection, privacy = PROMISES[promise]
+    rounds, selection, privacy = PROMISES[guarantee]
     config = reading.checked(
         {
             "name": "audit",
@@ -109,7 +109,7 @@ def audited(promise: str, sabotage: str, seed: int, canaries: int) -> dict[str, 
         except PrivacyBroken:
             caught = True
         one_run = json.loads((Path(folder) / "audit" / "audit.json").read_text())["one_run"]
-    return {"promise": promise, "sabotage": sabotage, "seed": seed, "caught": caught, **one_run}
+    return {"guarantee": guarantee, "sabotage": sabotage, "seed": seed, "caught": caught, **one_run}
 
 
 def main() -> None:
@@ -118,19 +118,19 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--canaries", type=int, default=200)
-    parser.add_argument("--only", default="", help="promises whose names have this in them")
+    parser.add_argument("--only", default="", help="guarantees whose names have this in them")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     path = given.folder / "audits.csv"
-    present = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["promise", "sabotage", "seed"])
-    done = set(present[["promise", "sabotage", "seed"]].itertuples(index=False, name=None))
-    for promise in PROMISES:
+    present = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["guarantee", "sabotage", "seed"])
+    done = set(present[["guarantee", "sabotage", "seed"]].itertuples(index=False, name=None))
+    for guarantee in PROMISES:
         for sabotage in SABOTAGES:
             for seed in range(given.seeds):
-                if given.only in promise and (promise, sabotage, seed) not in done:
-                    row = audited(promise, sabotage, seed, given.canaries)
+                if given.only in guarantee and (guarantee, sabotage, seed) not in done:
+                    row = audited(guarantee, sabotage, seed, given.canaries)
                     pd.DataFrame([row]).to_csv(path, mode="a", header=not path.exists(), index=False)
-    table = pd.read_csv(path).groupby(["promise", "sabotage"], sort=False)
+    table = pd.read_csv(path).groupby(["guarantee", "sabotage"], sort=False)
     print(
         table.agg(
             audits=("caught", "size"),

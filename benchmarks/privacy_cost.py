@@ -38,7 +38,7 @@ KEYS = ["data", "guarantee", "epsilon", "seed"]
 
 @dataclass(frozen=True)
 class Guarantee:
-    """One way to promise something, and what its runs are compared with."""
+    """One way to guarantee something, and what its runs are compared with."""
 
     training: Mapping[str, Any]
     """The section ``training``."""

@@ -116,7 +116,10 @@ class Strategy:
     """Whether it is for models of boosted trees, whose parameters cannot be averaged."""
 
     def with_trees(self) -> Strategy:
-        """The strategy that is the same for a model of boosted trees, where that is another; itself otherwise."""
+        """The strategy that is the same for a model of boosted trees, where that is another; itself otherwise.
+
+        Raises ``ValueError`` for settings that mean nothing there; the message begins with the setting.
+        """
         return self
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import shlex
 import shutil
@@ -11,7 +12,7 @@ import signal
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,6 +53,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_threa
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 T = TypeVar("T")
+
+TESTS = Path(__file__).parent
+"""The folder of all tests."""
 
 MakeFederation = Callable[..., Federation]
 
@@ -155,11 +159,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
+def import_share(config: pytest.Config) -> None:
+    """Where several processes are about to collect all tests, import a share of their modules.
+
+    pytest rewrites each module that is imported for the first time, for seconds in all, and keeps the result. So each
+    process rewrites other modules, and finds the rest done.
+    """
+    given: Mapping[str, Any] = getattr(config, "workerinput", {})
+    if not given or [Path(each).name for each in config.args] != [TESTS.name]:
+        return
+    modules = sorted(TESTS.rglob("test_*.py"))[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]
+    for path in modules:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting tells of it
+            importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Collects without looking for garbage, nor later among all modules and tests that are here by then."""
     gc.disable()
     try:
+        import_share(session.config)
         return (yield)
     finally:
         gc.enable()

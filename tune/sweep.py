@@ -33,10 +33,10 @@ from raysim.tracking.names import TOP
 from raysim.tracking.stores import check_reachable
 from raysim.tune import results
 from raysim.tune.choice import Choice, choose, reason
+from raysim.tune.guarantee import LOST, cost, read_cost, read_lost
 from raysim.tune.importances_beside import Beside, importances_of
 from raysim.tune.journal import JOURNAL, Journal, digest, working
 from raysim.tune.plan import SweepPlan, make_plan
-from raysim.tune.promised import LOST, cost, read_cost, read_lost
 from raysim.tune.running.places import Places, open_places
 from raysim.tune.running.progress import SweepProgress
 from raysim.tune.tracking import Conclusion, SweepTracker
@@ -159,10 +159,10 @@ class SweepRun:
                         with phase(self._console, DRAWING):
                             importances, known = beside.end(), True
             tree = results.summary(choice, journal.trials, self._total, tested, self._events)
-            promised = self._cost(tested_before)
-            if promised is not None:
-                tree["privacy"] = promised
-                self._line(f"privacy: {promised['statement']}")
+            guaranteed = self._cost(tested_before)
+            if guaranteed is not None:
+                tree["privacy"] = guaranteed
+                self._line(f"privacy: {guaranteed['statement']}")
             self._out.json("summary.json", tree)
             if not known:
                 with phase(self._console, DRAWING):

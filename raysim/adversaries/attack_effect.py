@@ -14,7 +14,7 @@ class AttackFigures:
     knowledge: str
     """What bad hospitals knew."""
     bad: tuple[str, ...]
-    """The names of the bad hospitals."""
+    """The names of the Byzantine hospitals."""
     honest: dict[str, float]
     """Mean, worst decile and Gini over honest hospitals."""
     change: dict[str, float]

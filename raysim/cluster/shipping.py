@@ -67,7 +67,7 @@ class Unreadable(ResourceError):
 
 
 class Receiver:
-    """An actor's way to its rows: mapped where nothing has been shipped to it."""
+    """How an actor gets its rows: it maps the file, unless rows were shipped to it."""
 
     def __init__(self) -> None:
         self._shipped: dict[tuple[str, bool], Any] = {}

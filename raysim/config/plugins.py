@@ -44,7 +44,12 @@ def build_strategy(section: StrategySection, where: str = "strategy", model: Mod
     still names another configuration.
     """
     strategy = _built(section, where)
-    return strategy if model is None or not takes_raw(model_class(model)) else strategy.with_trees()
+    if model is None or not takes_raw(model_class(model)):
+        return strategy
+    try:
+        return strategy.with_trees()
+    except ValueError as error:
+        raise ConfigError(f"{where}.{error}") from None
 
 
 def rounds(config: Config) -> int:

@@ -88,8 +88,8 @@ def _below(value: Any) -> Iterable[Any]:
 class Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which stops where depth or number of nodes pass the limits.
 
-    Aliases cost the loader nothing, as they share what they name. Each alias counts as a copy, because a walk over the
-    value meets it once for each alias.
+    Aliases take no memory in the loader, because they share the value that they name. Each alias counts as a copy,
+    because a walk over the value meets it once for each alias.
     """
 
     def __init__(self, stream: Any) -> None:

@@ -27,7 +27,7 @@ class Section(BaseModel):
         return cls(**{name: getattr(self, name) for name in type(self).model_fields if name in fields}, **others)
 
     def refuse_idle(self, where: str, chooser: str, used: Mapping[str, Container[str]]) -> None:
-        """Raise ``ConfigError`` for a key with another value than its default that the chosen name has no use for.
+        """Raise ``ConfigError`` for a key that is not at its default and that the chosen name does not use.
 
         ``used`` maps a key to the values of the key ``chooser`` that use it; keys that it lacks are always used.
         ``where`` is the section's name. Keys at their default are written into every configuration, and pass.

@@ -144,7 +144,8 @@ class _Asked:
         yield from filter(None, [next(filter(None, suspects), None)])
 
     def _marked(self, column: _Column) -> Suspect | None:
-        """A measurement with an impossible value in many rows of some hospitals, and in hardly any at most.
+        """A measurement with impossible values in many rows of a few hospitals and in hardly any rows of most
+        hospitals.
 
         The value lies beyond all others, by more than their standard deviation, and these are of many values.
         """

@@ -119,10 +119,12 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
     planned = entries(_planned_configs(config))
     data = {entry.label: plugins.build_federation(entry.config, source, seed) for entry in planned}
     jobs = {entry.label: _job(entry, data[entry.label], seed) for entry in planned}
+
+    def check(entry: Entry, where: str) -> None:
+        check_job(jobs[entry.label], data[entry.label], where)
+
     if config.models:
-        planned, _ = going_together(
-            planned, lambda entry, where: check_job(jobs[entry.label], data[entry.label], where)
-        )
+        planned, _ = going_together(planned, check)
     for entry in planned:
         traffic[entry.label] = weigh(jobs[entry.label], placement)
     if nodes is None and len(machines) == 1 and math.isinf(machines[0].memory):
@@ -159,7 +161,7 @@ def available(nodes: str | None) -> tuple[Node, ...]:
 def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     """The bytes of ``job``'s rounds. What comes back is made up; only its size is real."""
     pool = _DryRunPool(placement)
-    # Noise has no bytes, and what a promise needs of it depends on the rounds.
+    # Noise has no bytes, and what a guarantee needs of it depends on the rounds.
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
     run = JobRun(pool, quick)
     try:

@@ -26,7 +26,7 @@ from raysim.engine.job import Job, Result
 from raysim.engine.measuring import timing
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.privacy.noisy_statistics import left_out
-from raysim.engine.privacy.privacy_ledger import promised
+from raysim.engine.privacy.privacy_ledger import guaranteed
 from raysim.engine.server.job_checks import check_job
 from raysim.experiment import tuning
 from raysim.experiment.entries import Entry, entries, folder_of
@@ -285,7 +285,7 @@ class Experiment:
                 moved, figure = result.outcome.traffic, tuning.figure(result.outcome, self.federations[seed])
                 tried.append(tuning.TrialResult(trial, figure, moved.down, moved.up, result.outcome.privacy))
             else:  # how far it came is not known
-                whole = promised(run.job, self._data_of(run))
+                whole = guaranteed(run.job, self._data_of(run))
                 tried.append(tuning.TrialResult(trial, math.inf, privacy=whole))
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)

@@ -102,18 +102,18 @@ class Statement:
 
     def sentence(self) -> str:
         """The guarantee and its limits in one line."""
-        promise = (
+        guarantee = (
             f"epsilon = {_shown(self.epsilon)}, delta = {self.delta:g} for one {self.unit} against the {self.against}"
         )
         if math.isinf(self.epsilon) and math.isfinite(self.covered[self.against]):
-            promise += f" ({_shown(self.covered[self.against])} for what noise covers)"
+            guarantee += f" ({_shown(self.covered[self.against])} for what noise covers)"
         parts = [f"covers {', '.join(self.covers) or 'nothing'}"]
         if self.declared_public:
             parts.append(f"declared public: {', '.join(self.declared_public)}")
         if self.unreleased:
             parts.append(f"named but never released: {', '.join(self.unreleased)}")
         parts.append(f"not private: {', '.join(self.not_private) or 'nothing else'}")
-        return f"{promise}; {'; '.join(parts)}"
+        return f"{guarantee}; {'; '.join(parts)}"
 
 
 def together(statements: Sequence[Statement]) -> tuple[float, float, str]:

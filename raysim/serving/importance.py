@@ -4,8 +4,8 @@ A column is permuted within each hospital, its values, its categories and whethe
 differences between hospitals stay and only what it says of patients is lost (L. Breiman, *Random Forests*, 2001). Its
 importance at a hospital is how much worse the headline figure is then, in the mean over ``repeats`` permutations, and
 over hospitals the mean weighted by rows. The interval is that of every difference
-(:func:`raysim.statistics.differences.paired.paired`), for hospitals like these with this model. Columns that tell the
-same share their importance: each alone may seem to matter little.
+(:func:`raysim.statistics.differences.paired.paired`), for hospitals like these with this model. Correlated columns
+share their importance: each alone may seem unimportant.
 
 Partial dependence is the mean prediction over all rows, were a column the same in each (J. Friedman, *Greedy Function
 Approximation*, 2001). It may ask of a model what no patient is like.
@@ -112,25 +112,24 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 
 
 def dependence(predictor: Predictor, federation: Federation, part: str, columns: list[str]) -> pd.DataFrame:
-    """A row a column and value: ``column, value, mean``, where ``value`` is in the column's own unit, or a category.
+    """A row a column and value: ``column, kind, value, mean``.
 
-    ``mean`` is the mean prediction over all rows. Empty where a label has more than two classes.
+    ``kind`` is ``number`` or ``category``; ``value`` is in the column's own unit, or the category; ``mean`` is the mean
+    prediction over all rows. Empty where a label has more than two classes.
     """
     fitted = predictor.preprocessing
-    told: list[dict[str, object]] = []
-    if len(fitted.classes) > 2:
-        return pd.DataFrame(told, columns=["column", "value", "mean"])
-    rows, places = Evaluated.of(predictor, federation, part), columns_of(fitted)
-    by_name = {column.name: column for column in fitted.columns}
-    for name in columns:
-        for value, setting in _settings(by_name[name], rows, *places[name]):
-            X, observed = rows.X.copy(), rows.observed.copy()
-            X[:, places[name][1]], observed[:, places[name][0]] = setting, True
-            outputs = predictor.outputs(X, observed, rows.hospitals).astype(np.float64)
-            told.append(
-                {"column": name, "value": value, "mean": float((expit(outputs) if fitted.classes else outputs).mean())}
-            )
-    return pd.DataFrame(told)
+    told: list[tuple[str, str, object, float]] = []
+    if len(fitted.classes) <= 2:
+        rows, places = Evaluated.of(predictor, federation, part), columns_of(fitted)
+        by_name = {column.name: column for column in fitted.columns}
+        for name in columns:
+            kind = "number" if isinstance(by_name[name], Numeric) else "category"
+            for value, setting in _settings(by_name[name], rows, *places[name]):
+                X, observed = rows.X.copy(), rows.observed.copy()
+                X[:, places[name][1]], observed[:, places[name][0]] = setting, True
+                outputs = predictor.outputs(X, observed, rows.hospitals).astype(np.float64)
+                told.append((name, kind, value, float((expit(outputs) if fitted.classes else outputs).mean())))
+    return pd.DataFrame(told, columns=["column", "kind", "value", "mean"])
 
 
 def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:

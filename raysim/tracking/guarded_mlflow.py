@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 App: TypeAlias = Callable[..., Awaitable[None]]
 
 REFUSED = "/mlflow/assistant"
-"""Part of each address of the Assistant's."""
+"""A part of every address of MLflow's Assistant."""
 
 
 def app() -> App:

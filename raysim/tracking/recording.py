@@ -236,7 +236,7 @@ class Recorder:
                 self._end(record)
 
     def _end(self, record: Record) -> None:
-        """Set how a run has ended; one that ended well is taken for stopped until all of it has been sent."""
+        """Set the final state of a run; a successful run counts as stopped until all its records have been sent."""
         with self._ending:
             if self._tracker is not None and record.run_id is not None and not record.over:
                 self._tracker.end(record.run_id, "KILLED" if record.status in (None, "FINISHED") else record.status)

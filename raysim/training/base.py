@@ -182,9 +182,9 @@ class DeviceFull(Exception):
 class Model(Protocol):
     """A model family bound to ``F`` features, to ``C`` classes or a real label, and to a device and precision.
 
-    A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. It promises
-    that a row's output, and its loss by ``row_losses``, are the same bits whichever other rows are in the call and
-    wherever it stands among them. Where it is missing or None, each hospital is scored in a call of its own.
+    A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. It
+    guarantees that a row's output, and its loss by ``row_losses``, are the same bits whichever other rows are in the
+    call and wherever it stands among them. Where it is missing or None, each hospital is scored in a call of its own.
     """
 
     layout: Layout

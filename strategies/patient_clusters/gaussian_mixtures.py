@@ -84,8 +84,8 @@ def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator)
     """Of mixtures of ``rows [n, d]`` with these numbers of components, the one whose hard labels have the largest mean
     silhouette; the fewest components of equals.
 
-    More components than distinct rows are reduced to these. Where none can be fitted, or all rows are alike, there is
-    one component with a diagonal covariance.
+    The number of components is at most the number of distinct rows. Where none can be fitted, or all rows are alike,
+    there is one component with a diagonal covariance.
     """
     seed, distinct, fits = int(rng.integers(2**31)), len(np.unique(rows, axis=0)), []
     if distinct > 1:

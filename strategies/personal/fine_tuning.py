@@ -50,6 +50,9 @@ class FineTuning(Strategy):
         at_least("prox", self.prox, 0)
 
     def with_trees(self) -> Strategy:
+        for name in ("mu", "prox"):
+            if getattr(self, name):
+                raise ValueError(f"{name}: {getattr(self, name):g}, and boosted trees are pulled nowhere; leave it out")
         return PersonalTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:

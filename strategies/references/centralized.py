@@ -79,6 +79,8 @@ class Centralized(Strategy):
         return np.array([POOLED])
 
     def with_trees(self) -> Strategy:
+        if self.solve:
+            raise ValueError("solve: true solves regressions, and the model is boosted trees; leave it out")
         return PooledTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:

@@ -118,6 +118,8 @@ class Local(Strategy):
         return view.trainable
 
     def with_trees(self) -> Strategy:
+        if self.solve:
+            raise ValueError("solve: true solves regressions, and the model is boosted trees; leave it out")
         return LocalTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:

@@ -77,7 +77,7 @@ class Ending:
     loss: float
     pearson: float
     outcomes: Floats
-    """Rows, labels and :attr:`Family.own`, added up."""
+    """The sums of rows, labels and :attr:`Family.own`."""
     information: Floats
     """The unpenalised Hessian, ``[p, p]``."""
     meat: Floats

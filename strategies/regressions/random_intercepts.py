@@ -64,7 +64,7 @@ STOP = 1e-13
 PAIRS = 10
 """How many earlier steps improve the curvature."""
 ARMIJO = 1e-4
-"""The share of the rise that a step promises which it must have."""
+"""The share of the predicted rise that a step must reach."""
 DIFFERENCE = 1e-5
 """The step of the differences of gradients that give second derivatives."""
 
@@ -181,8 +181,8 @@ class RandomIntercepts(HiddenSums):
         value, gradient = float(answers.sums["value"]), answers.sums["gradient"]
         before, slope = own.at, own.gradient
         if before is not None and slope is not None and own.step is not None:
-            promised = own.share * float(slope @ own.step)
-            if not value >= own.value + ARMIJO * promised - ROSE * (1 + abs(own.value)):
+            predicted = own.share * float(slope @ own.step)
+            if not value >= own.value + ARMIJO * predicted - ROSE * (1 + abs(own.value)):
                 own = replace(own, share=own.share / 2)
                 return replace(own, models=self._models(view, own))
             moved, fell = point - before, slope - gradient

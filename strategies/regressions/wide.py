@@ -23,7 +23,7 @@ STOP = 1e-13
 PAIRS = 20
 """How many earlier steps the curvature is made of."""
 ARMIJO = 1e-4
-"""The share of the fall that a step promises which it must have."""
+"""The share of the predicted fall that a step must reach."""
 
 Pairs = tuple[tuple[Floats, Floats], ...]
 """Earlier steps ``[p]``, and by how much the gradient uphill fell in each."""
@@ -75,8 +75,8 @@ def wide_round(view: FederationView, own: WideState, ids: Ids, rows: Ids, ridge:
     gradient = answers.sums["gradient"] - weights * beta
     before, slope, way = own.at, own.gradient, own.step
     if before is not None and slope is not None and way is not None:
-        promised = own.share * float(slope @ way)
-        if not loss <= own.loss - ARMIJO * promised + ROSE * (1 + abs(own.loss)):
+        predicted = own.share * float(slope @ way)
+        if not loss <= own.loss - ARMIJO * predicted + ROSE * (1 + abs(own.loss)):
             share = own.share / 2
             models = as_theta(view, (before + share * way) / scale)[None]
             return replace(own, share=share, halvings=own.halvings + 1, models=models)

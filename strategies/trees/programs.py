@@ -110,11 +110,11 @@ class Histograms(Program):
     name: str = "histograms"
 
     @cached_property
-    def sends(self) -> Mapping[str, Send]:  # type: ignore[override]
+    def sends(self) -> Mapping[str, Send]:
         return {"histograms": Send((len(self.nodes), self.bins.width, CHANNELS), kind="histograms", bits=0)}
 
     @cached_property
-    def keeps(self) -> Mapping[str, Keep]:  # type: ignore[override]
+    def keeps(self) -> Mapping[str, Keep]:
         return {"margins": Keep(("n", len(self.base)), "i8"), "grown": Keep((), "i8")}
 
     @cached_property

@@ -132,8 +132,8 @@ def test_a_canarys_gradient_is_its_column_at_every_model(family, classes, option
         np.testing.assert_allclose(both[6 * outputs :], 0, atol=1e-12)
 
 
-def configuration(promise: str, model="logistic_regression", **more):
-    rounds, privacy = PROMISES[promise]
+def configuration(guarantee: str, model="logistic_regression", **more):
+    rounds, privacy = PROMISES[guarantee]
     return checked(
         {
             "name": "audit",
@@ -162,12 +162,12 @@ def bound(config, folder: Path, canaries: int = 120) -> dict:
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES)
-@pytest.mark.parametrize("promise", PROMISES)
-def test_an_audit_catches_what_breaks_a_promise_and_passes_what_keeps_it(tmp_path, promise, sabotage):
+@pytest.mark.parametrize("guarantee", PROMISES)
+def test_an_audit_catches_what_breaks_a_promise_and_passes_what_keeps_it(tmp_path, guarantee, sabotage):
     with SABOTAGES[sabotage]():
-        figures = bound(configuration(promise), tmp_path / "a")
-    assert figures["epsilon_claimed"] == pytest.approx(PROMISES[promise][1]["epsilon"], rel=2e-3)
-    assert figures["against"] == ("server" if "each" in promise else "outsider")
+        figures = bound(configuration(guarantee), tmp_path / "a")
+    assert figures["epsilon_claimed"] == pytest.approx(PROMISES[guarantee][1]["epsilon"], rel=2e-3)
+    assert figures["against"] == ("server" if "each" in guarantee else "outsider")
     assert (figures["epsilon_at_least"] > figures["epsilon_claimed"]) is (sabotage != "none")
     assert figures["epsilon_at_least"] <= figures["ceiling"]
 

@@ -182,9 +182,9 @@ def test_a_whole_job_is_that_of_the_cpu(name, strategy, way, card, tmp_path):
         learning_rate=0.01,
         model=ModelSpec(name, None, options, "default"),
     )
-    promise = PRIVATE[way]
-    if promise is not None:
-        job = replace(job, privacy=PrivacySection(noise_multiplier=0.5, delta=1e-3, clip=0.5, **promise))
+    guarantee = PRIVATE[way]
+    if guarantee is not None:
+        job = replace(job, privacy=PrivacySection(noise_multiplier=0.5, delta=1e-3, clip=0.5, **guarantee))
     check_job(job, federation)
     outcomes = []
     for device in ("cpu", card):

@@ -1,4 +1,4 @@
-"""The cluster files are what Ray and KubeRay take, and keep the promises that they make."""
+"""The cluster files are what Ray and KubeRay take, and keep the guarantees that they make."""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ OTHER_MEANINGS = {
             "raysim/experiment/audits/canary_audit.py",
         ),
     ],
-    "fine_tuning": ["raysim/engine/server/last_steps.py"],  # the step after the last round
+    "fine_tuning": [
+        *("raysim/engine/server/last_steps.py", "raysim/experiment/unseen/joining.py"),  # the step, and its stream
+    ],
     "all": [
         *("raysim/report/pages/audit.py", "raysim/report/judgement/facts/calibration.py"),  # all hospitals
         *("raysim/experiment/stacked_tables.py", "raysim/study/predictors.py"),  # every one

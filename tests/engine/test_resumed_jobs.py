@@ -23,7 +23,7 @@ from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from tests.conftest import fitting, job_of, with_patients
-from tests.privacy.test_strategies_by_mode import MODES, PLAYED, promised
+from tests.privacy.test_strategies_by_mode import MODES, PLAYED, guaranteed
 
 WAYS: dict[str, Any] = {**MODES, "compression": (None, None)}
 SELECTIONS = sorted(registry.entries("selections"))
@@ -37,9 +37,9 @@ def job_with(federation: Federation, name: str, selection: str, way: str) -> Job
     chosen = registry.load("selections", selection, "selection.name")()
     job = fitting(job_of(federation, cls(**settings), selection=chosen, rounds=3), federation)
     privacy, secure = WAYS[way]
-    promise = promised(job, privacy)
+    guarantee = guaranteed(job, privacy)
     compression = CompressionSection(name="top_k", ratio=0.5) if way == "compression" else None
-    job = replace(job, privacy=promise, secure=secure, compression=compression)
+    job = replace(job, privacy=guarantee, secure=secure, compression=compression)
     check_job(job, federation)
     return job
 
@@ -83,8 +83,8 @@ def test_a_private_fedsoft_is_gone_on_from(federate, selection: str):
     """Whom its centres draw follows from what hospitals sent in earlier rounds, which a checkpoint has no more."""
     federation = with_patients(federate([12, 9, 10, 11, 13, 8]))
     job = job_of(federation, FedSoft(clusters=2, every=1, fraction=0.4, selection=selection), rounds=4)
-    promise = PrivacySection(unit="patient", mode="local", noise_multiplier=1.0, delta=1e-3)
-    check_resumed(federation, replace(job, privacy=promise))
+    guarantee = PrivacySection(unit="patient", mode="local", noise_multiplier=1.0, delta=1e-3)
+    check_resumed(federation, replace(job, privacy=guarantee))
 
 
 def test_updates_of_others_than_a_checkpoint_names_are_refused(federate):

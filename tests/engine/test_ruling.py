@@ -7,7 +7,7 @@ import pytest
 
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.data.federation import Federation
-from raysim.engine.attacks.robust_rule import Ruling, Tally
+from raysim.engine.attacks.robust_rule import RobustRule, Tally
 from raysim.robust.centres import centred_clipping, geometric_median
 from tests.conftest import MakeFederation
 
@@ -22,7 +22,7 @@ def federation(federate: MakeFederation) -> Federation:
     return federate([12, 9, 14, 10, 11, 3, 8, 20])
 
 
-def ruled(ruling: Ruling, round: int = 1, deltas: np.ndarray = DELTAS) -> np.ndarray:
+def ruled(ruling: RobustRule, round: int = 1, deltas: np.ndarray = DELTAS) -> np.ndarray:
     return ruling.sums(round, IDS, deltas, np.array([False, False, True, False, False]), GROUPS, WEIGHT)
 
 
@@ -33,16 +33,16 @@ def test_hospitals_count_by_their_own_rows_up_to_the_cap(federation: Federation)
         2.0 * geometric_median(DELTAS[[0, 3]], np.array([9.0, 3.0])).update,
         1.0 * geometric_median(DELTAS[[1, 2, 4]], np.array([12.0, 11.0, 12.0])).update,
     ]
-    np.testing.assert_allclose(ruled(Ruling(section, federation, 1, None, tally)), expected, rtol=1e-12)
+    np.testing.assert_allclose(ruled(RobustRule(section, federation, 1, None, tally)), expected, rtol=1e-12)
     assert tally.heaviest == 9 / 12
 
 
 def test_each_sum_goes_on_from_its_own_centre(federation: Federation) -> None:
     section = AggregationSection(name="centred_clipping", radius=0.3, passes=1)
-    ruling = Ruling(section, federation, 1, None, Tally())
+    ruling = RobustRule(section, federation, 1, None, Tally())
     centres = [centred_clipping(DELTAS[g], np.zeros(3), 0.3, 1).update for g in GROUPS]
     np.testing.assert_allclose(ruled(ruling), [2.0 * centres[0], 1.0 * centres[1]], rtol=1e-12)
-    again = Ruling(section, federation, 1, None, Tally())
+    again = RobustRule(section, federation, 1, None, Tally())
     again.resume(ruling.memory, 3)
     later = DELTAS[::-1].copy()
     expected = [
@@ -54,7 +54,7 @@ def test_each_sum_goes_on_from_its_own_centre(federation: Federation) -> None:
 
 def test_a_sum_without_the_trusted_hospital_stays_where_it_is(federation: Federation) -> None:
     """FLTrust in the sum of h5, whose own update keeps its length and counts once."""
-    ruling = Ruling(AggregationSection(name="fltrust", root="h5"), federation, 1, None, Tally())
+    ruling = RobustRule(AggregationSection(name="fltrust", root="h5"), federation, 1, None, Tally())
     sums = ruled(ruling)
     assert sums[1].tolist() == [0.0, 0.0, 0.0]
     root, other = DELTAS[3], DELTAS[0]
@@ -66,7 +66,7 @@ def test_a_sum_without_the_trusted_hospital_stays_where_it_is(federation: Federa
 def test_who_is_rejected_is_counted_over_sums_and_rounds(federation: Federation) -> None:
     """Krum keeps one of three, and in a sum of two the first; the bad one lies far away."""
     tally = Tally()
-    ruling = Ruling(AggregationSection(name="krum", assumed=0.3), federation, 1, None, tally)
+    ruling = RobustRule(AggregationSection(name="krum", assumed=0.3), federation, 1, None, tally)
     far = DELTAS.copy()
     far[2] += 100.0
     for round in (1, 2):

@@ -9,6 +9,7 @@ import pytest
 
 from raysim.config.sections.adversary import AdversarySection
 from raysim.config.sections.aggregation import AggregationSection
+from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
@@ -97,6 +98,21 @@ def test_under_a_bound_all_in_a_sum_have_one_weight(federation: Federation, uplo
     assert fitted.sent is not None
     assert fitted.sent.weight is not None
     np.testing.assert_allclose(fitted.sent.weight, even, rtol=1e-15)
+
+
+def test_the_order_of_the_steps_at_hospitals(federation: Federation) -> None:
+    """An attack comes before the bound that resists it, and compression before the masks that hide it."""
+    job = replace(
+        job_of(federation, FedAvg()),
+        adversary=AdversarySection(attack="scale", share=0.4),
+        aggregation=AggregationSection(name="norm_bound", bound=0.5),
+        compression=CompressionSection(name="grid"),
+        secure=SecureSection(),
+    )
+    pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers())
+    problem = LocalProblem(START, Upload(np.ones(3)))
+    halves = pipeline.halves(1, problem, np.arange(3))
+    assert [type(half).__name__ for half in halves] == ["OwnAttack", "Clip", "Compressing", "Masking"]
 
 
 def test_bytes_of_masked_sums_are_those_of_the_numbers_in_them(federation: Federation) -> None:

@@ -27,11 +27,11 @@ from tests.conftest import job_of, run
 SIZES = [5, 3, 8, 4, 6, 7, 3, 5, 4]
 
 
-def promised(federation, mode="distributed", secure=None, adaptive=None, strategy=None, **keys):
-    promise = {"clip": 0.1, "noise_multiplier": 1.0, "delta": 1e-3} | keys
+def guaranteed(federation, mode="distributed", secure=None, adaptive=None, strategy=None, **keys):
+    guarantee = {"clip": 0.1, "noise_multiplier": 1.0, "delta": 1e-3} | keys
     private = PrivacySection(
         unit="hospital", mode=mode, declared_public=("sizes", "metrics", "signature"),
-        adaptive=AdaptiveClip(**{"bits": 3.0} | (adaptive or {})), **promise,
+        adaptive=AdaptiveClip(**{"bits": 3.0} | (adaptive or {})), **guarantee,
     )  # fmt: skip
     job = job_of(federation, strategy or FedAvg(weights="uniform"), rounds=3, seed=4)
     job = replace(job, privacy=private, secure=SecureSection(**secure or {}))
@@ -48,7 +48,7 @@ def clips_of(federation, job):
 def test_the_clip_moves_by_the_bits_and_all_shares_of_their_noise(federate):
     """Updates of 4,001 scalars are far longer than the clip, so that each hospital sends -1/2 with its share."""
     wide = federate(SIZES, features=4000)
-    clips, _ = clips_of(wide, promised(wide, clip=1e-6))
+    clips, _ = clips_of(wide, guaranteed(wide, clip=1e-6))
     clip = 1e-6
     for round, reached in enumerate(clips, 1):
         noise = sum(float(normals("seeded", (1,), 4, "dp_local_bit", round, h)[0]) for h in range(9))
@@ -58,9 +58,9 @@ def test_the_clip_moves_by_the_bits_and_all_shares_of_their_noise(federate):
 
 
 def test_a_round_has_the_noise_of_its_own_clip(federate):
-    """What is left of the promise beside the bits: (z^-2 - (2 b)^-2)^(-1/2) of the clip that was clipped to."""
+    """What is left of the guarantee beside the bits: (z^-2 - (2 b)^-2)^(-1/2) of the clip that was clipped to."""
     wide = federate(SIZES, features=4000)
-    clips, events = clips_of(wide, promised(wide, clip=1e-6))
+    clips, events = clips_of(wide, guaranteed(wide, clip=1e-6))
     first, second, *_ = (event.state.models[0] for event in events if isinstance(event, RunState))
     multiplier = update_multiplier(1.0, 3.0)
     assert first.std() == pytest.approx(multiplier * 1e-6 / 9, rel=0.05)
@@ -74,20 +74,20 @@ def test_a_round_has_the_noise_of_its_own_clip(federate):
 def test_masks_change_no_bit(federate, mode, drop, strategy):
     federation = federate(SIZES)
     outcomes = [
-        run(federation, promised(federation, mode, {"mode": how, "drop": drop}, strategy=strategy), 2)
+        run(federation, guaranteed(federation, mode, {"mode": how, "drop": drop}, strategy=strategy), 2)
         for how in ("model", "execute")
     ]
     assert (outcomes[0].models == outcomes[1].models).all()
     assert outcomes[0].facts == outcomes[1].facts
     if not drop:
-        plain = replace(promised(federation, mode, strategy=strategy), secure=None)
+        plain = replace(guaranteed(federation, mode, strategy=strategy), secure=None)
         if mode == "central":
             assert (run(federation, plain, 1).models == outcomes[0].models).all()
 
 
 def test_bits_cost_a_sum_of_one_number(federate):
     federation = federate(SIZES)
-    adaptive = promised(federation)
+    adaptive = guaranteed(federation)
     fixed = replace(adaptive, privacy=adaptive.privacy.model_copy(update={"adaptive": None}))
     more = [run(federation, job, 1).rounds[0].bytes_up for job in (adaptive, fixed)]
     around = len(SIZES) - 1
@@ -96,7 +96,7 @@ def test_bits_cost_a_sum_of_one_number(federate):
 
 def test_a_run_goes_on_with_the_clip_that_it_had(federate):
     federation = federate(SIZES)
-    job = promised(federation, secure={"mode": "execute", "drop": {"mask": 0.1}})
+    job = guaranteed(federation, secure={"mode": "execute", "drop": {"mask": 0.1}})
     _, events = clips_of(federation, job)
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
@@ -108,16 +108,16 @@ def test_a_run_goes_on_with_the_clip_that_it_had(federate):
 
 def test_the_promise_is_that_of_a_clip_that_stays(federate):
     federation = federate(SIZES)
-    adaptive = promised(federation)
+    adaptive = guaranteed(federation)
     fixed = replace(adaptive, privacy=adaptive.privacy.model_copy(update={"adaptive": None}))
     assert run(federation, adaptive, 1).privacy.epsilons == run(federation, fixed, 1).privacy.epsilons
-    still = promised(federation, adaptive={"rate": 0.0, "bits": math.inf})
+    still = guaranteed(federation, adaptive={"rate": 0.0, "bits": math.inf})
     assert (run(federation, still, 1).models == run(federation, fixed, 2).models).all()
 
 
 def test_what_a_moving_clip_does_not_go_with_is_refused(federate):
     with pytest.raises(ConfigError, match=r"privacy.adaptive: is for .* central or distributed, not for hosp"):
-        promised(federate(SIZES), mode="local")
+        guaranteed(federate(SIZES), mode="local")
     with pytest.raises(ConfigError, match=r"privacy.adaptive.bits: noise of 1e\+06 is more than sums can hold"):
-        promised(federate(SIZES), adaptive={"bits": 1e6})
-    assert np.isfinite(promised(federate(SIZES), adaptive={"bits": 2.0**14}).privacy.clip)
+        guaranteed(federate(SIZES), adaptive={"bits": 1e6})
+    assert np.isfinite(guaranteed(federate(SIZES), adaptive={"bits": 2.0**14}).privacy.clip)

@@ -19,7 +19,7 @@ from dp_accounting import GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
 from raysim.config.sections.privacy import PrivacySection
-from raysim.engine.privacy.privacy_ledger import promised as promised_before
+from raysim.engine.privacy.privacy_ledger import guaranteed as promised_before
 from raysim.storage.resume import read_ticket
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of
@@ -66,7 +66,7 @@ def joint(folder: str) -> tuple[int, float]:
     return int(found[0]), float(found[1])
 
 
-def promised(folder: str) -> dict[str, Any]:
+def guaranteed(folder: str) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(Path(folder, "summary.json").read_text())["privacy"]
     return told
 
@@ -107,7 +107,7 @@ def test_hospitals_noisy_steps_and_their_counts_are_composed_with_those_of_trial
     plays, epsilon = joint("tuned")
     assert plays == 4
     assert epsilon == pytest.approx(whole.get_epsilon(DELTA), rel=1e-3)
-    alone = promised("tuned/runs/fedavg/seed-1")["epsilon"]
+    alone = guaranteed("tuned/runs/fedavg/seed-1")["epsilon"]
     assert epsilon < 0.7 * 4 * alone
 
 
@@ -122,7 +122,7 @@ def test_a_trial_that_left_no_ledger_is_charged_to_its_end(federate):
 
 def test_a_run_without_the_attack_is_in_the_joint_epsilon():
     start(TREE | {"adversary": {"attack": "sign_flip", "share": 0.2, "baseline": True}}, "attacked")
-    told = promised("attacked")
+    told = guaranteed("attacked")
     assert told["epsilon"] == pytest.approx(by_hand(ROUNDS))
     assert (told["all_plays"]["plays"], told["all_plays"]["epsilon"]) == (2, pytest.approx(by_hand(2 * ROUNDS)))
     assert joint("attacked") == (2, pytest.approx(by_hand(2 * ROUNDS), rel=1e-3))
@@ -134,30 +134,30 @@ def test_rounds_that_are_played_again_with_other_noise_are_charged(monkeypatch):
     shutil.copytree("stopped", "twice")
     go_on("stopped")
     # After the checkpoint of round 4, rounds 5 and 6 may have been played before.
-    assert promised("stopped")["epsilon"] == pytest.approx(by_hand(ROUNDS + 2))
+    assert guaranteed("stopped")["epsilon"] == pytest.approx(by_hand(ROUNDS + 2))
     with monkeypatch.context() as patch:
         stop_at(patch, 5)
         with pytest.raises(KeyboardInterrupt):
             go_on("twice")
     go_on("twice")
-    assert promised("twice")["epsilon"] == pytest.approx(by_hand(ROUNDS + 4))
+    assert guaranteed("twice")["epsilon"] == pytest.approx(by_hand(ROUNDS + 4))
 
 
 def test_rounds_that_are_played_again_with_the_same_noise_are_not_charged(monkeypatch):
     start(TREE, "whole")
     stopped(monkeypatch, TREE, "stopped", 5)
     go_on("stopped")
-    assert promised("stopped") == promised("whole")
+    assert guaranteed("stopped") == guaranteed("whole")
     assert Path("stopped/models.safetensors").read_bytes() == Path("whole/models.safetensors").read_bytes()
 
 
 def test_a_run_that_nobody_stopped_costs_its_rounds_alone():
     start(system(TREE), "whole")
-    assert promised("whole")["epsilon"] == pytest.approx(by_hand(ROUNDS))
+    assert guaranteed("whole")["epsilon"] == pytest.approx(by_hand(ROUNDS))
 
 
 def test_without_a_checkpoint_all_that_was_played_is_charged(monkeypatch):
     stopped(monkeypatch, system(TREE) | {"checkpoint": {"every": 0}}, "stopped", 2)
     assert read_ticket(Path("stopped")).reached == 4
     go_on("stopped")
-    assert promised("stopped")["epsilon"] == pytest.approx(by_hand(ROUNDS + 4))
+    assert guaranteed("stopped")["epsilon"] == pytest.approx(by_hand(ROUNDS + 4))

@@ -110,9 +110,9 @@ def test_multiples_are_terms_without_rounding(value, multiple, sign):
 
 def job(federation: Federation, way: str, **keys) -> Job:
     unit = {"unit": "patient", "rate": 0.5} if way == "pooled" else {"unit": "hospital", "mode": "distributed"}
-    promise = PrivacySection(**{"noise_multiplier": 2.0, "delta": 1e-3, "clip": 0.5} | unit | keys)
+    guarantee = PrivacySection(**{"noise_multiplier": 2.0, "delta": 1e-3, "clip": 0.5} | unit | keys)
     strategy = FedAvg() if way == "pooled" else FedAvg(weights="uniform")
-    return replace(job_of(federation, strategy, rounds=1), privacy=promise, secure=SecureSection())
+    return replace(job_of(federation, strategy, rounds=1), privacy=guarantee, secure=SecureSection())
 
 
 def on_grid(whole: Job, step: float = 0.07, bits: int = 12, **keys) -> Job:

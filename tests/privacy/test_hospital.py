@@ -190,22 +190,26 @@ class Alone(FedAvg):
 
 
 def test_the_statement_names_what_is_exact_and_gives_the_number_otherwise(federation):
-    promise = private(federation, noise_multiplier=5.0, rounds=20, delta=1e-5).privacy
-    assert promise.epsilon == pytest.approx(3.848610, abs=1e-4)
-    assert (promise.covers, promise.not_private, math.isinf(promise.epsilons["server"])) == (("update",), (), True)
-    promise = private(
+    guarantee = private(federation, noise_multiplier=5.0, rounds=20, delta=1e-5).privacy
+    assert guarantee.epsilon == pytest.approx(3.848610, abs=1e-4)
+    assert (guarantee.covers, guarantee.not_private, math.isinf(guarantee.epsilons["server"])) == (
+        ("update",),
+        (),
+        True,
+    )
+    guarantee = private(
         federation, noise_multiplier=5.0, rounds=20, delta=1e-5, declared_public=("sizes", "nothing")
     ).privacy
-    assert math.isinf(promise.epsilon)
-    assert promise.covered["outsider"] == pytest.approx(3.848610, abs=1e-4)
-    assert promise.not_private == ("metrics",)
-    assert promise.as_json()["epsilon"] == "inf"
-    assert "not private: metrics" in promise.sentence()
+    assert math.isinf(guarantee.epsilon)
+    assert guarantee.covered["outsider"] == pytest.approx(3.848610, abs=1e-4)
+    assert guarantee.not_private == ("metrics",)
+    assert guarantee.as_json()["epsilon"] == "inf"
+    assert "not private: metrics" in guarantee.sentence()
 
 
 def test_clusters_that_rest_on_exact_statistics_are_not_covered(federation):
-    promise = private(federation, Clustered(clusters=2), noise_multiplier=5.0).privacy
-    assert promise.not_private == ("signature",)
+    guarantee = private(federation, Clustered(clusters=2), noise_multiplier=5.0).privacy
+    assert guarantee.not_private == ("signature",)
 
 
 def test_a_run_goes_on_bit_for_bit(federation):
@@ -235,10 +239,12 @@ def test_noise_is_in_units_of_the_clip_that_the_round_was_clipped_to(federate):
     rate, multiplier, clip = 0.01, 1.0, 0.5
     adaptive = {"quantile": 0.9, "rate": 1.0, "bits": 1.0}
     job = job_of(wide, FedAvg(**UNIFORM), selection=Poisson(rate), rounds=3)
-    promise = section(noise_multiplier=multiplier, clip=clip, adaptive=adaptive)
+    guarantee = section(noise_multiplier=multiplier, clip=clip, adaptive=adaptive)
     pool = LocalPool(Placement(balance(wide.totals, 1), 1, 0), "cpu")
     states = [
-        event for event in Coordinator(pool).run(replace(job, privacy=promise), every=1) if isinstance(event, RunState)
+        event
+        for event in Coordinator(pool).run(replace(job, privacy=guarantee), every=1)
+        if isinstance(event, RunState)
     ]
     first, second = (state.state.models[0] for state in states)
     updates = update_multiplier(multiplier, adaptive["bits"])
@@ -259,8 +265,8 @@ def test_noise_of_hospitals_own_adds_up_and_costs_what_twice_the_clip_does(feder
 
 def test_shares_of_hospitals_add_up_to_the_noise_that_the_server_would_add(federate):
     wide = federate([3] * 4, features=4000)
-    promise = section(mode="distributed", clip=1e-9, noise_multiplier=2.0, delta=1e-5)
-    job = replace(job_of(wide, FedAvg(**UNIFORM), rounds=1), privacy=promise, secure=SecureSection())
+    guarantee = section(mode="distributed", clip=1e-9, noise_multiplier=2.0, delta=1e-5)
+    job = replace(job_of(wide, FedAvg(**UNIFORM), rounds=1), privacy=guarantee, secure=SecureSection())
     outcome = run(wide, job, 2)
     assert outcome.models[0].std() == pytest.approx(2.0 * 1e-9 / 4, rel=0.05)
     assert outcome.privacy.against == "server"

@@ -28,7 +28,7 @@ POOLED = {"unit": "patient", "mode": "pooled"}
 OWN = {"unit": "patient", "mode": "local"}
 
 
-def promised(federation, way, drop, mode="model", rounds=1, privacy=None, secure=None, **settings) -> Job:
+def guaranteed(federation, way, drop, mode="model", rounds=1, privacy=None, secure=None, **settings) -> Job:
     keys = way | {"delta": 1e-3, "noise_multiplier": 0.0, "declared_public": ("sizes", "metrics")} | (privacy or {})
     job = job_of(federation, FedAvg(weights="uniform"), rounds=rounds, **settings)
     job = replace(
@@ -53,7 +53,7 @@ def test_how_many_are_sure_to_be_left():
 def test_a_pooled_step_is_made_of_the_gradients_that_came_and_divided_by_all_patients(federate):
     """By hand: a logistic regression from zeros, whose gradient of a row is (1/2 - y) (x, 1)."""
     federation = federate(SIZES)
-    job = promised(federation, POOLED, 0.2, seed=5, privacy={"rate": 1, "clip": 1e9}, learning_rate=0.5)
+    job = guaranteed(federation, POOLED, 0.2, seed=5, privacy={"rate": 1, "clip": 1e9}, learning_rate=0.5)
     gone = lost(job, 0.2)
     assert 0 < len(gone) <= 2
     total = np.zeros(4)
@@ -69,7 +69,7 @@ def test_what_is_left_has_at_least_the_promised_noise(federate, way):
     """Each share is a seventh of the variance, so that s hospitals left of nine add up to s/7 of it."""
     wide = federate([3] * 9, features=4000)
     privacy = {"noise_multiplier": 2.0, "clip": 1e-7} | ({"rate": 1e-3} if way is POOLED else {})
-    job = promised(wide, way, 0.15, seed=3, learning_rate=1.0, privacy=privacy)
+    job = guaranteed(wide, way, 0.15, seed=3, learning_rate=1.0, privacy=privacy)
     left = 9 - len(lost(job, 0.15))
     assert left in (7, 8)
     unit = 2e-7 / (1e-3 * 27) if way is POOLED else 2e-7 / 9
@@ -91,7 +91,9 @@ class Uneven(Clustered):
 def test_each_clusters_shares_hold_the_whole_noise_of_hospitals(federate, drop):
     """Of three and six hospitals. Where some are lost, each share is what those that are sure to be left need."""
     wide = federate([3] * 9, features=4000)
-    job = promised(wide, DISTRIBUTED, drop, seed=8, privacy={"noise_multiplier": 2.0, "clip": 1e-7}, learning_rate=1.0)
+    job = guaranteed(
+        wide, DISTRIBUTED, drop, seed=8, privacy={"noise_multiplier": 2.0, "clip": 1e-7}, learning_rate=1.0
+    )
     job = replace(job, strategy=Uneven(clusters=1), secure=job.secure.model_copy(update={"minimum": 3}))
     check_job(job, wide)
     gone, models = lost(job, drop) if drop else set(), run(wide, job, 2).models
@@ -106,7 +108,7 @@ def test_each_clusters_shares_hold_the_whole_noise_of_hospitals(federate, drop):
 def test_too_few_shares_change_nothing_and_cost_bytes(federate, way):
     """Three of nine masked vectors would do for secure.minimum, and would hold too little noise."""
     federation = federate(SIZES)
-    job = promised(federation, way, 0.5, "execute", seed=4, privacy={"noise_multiplier": 1.0, "clip": 0.1})
+    job = guaranteed(federation, way, 0.5, "execute", seed=4, privacy={"noise_multiplier": 1.0, "clip": 0.1})
     assert 3 <= 9 - len(lost(job, 0.5)) < 7
     outcome = run(federation, job, 2)
     assert not outcome.models.any()
@@ -119,7 +121,7 @@ def test_masks_change_no_bit_and_a_run_goes_on(federate, way):
     federation = federate(SIZES)
     privacy = {"noise_multiplier": 1.0, "clip": 0.1} | ({} if way is not POOLED else {"rate": 0.5})
     model, execute = (
-        promised(federation, way, 0.1, mode, rounds=4, seed=4, privacy=privacy) for mode in ("model", "execute")
+        guaranteed(federation, way, 0.1, mode, rounds=4, seed=4, privacy=privacy) for mode in ("model", "execute")
     )
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     events = list(Coordinator(pool).run(execute, every=2))
@@ -137,17 +139,17 @@ def test_epsilon_counts_the_shares_that_are_sure_to_be_there(federate):
     from raysim.privacy.events import Gaussian
 
     federation = federate(SIZES)
-    job = promised(federation, DISTRIBUTED, 0.1, rounds=4, privacy={"noise_multiplier": 5.0})
+    job = guaranteed(federation, DISTRIBUTED, 0.1, rounds=4, privacy={"noise_multiplier": 5.0})
     epsilons = run(federation, job, 1).privacy.epsilons
     assert epsilons["outsider"] == epsilons["server"] == pytest.approx(epsilon([Gaussian(5.0, 1.0, 4)], 1e-3))
     assert epsilons["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(6 / 7), 1.0, 4)], 1e-3))
 
 
 def test_hospitals_own_noise_is_scaled_with_what_came(federate):
-    """Each noisy model of its own stands for itself: what is left is averaged as without a promise."""
+    """Each noisy model of its own stands for itself: what is left is averaged as without a guarantee."""
     federation = federate(SIZES)
     one = {"epochs": 1, "batch_size": 0, "seed": 7}
-    local_noise = promised(federation, OWN, 0.2, privacy={"clip": 1e9}, **one)
+    local_noise = guaranteed(federation, OWN, 0.2, privacy={"clip": 1e9}, **one)
     plain = replace(local_noise, privacy=None)
     assert lost(local_noise, 0.2)
     assert run(federation, local_noise, 1).models == pytest.approx(run(federation, plain, 1).models, abs=1e-10)

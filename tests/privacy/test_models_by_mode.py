@@ -55,7 +55,7 @@ def test_every_model_is_in_the_table():
 def test_a_model_is_played_or_refused(tokens, unit, mode):
     secure = SecureSection() if mode == "distributed" else None
     rate = {"rate": 0.5} if mode == "pooled" else {}
-    promise = PrivacySection(unit=unit, mode=mode, noise_multiplier=0.5, delta=1e-3, clip=0.5, **rate)
+    guarantee = PrivacySection(unit=unit, mode=mode, noise_multiplier=0.5, delta=1e-3, clip=0.5, **rate)
     for name, federation in tokens.items():
         job = job_of(
             federation,
@@ -64,7 +64,7 @@ def test_a_model_is_played_or_refused(tokens, unit, mode):
             precision="float32",
             model=ModelSpec(name, None, OPTIONS[name][1], "default"),
         )
-        job = replace(job, privacy=promise, secure=secure)
+        job = replace(job, privacy=guarantee, secure=secure)
         if unit != "hospital" and name in UNCLIPPABLE:
             with pytest.raises(ConfigError) as refused:
                 check_job(job, federation)

@@ -190,8 +190,8 @@ def test_shares_of_normal_noise_hold_it_all():
     assert shares.event == Gaussian(6.0 / 3**0.5)
     assert Mechanism(Gaussian(6.0), "seeded").in_shares(2).event == Gaussian(6.0)
     assert Mechanism(Laplace(6.0), "seeded").in_shares(7).event == Laplace(6.0)
-    promised = section(statistics={"label_counts": {"noise_multiplier": 6.0}})
-    told_alone, summed = (first_noise(promised, 7, question) for question in (LabelCounts(), LabelSums()))
+    guaranteed = section(statistics={"label_counts": {"noise_multiplier": 6.0}})
+    told_alone, summed = (first_noise(guaranteed, 7, question) for question in (LabelCounts(), LabelSums()))
     assert told_alone is not None
     assert summed is not None
     assert (told_alone.mechanism.event, summed.mechanism.event) == (Gaussian(6.0), shares.event)
@@ -201,8 +201,8 @@ def test_shares_of_normal_noise_hold_it_all():
 def test_what_is_told_is_paid_for_out_of_the_same_epsilon(federation, mode):
     statistics = {"sizes": {"epsilon": 0.25}, "label_counts": {"noise_multiplier": 8.0}}
     rate = {"rate": 1.0} if mode == "pooled" else {}  # whose cost has a closed form
-    promised = noisy(federation, mode=mode, statistics=statistics, epsilon=2.0, **rate).privacy
-    assert promised.epsilon <= 2.0 + 1e-2
+    guaranteed = noisy(federation, mode=mode, statistics=statistics, epsilon=2.0, **rate).privacy
+    assert guaranteed.epsilon <= 2.0 + 1e-2
     alone = noisy(
         federation, mode=mode, sizes="public", declared_public=("sizes", "metrics"), epsilon=2.0, **rate
     ).privacy
@@ -210,7 +210,7 @@ def test_what_is_told_is_paid_for_out_of_the_same_epsilon(federation, mode):
     def noise(of):
         return of.noise_multiplier if mode == "pooled" else of.by_hospital["most"][1]
 
-    assert noise(promised) > 1.1 * noise(alone)
+    assert noise(guaranteed) > 1.1 * noise(alone)
 
 
 def test_normal_noise_is_composed_with_training_and_not_added(federation):

@@ -374,9 +374,9 @@ def test_the_same_entries_of_all_noisy_messages_are_those_of_their_sum(federate,
     """Compressed after the noise, so that it costs nothing: k of P entries of the noisy sum, P / k times as large."""
     federation = federate([9, 4, 13, 7, 5, 6])
     keys = {"unit": "patient", "rate": 0.5} if mode == "pooled" else {"unit": "hospital", "mode": "distributed"}
-    promise = PrivacySection(noise_multiplier=1.0, delta=1e-3, clip=0.5, **keys)
+    guarantee = PrivacySection(noise_multiplier=1.0, delta=1e-3, clip=0.5, **keys)
     strategy = FedAvg() if mode == "pooled" else FedAvg(weights="uniform")
-    whole = replace(job_of(federation, strategy, selection=All(), rounds=1), privacy=promise, secure=SecureSection())
+    whole = replace(job_of(federation, strategy, selection=All(), rounds=1), privacy=guarantee, secure=SecureSection())
     half = replace(whole, compression=CompressionSection(name="random_k", ratio=0.5))
     for job in (whole, half):
         check_job(job, federation)

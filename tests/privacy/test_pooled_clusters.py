@@ -35,7 +35,7 @@ def federation(federate):
     return federate(SIZES)
 
 
-def promised(federation, strategy, mode="pooled", secure=None, job=None, **keys):
+def guaranteed(federation, strategy, mode="pooled", secure=None, job=None, **keys):
     plain = {"unit": "patient", "mode": mode, "delta": 1e-4, "noise_multiplier": 0.0}
     if mode == "pooled":
         plain["rate"] = 1.0
@@ -51,7 +51,7 @@ def promised(federation, strategy, mode="pooled", secure=None, job=None, **keys)
 )
 def test_without_noise_each_cluster_descends_on_all_its_rows(federation, strategy):
     """A full-batch epoch of each hospital, averaged by rows, is a step on the rows of all of its cluster."""
-    pooled = run(federation, promised(federation, strategy, clip=1e9), 2)
+    pooled = run(federation, guaranteed(federation, strategy, clip=1e9), 2)
     plain = run(federation, job_of(federation, strategy, rounds=3, batch_size=0), 1)
     assert isinstance(strategy, Ifca) or len(np.unique(np.delete(pooled.cluster, 4))) == 2
     assert pooled.models == pytest.approx(plain.models, abs=1e-10)
@@ -59,7 +59,9 @@ def test_without_noise_each_cluster_descends_on_all_its_rows(federation, strateg
 
 def test_one_cluster_has_the_bits_of_one_model(federation):
     keys = {"clip": 0.3, "noise_multiplier": 1.5, "rate": 0.5}
-    one, model = (run(federation, promised(federation, each, **keys), 2) for each in (Clustered(clusters=1), FedAvg()))
+    one, model = (
+        run(federation, guaranteed(federation, each, **keys), 2) for each in (Clustered(clusters=1), FedAvg())
+    )
     assert (one.models[1] == model.models[0]).all()
 
 
@@ -75,37 +77,37 @@ def test_the_shares_of_each_cluster_hold_the_whole_noise(federate):
             )
 
     keys = {"clip": 1e-6, "noise_multiplier": 2.0, "rate": 1e-3}
-    models = run(wide, promised(wide, Uneven(clusters=1), job={"rounds": 1, "learning_rate": 1.0}, **keys), 2).models
+    models = run(wide, guaranteed(wide, Uneven(clusters=1), job={"rounds": 1, "learning_rate": 1.0}, **keys), 2).models
     for row, patients in ((1, 15), (2, 6)):
         assert models[row].std() == pytest.approx(2.0 * 1e-6 / (1e-3 * patients), rel=0.04)
 
 
 def test_all_clusters_together_cost_what_one_sum_does(federation):
-    promise = run(federation, promised(federation, Clustered(clusters=2), noise_multiplier=5.0), 1).privacy
-    assert promise.covered["outsider"] == pytest.approx(epsilon([Gaussian(5.0, 1.0, 3)], 1e-4))
+    guarantee = run(federation, guaranteed(federation, Clustered(clusters=2), noise_multiplier=5.0), 1).privacy
+    assert guarantee.covered["outsider"] == pytest.approx(epsilon([Gaussian(5.0, 1.0, 3)], 1e-4))
     # A cluster may be of two hospitals, of which each knows its share; a message has a sixth of the noise at least.
-    assert promise.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(1 / 2), 1.0, 3)], 1e-4))
-    assert promise.covered["server"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(1 / 6), 1.0, 3)], 1e-4))
-    assert (promise.covers, promise.not_private) == (("update",), ("size", "signature", "metrics"))
+    assert guarantee.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(1 / 2), 1.0, 3)], 1e-4))
+    assert guarantee.covered["server"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(1 / 6), 1.0, 3)], 1e-4))
+    assert (guarantee.covers, guarantee.not_private) == (("update",), ("size", "signature", "metrics"))
     secure = SecureSection(small_clusters="merge")
-    promise = run(
-        federation, promised(federation, Clustered(clusters=2), secure=secure, noise_multiplier=5.0), 1
+    guarantee = run(
+        federation, guaranteed(federation, Clustered(clusters=2), secure=secure, noise_multiplier=5.0), 1
     ).privacy
-    assert promise.covered["server"] == promise.covered["outsider"]
-    assert promise.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(2 / 3), 1.0, 3)], 1e-4))
+    assert guarantee.covered["server"] == guarantee.covered["outsider"]
+    assert guarantee.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(2 / 3), 1.0, 3)], 1e-4))
 
 
 def test_choices_are_told_exactly_and_named(federation):
-    promise = run(federation, promised(federation, Ifca(clusters=2), noise_multiplier=5.0), 1).privacy
-    assert set(promise.not_private) == {"size", "choice", "metrics"}
-    assert math.isinf(promise.epsilon)
+    guarantee = run(federation, guaranteed(federation, Ifca(clusters=2), noise_multiplier=5.0), 1).privacy
+    assert set(guarantee.not_private) == {"size", "choice", "metrics"}
+    assert math.isinf(guarantee.epsilon)
 
 
 @pytest.mark.parametrize("strategy", [Clustered(clusters=3), Ifca(clusters=2)])
 def test_masks_change_no_bit_and_a_run_goes_on(federation, strategy):
     keys = {"clip": 0.2, "noise_multiplier": 1.0, "rate": 0.5, "job": {"rounds": 4}}
     model, execute = (
-        promised(federation, strategy, secure=SecureSection(mode=mode, small_clusters="merge"), **keys)
+        guaranteed(federation, strategy, secure=SecureSection(mode=mode, small_clusters="merge"), **keys)
         for mode in ("model", "execute")
     )
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
@@ -121,10 +123,10 @@ def test_masks_change_no_bit_and_a_run_goes_on(federation, strategy):
 def test_noisy_steps_from_models_that_hospitals_keep(federation, strategy):
     """Without noise they are the plain strategy; with noise its bits are the same on any number of actors."""
     plain = run(federation, job_of(federation, strategy, rounds=3, batch_size=0), 1)
-    assert run(federation, promised(federation, strategy, "local", clip=1e9), 2).models == pytest.approx(
+    assert run(federation, guaranteed(federation, strategy, "local", clip=1e9), 2).models == pytest.approx(
         plain.models, abs=1e-10
     )
-    noisy = promised(federation, strategy, "local", clip=0.3, noise_multiplier=1.0)
+    noisy = guaranteed(federation, strategy, "local", clip=0.3, noise_multiplier=1.0)
     one, many = (run(federation, noisy, actors) for actors in (1, 4))
     assert (one.models == many.models).all()
     assert {"nearest_shares", "choice"} & set(one.privacy.not_private)
@@ -132,4 +134,4 @@ def test_noisy_steps_from_models_that_hospitals_keep(federation, strategy):
 
 def test_models_of_which_parts_stay_at_hospitals_are_refused(federation):
     with pytest.raises(ConfigError, match=r"privacy.mode: pooled makes no steps at hospitals, where strategy 'FedPer'"):
-        run(federation, promised(federation, FedPer(), job={"model": MLP}), 1)
+        run(federation, guaranteed(federation, FedPer(), job={"model": MLP}), 1)

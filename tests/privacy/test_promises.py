@@ -1,4 +1,4 @@
-"""What a guarantee rests on and what rounds reveal, by hand; settings at the edge of what can be promised."""
+"""What a guarantee rests on and what rounds reveal, by hand; settings at the edge of what can be guaranteed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
-from raysim.engine.privacy.calibration import Beside, Terms, bit_noise, by_hospital, largest_clip, spent
+from raysim.engine.privacy import calibration
+from raysim.engine.privacy.calibration import Beside, Terms, bit_noise, by_hospital, largest_clip, settled, spent
 from raysim.engine.privacy.grid_checks import check_grid
 from raysim.engine.privacy.noisy_statistics import figure_noise, left_out
 from raysim.engine.privacy.privacy_ledger import statement
@@ -38,9 +39,35 @@ def section(**keys) -> PrivacySection:
     return PrivacySection(**{"noise_multiplier": 2.0, "delta": 1e-3} | keys)
 
 
-def promised(federation: Federation, strategy=None, job: dict | None = None, **keys) -> Job:
+def guaranteed(federation: Federation, strategy=None, job: dict | None = None, **keys) -> Job:
     made = job_of(federation, strategy or FedAvg(weights="uniform"), **job or {})
     return replace(made, privacy=section(**keys))
+
+
+def test_the_noise_of_a_checked_job_is_calibrated_once(federation: Federation, monkeypatch) -> None:
+    """Playing it asks nothing again; with other rounds it would be another guarantee."""
+    asked = guaranteed(federation, noise_multiplier=None, epsilon=8.0, job={"rounds": 3})
+    checked = check_job(asked, federation)
+    assert checked.privacy is not None
+    counted: list[int] = []
+
+    def counting(section: PrivacySection, terms: Terms) -> PrivacySection:
+        counted.append(terms.rounds)
+        return settled(section, terms)
+
+    monkeypatch.setattr(calibration, "settled", counting)
+    outcome = run(federation, checked, 2)
+    assert counted == []
+    assert outcome.privacy is not None
+    assert outcome.privacy.noise_multiplier == checked.privacy.noise_multiplier
+    np.testing.assert_array_equal(outcome.models, run(federation, asked, 1).models)
+    counted.clear()
+    longer = calibration.Guarantee.of(replace(checked, privacy=asked.privacy, rounds=6), federation)
+    assert counted == [6]
+    assert longer is not None
+    assert (longer.section.noise_multiplier or 0) > (checked.privacy.noise_multiplier or 0)
+    with pytest.raises(ConfigError, match=r"privacy.noise_multiplier: .* keep one of the two"):
+        calibration.Guarantee.of(replace(checked, rounds=6), federation)
 
 
 def test_units_are_drawn_into_as_many_steps_as_make_an_epoch() -> None:
@@ -99,7 +126,7 @@ def test_each_hospital_spends_by_its_own_steps_and_one_without_patients_nothing(
 
 
 def test_the_least_epsilon_is_of_hospitals_that_have_patients(federation: Federation) -> None:
-    outcome = run(federation, promised(federation, FedAvg(), unit="patient", mode="local"), 1)
+    outcome = run(federation, guaranteed(federation, FedAvg(), unit="patient", mode="local"), 1)
     assert outcome.privacy is not None
     assert outcome.privacy.by_hospital is not None
     epsilon, noise = outcome.privacy.by_hospital["least"]
@@ -112,26 +139,26 @@ def test_the_server_sees_one_round_of_sums_as_well_as_many(federation: Federatio
     ledger = Ledger()
     for round in range(rounds):
         ledger.add(round + 1, "update", np.arange(6), 4)
-    promise = statement(promised(federation), federation, ledger)
-    assert promise is not None
-    assert math.isinf(promise.covered["server"]) == exposed
-    assert (promise.covered["outsider"] > 0) == exposed
+    guarantee = statement(guaranteed(federation), federation, ledger)
+    assert guarantee is not None
+    assert math.isinf(guarantee.covered["server"]) == exposed
+    assert (guarantee.covered["outsider"] > 0) == exposed
 
 
 def test_noise_on_bits_that_costs_the_whole_budget_is_refused(federation: Federation) -> None:
     with pytest.raises(ConfigError, match=r"^privacy.adaptive.bits: noise of 1 on the bits costs more"):
-        check_job(promised(federation, adaptive={"bits": 1.0}), federation)
-    check_job(promised(federation, adaptive={"bits": math.nextafter(1.0, 2.0)}), federation)
+        check_job(guaranteed(federation, adaptive={"bits": 1.0}), federation)
+    check_job(guaranteed(federation, adaptive={"bits": math.nextafter(1.0, 2.0)}), federation)
     assert bit_noise(section(adaptive={}).adaptive, 30.0) == 1.5
 
 
 def test_the_largest_clip_is_taken_and_none_above_it(federation: Federation) -> None:
-    job = promised(federation)
+    job = guaranteed(federation)
     largest = largest_clip(Terms.of(job, federation), 2.0)
     assert largest == largest_clip(replace(TERMS, rate=1.0), 0.5) / 2 == 2 * largest_clip(replace(TERMS, rate=0.5), 2.0)
-    check_job(promised(federation, clip=largest), federation)
+    check_job(guaranteed(federation, clip=largest), federation)
     with pytest.raises(ConfigError, match=r"^privacy.clip: .* is more than sums can hold"):
-        check_job(promised(federation, clip=math.nextafter(largest, math.inf)), federation)
+        check_job(guaranteed(federation, clip=math.nextafter(largest, math.inf)), federation)
 
 
 def test_a_step_of_pooled_gradients_is_as_long_as_the_problem_says(federation: Federation) -> None:
@@ -140,8 +167,8 @@ def test_a_step_of_pooled_gradients_is_as_long_as_the_problem_says(federation: F
             return replace(super().problem(view, state, ids), training=LocalTraining(learning_rate=0.3))
 
     pooled = {"unit": "patient", "mode": "pooled", "rate": 0.5, "clip": 0.5}
-    by_problem = run(federation, promised(federation, Faster(), {"learning_rate": 0.1}, **pooled), 1).models
-    as_configured = run(federation, promised(federation, FedAvg(), {"learning_rate": 0.3}, **pooled), 1).models
+    by_problem = run(federation, guaranteed(federation, Faster(), {"learning_rate": 0.1}, **pooled), 1).models
+    as_configured = run(federation, guaranteed(federation, FedAvg(), {"learning_rate": 0.3}, **pooled), 1).models
     np.testing.assert_array_equal(by_problem, as_configured)
 
 

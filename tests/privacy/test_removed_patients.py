@@ -36,7 +36,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of
 from tests.data.sources.test_texts import ALIKE, reviews, tweets
 from tests.data.written import fixed
-from tests.privacy.test_sensitivity import check_pair, promise
+from tests.privacy.test_sensitivity import check_pair, guarantee
 
 REMOVED = ("p3", "p17", "p30", "p41")
 """One patient of each hospital; the third has three rows."""
@@ -90,7 +90,7 @@ def placed(federation: Federation, rows: np.ndarray) -> set[tuple[int, int, int]
 
 def job_on(mode: str) -> Callable[[Federation], Job]:
     """Two rounds that draw every patient, with at most two rows of each, and all that can be released with noise."""
-    section = promise(mode, normal=True).model_copy(
+    section = guarantee(mode, normal=True).model_copy(
         update={"rows_per_patient": 2} | ({"rate": 1.0} if mode == "pooled" else {})
     )
 

@@ -164,7 +164,7 @@ def neighbours(
     return made[0], made[1]
 
 
-def promise(mode: str, normal: bool, figures: bool = True, drawn: bool = True) -> PrivacySection:
+def guarantee(mode: str, normal: bool, figures: bool = True, drawn: bool = True) -> PrivacySection:
     noise = {"noise_multiplier": 3.0} if normal else {"epsilon": 0.5}
     kinds = ("sizes", *KINDS) if figures else ("sizes", *KINDS[:-1])
     return PrivacySection(
@@ -253,7 +253,7 @@ def job_with(
 
     def on(federation: Federation) -> Job:
         made = job_of(federation, strategy, selection=selection, rounds=2, epochs=1, batch_size=0, every=1)
-        return replace(made, privacy=promise(mode, normal, figures, not strategy.uses_programs()))
+        return replace(made, privacy=guarantee(mode, normal, figures, not strategy.uses_programs()))
 
     return on
 
@@ -311,14 +311,14 @@ def test_one_patient_moves_figures_of_other_labels_by_no_more_than_the_ledger_wa
 ):
     noise = {"noise_multiplier": 3.0} if normal else {"epsilon": 0.5}
     kinds = {"metrics": noise | ({} if classes else {"range": (-2.0, 3.0)})}
-    promised = promise("local", normal).model_copy(
+    guaranteed = guarantee("local", normal).model_copy(
         update={"statistics": {kind: NoisyStatistic(**keys) for kind, keys in kinds.items()}}
     )
     model = None if classes else ModelSpec("linear_regression", None, {}, "default")
 
     def job_on(federation: Federation) -> Job:
         made = job_of(federation, FedAvg(), rounds=2, batch_size=0, every=1, model=model)
-        return replace(made, privacy=promised)
+        return replace(made, privacy=guaranteed)
 
     assert check_neighbours(job_on, seed, where, scale, classes) == {"size", "metrics", "update"}
 

@@ -50,7 +50,7 @@ PLAYED = {
 }
 
 
-def promised(job: Job, privacy: dict[str, Any] | None) -> PrivacySection | None:
+def guaranteed(job: Job, privacy: dict[str, Any] | None) -> PrivacySection | None:
     """The section of these keys; no patients are drawn for sums of client programs."""
     if privacy is None:
         return None
@@ -71,8 +71,8 @@ def test_a_strategy_is_played_or_refused(federate, name, mode):
     settings |= {"clusters": 2} if "clusters" in cls.__dataclass_fields__ else {}
     privacy, secure = MODES[mode]
     job = fitting(job_of(federation, cls(**settings), selection=All(), rounds=2), federation)
-    promise = promised(job, privacy)
-    job = replace(job, privacy=promise, secure=secure)
+    guarantee = guaranteed(job, privacy)
+    job = replace(job, privacy=guarantee, secure=secure)
 
     def played():
         check_job(job, federation)
@@ -80,7 +80,7 @@ def test_a_strategy_is_played_or_refused(federate, name, mode):
 
     if mode in PLAYED[name]:
         outcome = played()
-        assert promise is None or "update" in outcome.privacy.covers or not outcome.ledger.sent(1)
+        assert guarantee is None or "update" in outcome.privacy.covers or not outcome.ledger.sent(1)
     else:
         with pytest.raises(ConfigError) as refused:
             played()

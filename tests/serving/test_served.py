@@ -203,7 +203,8 @@ def test_two_own_models_of_one_hospital_are_kept_apart(federate, tmp_path):
 
         def setup(self, view):
             state = super().setup(view)
-            return dataclasses.replace(state, models=np.stack([state.models[0], state.models[0] + 1]))
+            shared = ~self.private(view)
+            return dataclasses.replace(state, models=np.stack([state.models[0], state.models[0] + shared]))
 
         def aggregate(self, view, state, update):
             return dataclasses.replace(state, models=state.models + update.sums)

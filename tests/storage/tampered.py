@@ -83,7 +83,7 @@ def timeless(name: str, folder: str) -> bytes:
     return b"\n".join(b",".join(row[:at] + row[at + 1 :]) for row in rows)
 
 
-def promised(folder: str) -> Any:
+def guaranteed(folder: str) -> Any:
     return json.loads(Path(folder, "summary.json").read_text()).get("privacy")
 
 
@@ -96,7 +96,7 @@ def unchanged_goes_on(run: Run, name: str) -> None:
     assert "damaged" not in said
     for file in FILES:
         assert timeless(file, "whole") == timeless(file, "stopped"), file
-    assert promised("stopped") == promised("whole")
+    assert guaranteed("stopped") == guaranteed("whole")
 
 
 def refused(words: str) -> None:
@@ -110,7 +110,7 @@ def refused(words: str) -> None:
     else:
         for file in FILES:
             assert timeless(file, "whole") == timeless(file, "stopped"), file
-        assert promised("stopped") == promised("whole")
+        assert guaranteed("stopped") == guaranteed("whole")
     assert words in said
 
 

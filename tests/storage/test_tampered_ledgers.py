@@ -17,8 +17,8 @@ from tests.storage.tampered import (
     Header,
     Run,
     Tensors,
+    guaranteed,
     of,
-    promised,
     refused,
     removed,
     sign_again,
@@ -152,7 +152,7 @@ def last_round(header: Header, arrays: Tensors) -> None:
 def test_no_epsilon_is_lowered_by_what_is_taken_out_of_a_ledger(name: str, change: Change, words: str, run):
     """Rounds say the same as the ledger, so that each is right by itself."""
     run(name)
-    assert promised("whole")["epsilon_of_covered"] > 0
+    assert guaranteed("whole")["epsilon_of_covered"] > 0
     sign_again(change)
     refused(words)
 

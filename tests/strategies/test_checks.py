@@ -285,6 +285,8 @@ def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so
         "optimizer": "sgd",
         "momentum": 0.0,
         "batch_size": 0,
+        "noise": None,
+        "trees": None,
         "least_members": 1,
     }
 

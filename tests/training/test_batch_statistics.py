@@ -74,7 +74,7 @@ def task_of(model: ModuleModel, n: int, *, hospital: int = 0, round: int = 0, ep
 
 
 def by_hand(cls: type[nn.Module], model: ModuleModel, task: Task, batch: int) -> NDArray[np.float64]:
-    """The promised loop, written out: what a lone row does, and where masks come from."""
+    """The guaranteed loop, written out: what a lone row does, and where masks come from."""
     net = cls(3, 2).double()
     views = {name: torch.from_numpy(view.copy()) for name, view in model.layout.split(task.start).items()}
     net.load_state_dict(views, strict=False)

@@ -10,8 +10,8 @@ from dp_accounting import get_epsilon_gaussian
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.privacy.calibration import Terms, settled
+from raysim.tune.guarantee import LOST, cost, read_cost, read_lost
 from raysim.tune.plan import make_plan
-from raysim.tune.promised import LOST, cost, read_cost, read_lost
 from tests.tune.conftest import small_tree
 
 PROMISE = {"unit": "hospital", "epsilon": 1.5, "delta": 1e-3, "declared_public": ["sizes", "metrics", "preprocessing"]}

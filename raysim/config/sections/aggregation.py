@@ -59,7 +59,7 @@ class AggregationSection(Section):
         return self.name != "norm_bound" or self.before != "none"
 
     @property
-    def in_passes(self) -> bool:
+    def by_secure_sums(self) -> bool:
         """Whether the rule can be computed from secure sums (hospitals weight their own updates)."""
         return self.name == "geometric_median" and self.before == "none"
 

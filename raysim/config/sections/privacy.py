@@ -223,7 +223,7 @@ class PrivacySection(Section):
         return next((each for name, each in self.noisy.items() if plain(name) == plain(kind)), None)
 
     @property
-    def tells_bits(self) -> bool:
+    def sends_bits(self) -> bool:
         """Whether hospitals send a bit that says whether their update was short enough."""
         return self.adaptive is not None and self.adaptive.bits != math.inf
 

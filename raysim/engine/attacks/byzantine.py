@@ -22,7 +22,7 @@ from raysim.core.exact import ExactSum, decode, largest_entry
 from raysim.data.federation import Federation
 from raysim.engine.attacks.colluding import Colluders
 from raysim.engine.attacks.own_attacks import FeatureScale, OwnAttack
-from raysim.engine.attacks.robust_rule import Ruling, Tally, check_ruled
+from raysim.engine.attacks.robust_rule import RobustRule, Tally, check_ruled
 from raysim.engine.messages.update_sums import by_sum, heaviest, uploading
 from raysim.engine.pipeline.step import Step
 from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, Mask, Update
@@ -45,10 +45,10 @@ class Byzantine(Step):
         share = 0.0 if adversary is None else adversary.share
         self.bad: Ids = bad_hospitals(seed, len(federation.hospitals), share)
         self._tally = Tally()
-        self._ruling: Ruling | None = None
+        self._robust_rule: RobustRule | None = None
         if aggregation is not None:
             travels = None if private is None else ~private
-            self._ruling = Ruling(aggregation, federation, seed, travels, self._tally)
+            self._robust_rule = RobustRule(aggregation, federation, seed, travels, self._tally)
         self._colluders: Colluders | None = None
         if len(self.bad) and adversary is not None and adversary.attack in TOGETHER:
             self._colluders = Colluders(adversary, federation)
@@ -83,13 +83,13 @@ class Byzantine(Step):
         problem = cohort.problem
         if problem is None or POOLED in cohort.ids or problem.sent is None:
             return cohort
-        if self._ruling is None and self._colluders is None:
+        if self._robust_rule is None and self._colluders is None:
             return cohort
-        if problem.sent.what == "parameters" and self._ruling is None:
+        if problem.sent.what == "parameters" and self._robust_rule is None:
             raise ConfigError(
                 f"adversary.attack: strategy '{self._name}' sends whole models, not updates; choose another"
             )
-        if self._ruling is not None:
+        if self._robust_rule is not None:
             check_ruled(problem, self._name)
         return replace(cohort, problem=uploading(problem, single=True))
 
@@ -103,7 +103,7 @@ class Byzantine(Step):
         groups = [np.arange(len(bad))] if weight is None else [np.flatnonzero(column) for column in weight.T]
         shares = [float(bad[members].mean()) for members in groups if len(members)]
         self._tally.largest = max(self._tally.largest, *shares, 0.0)
-        if update.deltas is None or (self._ruling is None and self._colluders is None):
+        if update.deltas is None or (self._robust_rule is None and self._colluders is None):
             return update if update.problem is problem else self._as_asked(update, problem)
         deltas, sums = update.deltas.copy(), update.sums
         if self._colluders is not None:
@@ -111,13 +111,13 @@ class Byzantine(Step):
             self._colluders.replace(update.ids, deltas, bad, groups, limit, partial(self._server, round))
         if weight is not None:
             exact = ExactSum(weight.shape[1], deltas.shape[1])
-            if self._ruling is None:
+            if self._robust_rule is None:
                 for g, members in enumerate(groups):
                     for j in members:
                         exact.add(g, float(weight[j, g]), deltas[j])
                 sums = decode(exact.units)
             else:
-                sums = self._ruling.sums(round, update.ids, deltas, bad, groups, weight)
+                sums = self._robust_rule.sums(round, update.ids, deltas, bad, groups, weight)
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Sequence[Floats], ids: Ids, target: Ids) -> list[Floats]:
@@ -136,7 +136,7 @@ class Byzantine(Step):
 
     def facts(self) -> dict[str, float]:
         """Figures on bad updates; NaN where undefined."""
-        of_rule = {} if self._ruling is None else self._ruling.facts()
+        of_rule = {} if self._robust_rule is None else self._robust_rule.facts()
         return {"bad_hospitals": float(len(self.bad)), "largest_bad_share": self._tally.largest} | of_rule
 
     @property
@@ -144,7 +144,7 @@ class Byzantine(Step):
         """What is carried from round to round, in plain values."""
         return {
             "tally": {name: float(value) for name, value in vars(self._tally).items()},
-            "centres": {} if self._ruling is None else self._ruling.memory,
+            "centres": {} if self._robust_rule is None else self._robust_rule.memory,
         } | ({} if self._colluders is None else self._colluders.memory)
 
     def resume(self, memory: dict[str, Any] | None, size: int) -> None:
@@ -152,14 +152,14 @@ class Byzantine(Step):
         if memory is None:
             raise ValueError("it holds nothing of attacks and rules, which the run has")
         self._tally.resume(memory["tally"])
-        if self._ruling is not None:
-            self._ruling.resume(memory["centres"], size)
+        if self._robust_rule is not None:
+            self._robust_rule.resume(memory["centres"], size)
         if self._colluders is not None:
             self._colluders.resume(memory, size)
 
     def _server(self, round: int, g: int, updates: Floats) -> Floats:
         """The server's aggregate of the ``updates [m, P]`` of sum ``g``: the rule's, or their mean."""
-        return updates.mean(axis=0) if self._ruling is None else self._ruling.made(round, g, updates).update
+        return updates.mean(axis=0) if self._robust_rule is None else self._robust_rule.made(round, g, updates).update
 
     def _as_asked(self, update: Update, problem: LocalProblem) -> Update:
         sent = problem.sent

@@ -54,7 +54,7 @@ class Tally:
         vars(self).update(vars(resumed))
 
 
-class Ruling:
+class RobustRule:
     """The rule of one job on ``federation``; ``travels [P]``, or None for all, are the parameters that are sent."""
 
     def __init__(

@@ -70,7 +70,7 @@ class Pass(HospitalStep):
             leaving.forget(HELD, HELD_LOSS)
 
 
-class MedianPasses(Step):
+class SecureGeometricMedian(Step):
     """The server's half: the passes of one job, whose strategy is called ``name`` in errors.
 
     Hospitals have ``sizes [N]`` training rows.

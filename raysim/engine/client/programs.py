@@ -43,7 +43,7 @@ class HospitalContext:
         j: int,
         federation: Federation,
         model: Callable[[], Model],
-        received: Mapping[str, NDArray[Any]],
+        received: dict[str, NDArray[Any]],
         kept: Any,
         made: MadeOfRows,
     ) -> None:
@@ -214,7 +214,7 @@ def _context(
     j: int,
     open: Callable[[bool], Federation],
     model: Callable[[], Model],
-    received: Mapping[str, NDArray[Any]],
+    received: dict[str, NDArray[Any]],
     kept: HospitalStates,
     made: MadeOfRows,
 ) -> HospitalContext:

@@ -73,7 +73,7 @@ class Stopping:
         return self.model or list(serve)[-1]
 
     def after(self, round: int, model: str, loss: float) -> Stopping:
-        """These checks and one more, of ``model``."""
+        """These checks followed by the check of ``model``."""
         return replace(self, model=model, rounds=(*self.rounds, round), losses=(*self.losses, loss))
 
     def packed(self) -> dict[str, Any]:

@@ -198,7 +198,7 @@ class RoundPlan:
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends a bit, for a sum of its own behind all others."""
+        """Whether each hospital also sends a bit, which goes into a separate last sum."""
         return any(step.bit for step in self.steps)
 
     @property

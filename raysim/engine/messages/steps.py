@@ -109,7 +109,7 @@ class HospitalStep:
     remembers: bool = False
     """Whether hospitals remember anything of it after the round."""
     bit: bool = False
-    """Whether each hospital also sends a bit, for a sum of its own behind all others."""
+    """Whether each hospital also sends a bit, which goes into a separate last sum."""
     trains: bool = True
     """Whether hospitals train; else they send from the update that they hold, and walk from this step on."""
 

@@ -138,7 +138,7 @@ class SecureSums(Step):
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
         self._noisy = privacy is not None and privacy.way in ("pooled", "distributed")
-        self._tells = privacy is not None and privacy.tells_bits
+        self._sends_bits = privacy is not None and privacy.sends_bits
         self._sends = Counter[int]()
         self._masking: Masking | None = None
         self._opening: Opening | None = None
@@ -214,7 +214,7 @@ class SecureSums(Step):
         return Masking(
             tuple(self._sum(round, number * len(members) + g, of_group) for g, of_group in enumerate(members)),
             self._section.mode == "execute",
-            self._sum(round, len(members), ids) if self._tells else None,
+            self._sum(round, len(members), ids) if self._sends_bits else None,
         )
 
     def opening(self, masking: Masking, problem: LocalProblem, ids: Ids) -> Opening:
@@ -297,7 +297,7 @@ class SecureSums(Step):
     def most_bits(self, hospitals: int) -> int:
         """The most bits of an update in a sum of ``hospitals``, without its number of rows."""
         around = graph.degree(self._section.neighbours, hospitals)
-        number_bytes = int(traffic.up(1, around)) if self._tells else 0
+        number_bytes = int(traffic.up(1, around)) if self._sends_bits else 0
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
     """The fewest of ``hospitals`` that are in a secure sum that is opened, where each adds a share of noise.
 
-    All where none can be lost; else the threshold of hospitals that reconstructs a secret.
+    All hospitals if none can drop out; else the threshold of hospitals that reconstructs a secret.
     """
     if not section.loses:
         return hospitals

@@ -28,8 +28,8 @@ class Guard(Step):
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends a bit, for a sum of its own behind all others."""
-        return self._section.tells_bits
+        """Whether each hospital also sends a bit, which goes into a separate last sum."""
+        return self._section.sends_bits
 
     def release(self) -> Release:
         """What hospitals do before they send."""

@@ -73,7 +73,7 @@ class HospitalNoise(Guard):
             if section.way == "distributed":
                 everybody = math.sqrt(max(self._terms.left, 1))
                 counts, bit, among = counts / everybody, self._bit_noise / everybody, self._among
-        return Release(self._clip, own_noise, among, counts, section.noise, section.tells_bits, bit)
+        return Release(self._clip, own_noise, among, counts, section.noise, section.sends_bits, bit)
 
     @property
     def _among(self) -> Floats:
@@ -90,7 +90,7 @@ class HospitalNoise(Guard):
     def _bit_noise(self) -> float:
         """The standard deviation of the noise on the sum of bits that adapt the clip; 0 where there are none."""
         adaptive = self._section.adaptive
-        if adaptive is None or not self._section.tells_bits or not self._section.noise_multiplier:
+        if adaptive is None or not self._section.sends_bits or not self._section.noise_multiplier:
             return 0.0
         return bit_noise(adaptive, self._hospitals)
 
@@ -117,12 +117,12 @@ class HospitalNoise(Guard):
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums with the noise of a ``round``; the clip then moves to that of the next one."""
         adaptive, central, bit_sum = self._section.adaptive, self._section.way == "central", 0.0
-        if self._section.tells_bits:
+        if self._section.sends_bits:
             bit_sum = float(units[-1, 0]) * 2.0**-FRACTION_BITS
             units = units[:-1]
         if central:
             units = units + self._units(round, problem, self._multiplier)
-        if adaptive is not None and self._section.tells_bits:
+        if adaptive is not None and self._section.sends_bits:
             if central and (bits := self._bit_noise):
                 bit_sum += bits * float(normals(self._section.noise, (1,), self._job.work.seed, "dp_bits", round)[0])
             share = min(max(0.5 + bit_sum / self._hospitals, 0.0), 1.0)

@@ -121,7 +121,7 @@ def _twice(section: PrivacySection, terms: Terms, rounds: int, beside: Sequence[
     return accountant.rough(event, section.delta, tuple(beside))
 
 
-def promised(job: Job, federation: Federation) -> Statement | None:
+def guaranteed(job: Job, federation: Federation) -> Statement | None:
     """The guarantee of ``job`` for what every run releases, as if all hospitals had played all of its rounds.
 
     That is updates, sizes, what features were scaled by, figures of models, and each kind that epsilon is set aside

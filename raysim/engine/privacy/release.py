@@ -40,7 +40,7 @@ class Release(HospitalStep):
     noise: Origin = "seeded"
     """Where the noise comes from."""
     bit: bool = False
-    """Whether it also sends a bit, whether its update was short enough, for a sum of its own behind all others."""
+    """Whether it also sends a bit that says whether its update was short enough; it goes into a separate last sum."""
     own_bit: float = 0.0
     """The standard deviation of the noise that it adds to the bit."""
     patients: PatientRelease | None = None

@@ -205,5 +205,5 @@ class CommunicationRound(JobServer):
     def _remote_state(self) -> RemoteState:
         """The state of the run now."""
         remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
-        stopping, received, carried = self._stopping, self._pipeline.promised, self._pipeline.memory
+        stopping, received, carried = self._stopping, self._pipeline.guaranteed, self._pipeline.memory
         return RemoteState(self._round, self._state, remembered, memory, clock, stopping, received, self._best, carried)

@@ -36,7 +36,7 @@ def check_together(job: Job) -> None:
         )
     if job.secure is None:
         return
-    if rule is not None and not rule.in_passes:
+    if rule is not None and not rule.by_secure_sums:
         raise ConfigError(
             f"secure.mode: '{job.secure.mode}' hides single updates, which aggregation.name: '{rule.name}' "
             "needs; leave one of the two out"

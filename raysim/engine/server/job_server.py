@@ -30,7 +30,7 @@ from raysim.engine.server.last_steps import with_fine_tuned
 from raysim.engine.server.pool import Pool
 from raysim.engine.server.program_calls import ProgramCalls
 from raysim.engine.server.remote import RemoteHospitals
-from raysim.engine.server.resume_checks import check_promise, check_remembered, check_residuals
+from raysim.engine.server.resume_checks import check_guarantee, check_remembered, check_residuals
 from raysim.engine.server.update_pipeline import UpdatePipeline
 from raysim.strategies.base import (
     OWN,
@@ -171,7 +171,7 @@ class JobServer:
             raise ValueError("no round is left to be played after it, by which its ledger could be judged")
         due = partial(self._due, since) if in_rounds else lambda round: ()
         always = self._job.privacy.unit == "hospital" or self._job.privacy.way == "pooled"
-        check_promise(history, self._setup_again(), due, always=always)
+        check_guarantee(history, self._setup_again(), due, always=always)
 
     def _due(self, since: RunState, round: int) -> list[Ids]:
         """Who had to send an update in a round: as the checkpoint says, and as the round alone decides where it does.

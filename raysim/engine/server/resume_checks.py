@@ -70,7 +70,7 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
         )
 
 
-def check_promise(history: History, setup: Ledger, due: Callable[[int], Sequence[Ids]], *, always: bool) -> None:
+def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequence[Ids]], *, always: bool) -> None:
     """Raise ``ValueError`` for a ledger of a private run from which entries have been removed.
 
     ``setup`` is the ledger of what hospitals send before the first round, made again. ``due`` gives the hospitals that

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from raysim.engine.attacks.byzantine import Byzantine
     from raysim.engine.attacks.canaries import Watch
     from raysim.engine.attacks.norm_bound import NormBound
-    from raysim.engine.attacks.secure_geometric_median import MedianPasses
+    from raysim.engine.attacks.secure_geometric_median import SecureGeometricMedian
     from raysim.engine.pipeline.compressing import CompressedUpdates
     from raysim.engine.pipeline.secure_sums import SecureSums
     from raysim.engine.privacy.guard import Guard
@@ -66,7 +66,7 @@ class UpdatePipeline:
             self._byzantine,
             self._watch,
             norm_bound(job),
-            median_passes(job, federation),
+            secure_median(job, federation),
             Making(),
             self._guard,
             self._compressed,
@@ -178,7 +178,7 @@ class UpdatePipeline:
         return {name: value for step in self._back for name, value in step.facts().items()}
 
     @property
-    def promised(self) -> Any:
+    def guaranteed(self) -> Any:
         """What the guarantee of privacy carries from round to round, in plain values; None: nothing."""
         of_guard = None if self._guard is None else self._guard.memory
         first = {name: value for name, value in self._first.memory.items() if value is not None}
@@ -194,12 +194,12 @@ class UpdatePipeline:
             "secure": None if self.secure is None else self.secure.memory,
         }
 
-    def resume(self, memory: dict[str, Any] | None, promised: Any) -> None:
-        """Go on from a checkpoint's ``memory`` and what was ``promised``. Raises ``ValueError`` where parts are missing
-        or impossible.
+    def resume(self, memory: dict[str, Any] | None, guaranteed: Any) -> None:
+        """Go on from a checkpoint's ``memory`` and what was ``guaranteed``. Raises ``ValueError`` where parts are
+        missing or impossible.
         """
         if self._guard is not None:
-            self._guard.resume(None if promised is None else promised["guard"])
+            self._guard.resume(None if guaranteed is None else guaranteed["guard"])
         if self._byzantine is None and self.secure is None:
             return
         if memory is None:
@@ -253,14 +253,14 @@ def norm_bound(job: Job) -> NormBound | None:
     return NormBound(rule.bound, job.name, job.privacy is not None and job.privacy.unit == "hospital")
 
 
-def median_passes(job: Job, federation: Federation) -> MedianPasses | None:
+def secure_median(job: Job, federation: Federation) -> SecureGeometricMedian | None:
     """A rule in several passes, each of which is a secure sum."""
     rule = job.aggregation
     if rule is None or not rule.of_single or job.secure is None:
         return None
-    from raysim.engine.attacks.secure_geometric_median import MedianPasses
+    from raysim.engine.attacks.secure_geometric_median import SecureGeometricMedian
 
-    return MedianPasses(rule, job.name, federation.sizes("train"))
+    return SecureGeometricMedian(rule, job.name, federation.sizes("train"))
 
 
 def guard(

@@ -5,8 +5,8 @@ Three questions:
 - Does a model betray who was trained on? The loss threshold compares training rows with test rows; LiRA plays the same
   run on ``shadows`` federations in which each row is in with probability one half.
 - How large is epsilon at least? A fair coin decides of each canary whether it is added; how many of the coins an
-  auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). Where the run promises privacy, the auditor
-  sees what the adversary of that promise may see (:mod:`raysim.experiment.audits.canary_audit`). Where it promises
+  auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). Where the run guarantees privacy, the auditor
+  sees what the adversary of that guarantee may see (:mod:`raysim.experiment.audits.canary_audit`). Where it guarantees
   none, canaries are rows of random signs with random labels, and the auditor sees the last model alone.
 - What does the update of one row show? For a linear model, the row itself (:mod:`raysim.audit.inversion`).
 """

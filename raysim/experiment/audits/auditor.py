@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DELTA = 1e-5
-"""The delta of the lower bound of epsilon where the run itself promises nothing."""
+"""The delta of the lower bound of epsilon where the run itself guarantees nothing."""
 
 CANARY = 3.0
 """Magnitude of every feature of a canary, in standard deviations."""
@@ -139,14 +139,14 @@ class Auditor:
         scores = (confidence(margins, labels) - confidence(reference, labels))[len(members) :]
         guesses = one_run.guessed(scores, coins)
         # The auditor sees the last model; what noise does not cover, the canaries do not test.
-        promised = outcome.privacy if outcome.privacy is not None and outcome.privacy.unit != "hospital" else None
-        delta = DELTA if promised is None else promised.delta
+        guaranteed = outcome.privacy if outcome.privacy is not None and outcome.privacy.unit != "hospital" else None
+        delta = DELTA if guaranteed is None else guaranteed.delta
         return {
             "sees": "the last model",
             "against": "outsider",
             "unit": "example",
             **one_run.figures(guesses, delta),
-            "epsilon_claimed": None if promised is None else promised.covered["outsider"],
+            "epsilon_claimed": None if guaranteed is None else guaranteed.covered["outsider"],
         }
 
     def _table(

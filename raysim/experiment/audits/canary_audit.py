@@ -1,4 +1,4 @@
-"""Canaries against a promise of privacy: a lower bound of epsilon from what the promise's adversary sees of them.
+"""Canaries against a guarantee of privacy: a lower bound of epsilon from what the guarantee's adversary sees of them.
 
 Each canary is in the data by a fair coin, and has a parameter of its own that no other row moves. A canary hospital
 sends an update, and a canary patient has a gradient, far longer than the clip. All else is the audited run: its data,
@@ -42,7 +42,8 @@ def can_hold_canaries(job: Job, federation: Federation) -> bool:
 
 
 def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path, count: int) -> dict[str, Any]:
-    """Play ``job``, which promises privacy, with ``count`` canaries; returns a lower bound of epsilon and its figures.
+    """Play ``job``, which guarantees privacy, with ``count`` canaries; returns a lower bound of epsilon and its
+    figures.
 
     Files go to ``folder``, which must exist.
     """
@@ -65,7 +66,7 @@ def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path,
     with opened(with_canaries) as session:
         outcome = _played(job, with_canaries, session, homes, inside, length, single)
     if outcome.seen is None or outcome.privacy is None:
-        raise AssertionError("a run with canaries tells what was seen of them, and what it promises")
+        raise AssertionError("a run with canaries tells what was seen of them, and what it guarantees")
     scores = outcome.seen.sum(axis=0)
     if section.unit != "hospital":
         scores = -scores / _relative_noise(job, section, with_canaries)[homes]  # gradients are descended
@@ -99,7 +100,7 @@ def _played(
     layout = work.model.bind(with_canaries, "cpu", work.precision).layout
     canaries = Canaries(homes, inside, _canary_parameters(layout, columns), None if patients else length, single)
     evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": False, "groups": ()})
-    # The promise of a hospital's own noise holds against who sees each update, so no sums are hidden here.
+    # The guarantee of a hospital's own noise holds against who sees each update, so no sums are hidden here.
     secure = None if single else job.secure
     work = replace(work, federation=str(with_canaries.folder))
     *_, outcome = session.run(replace(job, work=work, evaluation=evaluation, canaries=canaries, secure=secure))

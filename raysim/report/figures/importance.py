@@ -31,7 +31,7 @@ def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
             called = "" if len(results) == 1 else f"{result.title or result.label}, seed {result.seed}: "
             task = result.federation.task
             figures = [_importance(_read(result.folder / IMPORTANCE, "column"), task, called)]
-            curves = _read(result.folder / DEPENDENCE, "column", "value")
+            curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")
             return [*figures, *([] if curves.empty else [_dependence(curves, task, called)])]
     return []
 
@@ -75,8 +75,8 @@ def _dependence(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
     title = "mean risk" if task.larger else "mean prediction"
     charts = []
     for k, (name, of) in enumerate(table.groupby("column", sort=False)):
-        numbers = pd.to_numeric(of["value"], errors="coerce").to_numpy(float)
-        numeric = bool(np.isfinite(numbers).all()) and len(of) > 2
+        numeric = bool((of["kind"] == "number").all())
+        numbers = of["value"].astype(float).to_numpy() if numeric else np.arange(len(of))
         heights, texts = of["mean"].to_numpy(float), [_short(value) for value in of["value"]]
         chart = Chart(
             svg.linear("", numbers, count=3) if numeric else svg.names("", texts),
@@ -91,7 +91,7 @@ def _dependence(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
         if numeric:
             chart.marked_line(numbers, heights, LOOK)
         else:
-            chart.dots(np.arange(len(of)), heights, LOOK, size=5.0)
+            chart.dots(numbers, heights, LOOK, size=5.0)
         charts.append(chart)
     caption = (
         f"{called}The mean prediction over all rows, were the column the same in each: at nine shares of the rows of a "

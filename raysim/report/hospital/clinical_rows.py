@@ -149,7 +149,7 @@ def read_rows(path: Path, **wanted: Set[str]) -> pd.DataFrame:
 def _possible_lines(text: str, wanted: Mapping[str, Set[str]]) -> list[str]:
     """The first line of a table without quotes, and those that may have a wanted text in each of the columns.
 
-    Searching a line is faster than parsing it; a text in another column is sorted out later.
+    Searching a line is faster than parsing it; matches in other columns are removed later.
     """
     head, line_end, rest = text.partition("\n")
     among = dict(wanted)

@@ -31,11 +31,11 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     without = sorted({label for label, each in statements if each is None})
     if without:
         return (*lines, f"Nothing is guaranteed of all runs together, for {', '.join(without)} came without noise.")
-    promised = tuple(each for _, each in statements if each is not None)
+    guaranteed = tuple(each for _, each in statements if each is not None)
     seeds = [result.seed for result in results if result.outcome.privacy is not None]
     # Runs that were played for another one have its seed.
-    one_seed = len(set(seeds)) < len(seeds) or any(each.further for each in promised)
-    return (*lines, _all(promised, one_seed=one_seed))
+    one_seed = len(set(seeds)) < len(seeds) or any(each.further for each in guaranteed)
+    return (*lines, _all(guaranteed, one_seed=one_seed))
 
 
 def figures(statement: Statement | None) -> dict[str, float]:

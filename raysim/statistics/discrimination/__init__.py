@@ -1,1 +1,1 @@
-"""The AUROC of hospitals: its variance, the one ROC shape of all, and what may leave a hospital of it."""
+"""The AUROC of hospitals: its variance, one ROC shape for all, and the sums that a hospital may send."""

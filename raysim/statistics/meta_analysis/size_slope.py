@@ -34,7 +34,7 @@ class SizeSlope:
 
     @property
     def shown(self) -> bool:
-        """Whether a direction is shown."""
+        """Whether the interval excludes 0, so that a direction is demonstrated."""
         return self.low > 0 or self.high < 0
 
     @property

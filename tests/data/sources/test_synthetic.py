@@ -1,4 +1,4 @@
-"""The generated federation: what its parameters promise."""
+"""The generated federation: what its parameters guarantee."""
 
 from __future__ import annotations
 

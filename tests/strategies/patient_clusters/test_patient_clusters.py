@@ -120,18 +120,6 @@ def test_patient_clusters_that_matter_are_found_and_pay(method, tmp_path):
         assert outcome.metrics["cluster"]["auroc"] > 0.9
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_placement_changes_nothing(method, precision, tmp_path):
-    federation = typed(tmp_path / "typed", MIXED, train=20, test=8)
-    run = RUN | {"precision": precision, "selection": Uniform(0.5, 2)}
-    alone = play(federation, method(), **run)
-    for actors in (2, 6):
-        other = play(federation, method(), actors=actors, **run)
-        np.testing.assert_array_equal(alone.models, other.models)
-        np.testing.assert_array_equal(alone.figures["cluster"], other.figures["cluster"])
-
-
 @pytest.mark.parametrize(
     ("strategy", "kind", "scalars"),
     [

@@ -10,6 +10,8 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
+from raysim.config.plugins import build_strategy
+from raysim.config.sections.plugin_sections import ModelSection, StrategySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.data.build import build
@@ -27,6 +29,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
+from raysim.strategies.shared.personalization import LastSteps, Personalization
 from raysim.strategies.trees.bagging import TreesBagging
 from raysim.strategies.trees.base import hashed
 from raysim.strategies.trees.cyclic import TreesCyclic
@@ -150,6 +153,27 @@ def test_fine_tuning_goes_on_from_the_federated_margins(three):
     np.testing.assert_array_equal(outcome.kept[1], Shape(task).vector(after))
     assert len(after) == len(before) + 6
     assert list(outcome.metrics) == ["global", "personal"]
+
+
+def test_fine_tuning_after_the_last_round_is_that_of_the_strategy(three):
+    last = LastSteps(fine_tuning=Personalization())
+    by_engine = run(three, job_of(three, FederatedTrees(), rounds=4, model=model(), last=last), 2)
+    same_models(by_engine, run(three, job_of(three, FineTuning().with_trees(), rounds=4, model=model()), 1))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ({"name": "local", "solve": True}, r"^strategy\.solve: true solves regressions"),
+        ({"name": "centralized", "solve": True}, r"^strategy\.solve: true solves regressions"),
+        ({"name": "fine_tuning", "mu": 0.1}, r"^strategy\.mu: 0\.1, and boosted trees are pulled nowhere"),
+    ],
+)
+def test_settings_that_trees_have_not_are_refused(strategy, said):
+    section, trees = StrategySection(**strategy), ModelSection(name="boosted_trees")
+    build_strategy(section)
+    with pytest.raises(ConfigError, match=said):
+        build_strategy(section, model=trees)
 
 
 def test_bagging_appends_a_tree_of_every_hospital(three):

@@ -11,7 +11,7 @@ from typing import Any
 from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.privacy.privacy_ledger import promised
+from raysim.engine.privacy.privacy_ledger import guaranteed
 from raysim.privacy.statement import SHARED, Statement, together
 from raysim.tune.plan import SweepPlan
 from raysim.tune.spaces import Params
@@ -54,10 +54,10 @@ def cost(
     the sweep was stopped, and count as the dearest one.
     """
     told = [
-        promise
+        guarantee
         for params in trials
         for job, federation in zip(plan.jobs(params, "validation"), federations, strict=True)
-        if (promise := promised(job, federation)) is not None
+        if (guarantee := guaranteed(job, federation)) is not None
     ]
     finals = [play for each in finals for play in each.plays]
     if not told and not finals:
