@@ -150,5 +150,6 @@ def test_apache_in_the_demo(data_folder: Path) -> None:
         assert score[known].sum() == pytest.approx(total, abs=1e-3)
     auroc = delong_of_sums(pair_sums(federation.scores["apache_iv"][known], federation.y[known], [0, 1680]))[0]
     assert auroc[0] == pytest.approx(0.8608724, abs=1e-6)
+    other = reading.resolve({"data": {**tree, "scores": ["apache"]}})
     with pytest.raises(DataError, match=r"data\.scores: 'apache' is no score of source eicu"):
-        plugins.build_source(asked.data).with_scores(("apache",))
+        plugins.build_federation(other, plugins.build_source(other.data), 0)
