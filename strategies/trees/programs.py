@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.base import Added, Context, Keep, Program, Reply, Send
-from raysim.strategies.trees.base import taken, unpacked
+from raysim.strategies.trees.base import row_numbers, taken, unpacked
 from raysim.trees.binning import Bins
 from raysim.trees.edges import WIDTH, Floats, Ints, Prefixes, counts
 from raysim.trees.growing import Fallen
@@ -145,7 +145,7 @@ class Histograms(Program):
         made = np.empty((len(self.nodes), self.bins.width, CHANNELS))
         root = (np.zeros(0, np.int16), np.zeros((0, 0), np.bool_))
         trees = [root] * len(self.base) if self.is_first else unpacked(contexts[0].received)
-        kept = taken(self.task, self.key, self.tree, rows.ids)
+        kept = taken(self.task, self.key, self.tree, rows.numbers)
         for k in np.unique(self.which).tolist():
             mine = self.which == k
             fallen = Fallen(rows.codes(self.bins), *trees[k], kept)
@@ -219,9 +219,9 @@ class _Together:
         """Labels, ``[n]``."""
         return self._made("labels", lambda at: at.rows.y)
 
-    def ids(self) -> Ints:
+    def numbers(self) -> NDArray[np.uint64]:
         """A number for each row, ``[n]``."""
-        return self._made("ids", lambda at: at.rows.ids())
+        return self._made("numbers of rows", lambda at: row_numbers(at.rows.X, at.rows.y))
 
 
 def scaled(sums: Floats, classes: int) -> Floats:
