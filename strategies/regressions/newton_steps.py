@@ -160,6 +160,8 @@ def separated(decrements: Sequence[float], hessian: Floats) -> bool:
 def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
     """Newton's step ``[p]`` of the columns that ``keep``; None where the ``curvature`` is not positive."""
     step = np.zeros_like(gradient)
+    if not keep.any():
+        return step
     _, step[keep], refused = dposv(curvature[np.ix_(keep, keep)], gradient[keep])
     return None if refused else step
 
