@@ -16,7 +16,7 @@ from raysim.report import svg
 from raysim.report.figures.coefficients import having
 from raysim.report.naming import with_interval
 from raysim.report.svg import Chart, Figure, Style
-from raysim.serving.importance import DEPENDENCE, IMPORTANCE
+from raysim.storage.coefficients import DEPENDENCE, IMPORTANCE
 
 MOST = 12
 """The most columns whose importance is drawn."""
