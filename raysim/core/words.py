@@ -39,6 +39,15 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
+def of_learner(learner: str) -> str:
+    """What people call a model, from its name in tables; one of up to three letters is an abbreviation.
+
+    >>> of_learner("logistic_regression"), of_learner("mlp")
+    ('logistic regression', 'MLP')
+    """
+    return learner.upper() if len(learner) <= 3 else learner.replace("_", " ")
+
+
 def capitalised(text: str) -> str:
     """A text that begins with a capital letter; the rest stays as it is.
 

@@ -224,9 +224,9 @@ def onnx_model(tree: Tree) -> bytes:
             helper.make_node("Add", ["positions", "first"], ["places"]),
             helper.make_node("Gather", ["sides", "places"], ["goes"]),
             helper.make_node("Where", ["absent", "codes", "goes"], ["beside"]),
-            helper.make_node("Concat", ["features", "beside"], ["all"], axis=1),
+            helper.make_node("Concat", ["features", "beside"], ["with_sides"], axis=1),
         ]
-        source = "all"
+        source = "with_sides"
     made.append(
         helper.make_node("TreeEnsembleRegressor", [source], ["margins"], domain="ai.onnx.ml", **_ensemble(tree))
     )
