@@ -29,7 +29,7 @@ def rows_of(first: Floats, second: Floats) -> Floats:
     within = vectors[:, seen] / root
     _, turned = np.linalg.eigh(within.T @ second @ within)
     rows = (vectors[:, seen] * root @ turned).T
-    read: Floats = rows / rows[:, :1]
+    read: Floats = np.asarray(rows / rows[:, :1], dtype=np.float64)
     return read
 
 
