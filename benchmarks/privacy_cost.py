@@ -46,10 +46,10 @@ class Guarantee:
     """The section ``privacy`` without epsilon; empty where nothing is guaranteed."""
     weights: str = "samples"
     """How hospitals count in the average."""
-    strategy: str = "fedavg"
-    """Its name."""
     against: tuple[str, ...] = ()
     """What without noise it is compared with, that of the first tables first; empty: itself."""
+    strategy: str = "fedavg"
+    """Its name."""
 
     @property
     def priced(self) -> bool:

@@ -30,32 +30,31 @@ PAGE = Path(__file__).with_name("configuration.md")
 
 BEFORE = """# Configuration
 
-Every key of a configuration, with its default. The table is made of the schema and of the comments of
-[`defaults.yaml`](../raysim/config/defaults.yaml) and [`optional.yaml`](../raysim/config/optional.yaml), which are in
-the package: no default stands anywhere else.
+This page lists every key of a configuration with its default. The table is generated from the schema and from the
+comments of [`defaults.yaml`](../raysim/config/defaults.yaml) and [`optional.yaml`](../raysim/config/optional.yaml),
+which hold all defaults.
 
-A configuration is laid over the defaults. Mappings merge, key by key; lists and single values take the place of the
-default. `--set a.b=value` is laid over both, sections before what is in them, so that the order of several makes no
-difference; of a key that is set twice the last counts. A section that only names its plug-in may be that name:
-`strategy: fedavg` is `strategy: {name: fedavg}`, `data: digits` is `data: {source: digits}`, and `--set` adds keys to
-it:
+Your configuration overrides the defaults. Mappings are merged key by key; lists and single values replace the default.
+`--set a.b=value` overrides both. The order of several `--set` does not matter: sections are set before their keys. If
+one key is set twice, the last value counts. A section that only names its plug-in may be that name: `strategy: fedavg`
+is `strategy: {name: fedavg}`, and `data: digits` is `data: {source: digits}`. `--set` can then add keys to it:
 
 ```console
 $ raysim plan --nodes 1x2cpu --set model=mlp --set model.hidden=[8] --set strategy=fedprox --set strategy.mu=0.1
 ```
 
-Further keys of `data`, `model`, `selection` and `strategy` belong to the source, model, selection or strategy that is
-named: `raysim list sources synthetic` prints them. The `config.yaml` in a run's folder is the whole configuration,
-these keys included, and gives the same run. `null` is "not set"; `NAME` is a hospital's name.
+Further keys of `data`, `model`, `selection` and `strategy` belong to the plug-in that is named: `raysim list sources
+synthetic` prints those of a source. The `config.yaml` in a run's folder is the complete configuration with these keys,
+and gives the same run. `null` means "not set"; `NAME` is a hospital's name.
 
-Paths of files that are **read** (`data.path` and other paths of a source, `strategy.from`, `system.trace`,
-`system.table`) are relative to the folder of the YAML file that names them. Those of `--set`, and of a configuration
-made in Python, are relative to the working directory. They become absolute as they are read, so that `config.yaml`
-names the same files wherever it is run again. What is **written** (`--out`, `tracking.uri`, `checkpoint.path`) is
-relative to the working directory.
+Paths that raysim **reads** are `data.path` and other paths of a source, `strategy.from`, `system.trace` and
+`system.table`. In a YAML file they are relative to its folder. With `--set`, or in a configuration made in Python, they
+are relative to the working directory. raysim stores them as absolute paths, so `config.yaml` names the same files
+wherever it is run again. Paths that raysim **writes** (`--out`, `tracking.uri`, `checkpoint.path`) are relative to the
+working directory.
 
-The sections `sweep`, `study` and `curve` belong to the commands of these names, see [Sweeps](sweeps.md),
-[the metric study](study.md) and [coalitions](coalitions.md), which have the keys that are always written too.
+The commands `raysim sweep`, `study` and `curve` read the sections of the same names. [Sweeps](sweeps.md),
+[the metric study](study.md) and [coalitions](coalitions.md) list the keys of these sections that have no default.
 
 | key | type | default | range | meaning |
 |---|---|---|---|---|

@@ -26,7 +26,9 @@ QUESTIONS = (
     Question(
         "Is it a regression?", "newton, meta_analysis, own_intercepts", "exact or in one round, with standard errors"
     ),
-    Question("Does training drift or shake?", "fedprox, scaffold, fedadam", "hospitals differ, one model still fits"),
+    Question(
+        "Does accuracy fall or fluctuate?", "fedprox, scaffold, fedadam", "hospitals differ, one model still fits"
+    ),
     Question("Do hospitals fall into kinds?", "chip, hierarchical, ifca", "a model for each kind"),
     Question("Is every hospital its own case?", "fine_tuning, ditto, fedrep", "a model for each hospital"),
     Question("Do patients fall into kinds?", "fedgmc, cbfl, kfed", "a model for each kind of patient"),

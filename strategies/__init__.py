@@ -5,6 +5,7 @@ On plain arrays; ``base`` holds the interface.
 
 GROUPS = {
     "regressions": "regressions",
+    "trees": "boosted trees",
     "one_model": "one model",
     "fairness": "fairness",
     "hospital_clusters": "clusters of hospitals",

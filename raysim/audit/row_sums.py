@@ -29,12 +29,12 @@ def rows_of(first: Floats, second: Floats) -> Floats:
     within = vectors[:, seen] / root
     _, turned = np.linalg.eigh(within.T @ second @ within)
     rows = (vectors[:, seen] * root @ turned).T
-    read: Floats = rows / rows[:, :1]
+    read: Floats = np.asarray(rows / rows[:, :1], dtype=np.float64)
     return read
 
 
 def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Floats:
     """The labels ``[n]`` of ``rows [n, p]`` behind a ``gradient [p]`` where the model predicts ``means [n]``."""
     residuals = np.linalg.lstsq(rows.T, gradient, rcond=None)[0]
-    labels: Floats = residuals + means
+    labels: Floats = np.asarray(residuals + means, dtype=np.float64)
     return labels

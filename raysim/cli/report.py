@@ -29,7 +29,7 @@ def report(
     checklist: Checklist = False,
     verbose: Verbose = False,
 ) -> None:
-    """Write a run's page again, one hospital's, one to pass on, or a checklist."""
+    """Write a run's page again, a hospital's page or a checklist."""
     greet()
     if checklist:
         from raysim.core.errors import ConfigError

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raysim.core.errors import ConfigError
-from raysim.core.words import listed
+from raysim.core.words import listed, of_learner
 from raysim.experiment.entries import Entry
-from raysim.report.naming import of_learner
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
 
 from raysim.config.schema import Config
 from raysim.config.sections.evaluation import EvaluationSection
@@ -77,6 +76,8 @@ def check(federation: Federation, labels: Collection[str]) -> None:
 
 def margins_of(federation: Federation, name: str) -> tuple[NDArray[np.float64], bool]:
     """The log-odds of a score ``[N]``, and whether it is a probability; else its values, which only rank."""
+    from scipy.special import logit  # runs start without it
+
     values = federation.scores[name]
     known = values[np.isfinite(values)]
     if not len(known):

@@ -61,15 +61,6 @@ def short(name: str) -> str:
     return name
 
 
-def of_learner(learner: str) -> str:
-    """What people call a model, from its name in tables; one of up to three letters is an abbreviation.
-
-    >>> of_learner("logistic_regression"), of_learner("mlp")
-    ('logistic regression', 'MLP')
-    """
-    return learner.upper() if len(learner) <= 3 else learner.replace("_", " ")
-
-
 def of_strategy(name: str) -> str:
     """The part of a name, as :func:`names` gives it, that is the strategy's.
 

@@ -42,7 +42,9 @@ mount -t tmpfs tmpfs /run
 mkdir -p /run/sshd /run/host /run/own /run/work
 cp {work}/{name}/* {work}/key.pub {work}/key /run/host/
 mount -t overlay overlay -o lowerdir={home},upperdir=/run/own,workdir=/run/work {home}
-rm -rf {home}/.ray {home}/.cache/raysim {home}/ray_bootstrap* {home}/runs
+rm -rf {home}/.ray {home}/ray_bootstrap* {home}/runs
+mkdir -p {home}/.cache/raysim
+mount -t tmpfs tmpfs {home}/.cache/raysim
 # A shell that starts here runs nothing of this machine's user: a version manager's stale lock held each for a minute.
 for file in .bashrc .bash_profile .bash_login .profile; do : > {home}/$file; done
 mount -t tmpfs tmpfs /tmp

@@ -92,7 +92,7 @@ def test_a_fork_is_reached_by_signals(how: signal.Signals, code: int, tmp_path: 
 
 
 def test_a_command_runs_there_as_from_a_shell(tmp_path: Path):
-    assert raysim(["list", "models"], tmp_path, {}).out.startswith("cifar_cnn ")
+    assert raysim(["list", "models"], tmp_path, {}).out.startswith("boosted_trees ")
     done = raysim(["run", "missing.yaml"], tmp_path, {})
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("raysim: missing.yaml")

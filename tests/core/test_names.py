@@ -41,6 +41,14 @@ OTHER_MEANINGS = {
             "raysim/experiment/audits/canary_audit.py",
         ),
     ],
+    "poisson": [
+        *(
+            "raysim/training/boosted_trees.py",
+            "raysim/trees/losses.py",
+            "raysim/trees/settings.py",
+        ),  # counts
+        "raysim/serving/tree_formats.py",
+    ],
     "fine_tuning": [
         *("raysim/engine/server/last_steps.py", "raysim/experiment/unseen/joining.py"),  # the step, and its stream
     ],

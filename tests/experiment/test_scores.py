@@ -68,10 +68,10 @@ def test_a_score_is_judged_where_it_has_a_value(folder: Path) -> None:
     for name, each in tested[tested["old"].notna()].groupby("hospital"):
         offsets = [0, len(each)]
         auroc, _ = delong_of_sums(pair_sums(each["old"].to_numpy(), each["died"].to_numpy(), offsets))
-        assert of.loc[name, "n_test"] == len(each)
-        assert of.loc[name, "auroc"] == pytest.approx(auroc[0])
+        assert of.loc[str(name), "n_test"] == len(each)
+        assert of.loc[str(name), "auroc"] == pytest.approx(auroc[0])
         p, y = each["old"].to_numpy(), each["died"].to_numpy()
-        assert of.loc[name, "brier"] == pytest.approx(((p - y) ** 2).mean())
+        assert of.loc[str(name), "brier"] == pytest.approx(((p - y) ** 2).mean())
 
 
 def test_a_difference_from_a_score_is_on_the_rows_that_both_have(folder: Path) -> None:
@@ -150,5 +150,6 @@ def test_apache_in_the_demo(data_folder: Path) -> None:
         assert score[known].sum() == pytest.approx(total, abs=1e-3)
     auroc = delong_of_sums(pair_sums(federation.scores["apache_iv"][known], federation.y[known], [0, 1680]))[0]
     assert auroc[0] == pytest.approx(0.8608724, abs=1e-6)
+    other = reading.resolve({"data": {**tree, "scores": ["apache"]}})
     with pytest.raises(DataError, match=r"data\.scores: 'apache' is no score of source eicu"):
-        plugins.build_source(asked.data).with_scores(("apache",))
+        plugins.build_federation(other, plugins.build_source(other.data), 0)

@@ -133,9 +133,11 @@ def test_shares_add_up_to_the_noise_of_the_sum() -> None:
     program = BoundedSums(3, 5.0)
     layout, hospitals, z = SumLayout(program), 40, 2.0
     release = ProgramRelease("patient", 1, z / hospitals**0.5, "seeded")
-    sums = [sum(release.units(program, layout, 1, t, h) for h in range(hospitals)) for t in range(300)]
-    assert all((each[-1:] == 0).all() for each in sums)  # how many hospitals answered is public
-    drawn = np.array(sums)[:, :-1] * 2.0**-noisy_newton.BITS
+    sums = np.array([[release.units(program, layout, 1, t, h) for h in range(hospitals)] for t in range(300)]).sum(
+        axis=1
+    )
+    assert (sums[:, -1] == 0).all()  # how many hospitals answered is public
+    drawn = sums[:, :-1] * 2.0**-noisy_newton.BITS
     assert_allclose(drawn.std(axis=0), z * 5.0, rtol=0.15)
     assert_allclose(np.corrcoef(drawn.T) - np.eye(9), 0, atol=0.25)
 

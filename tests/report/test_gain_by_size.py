@@ -29,8 +29,9 @@ def results(federate: MakeFederation, tmp_path: Path, sizes: list[int]) -> list[
 
 def test_the_slope_is_that_of_gains_over_training_alone(federate: MakeFederation, tmp_path: Path) -> None:
     ours, alone = results(federate, tmp_path, SIZES)
-    pair = tuple(
-        Sent(each.outcome.pairs[m], each.outcome.sketches[m]) for each, m in ((ours, "global"), (alone, "personal"))
+    pair = (
+        Sent(ours.outcome.pairs["global"], ours.outcome.sketches["global"]),
+        Sent(alone.outcome.pairs["personal"], alone.outcome.sketches["personal"]),
     )
     found, at = slope([pair], ours.federation.totals), ours.federation.task.figures.index("auroc")
     gains = ours.outcome.figures["global"][:, at] - alone.outcome.figures["personal"][:, at]

@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from raysim.trees.binning import Bins
@@ -38,18 +39,17 @@ def task_of(classes=2, **settings):
     return TreeTask(TreeSettings(**given), (0, 0, 0, 5), classes)
 
 
+@examples(max_examples=20)
 @given(SEEDS, st.sampled_from([0, 2, 3]), st.sampled_from(["codes", "exact"]))
 def test_order_of_rows_changes_nothing(seed, classes, edges):
     X, y = table(seed, classes=classes)
     task = task_of(classes, edges=edges)
     order = np.random.default_rng(seed + 1).permutation(len(y))
     mixed = boosted(task, X[order], y[order])
-    if classes:
-        assert mixed.tree() == boosted(task, X, y).tree()
-    else:  # the sum of real labels, from which margins start, is rounded by order
-        assert mixed.margins(X) == pytest.approx(boosted(task, X, y).margins(X), abs=1e-9)
+    assert mixed.tree() == boosted(task, X, y).tree()
 
 
+@examples(max_examples=20)
 @given(SEEDS, st.sampled_from(["codes", "exact"]), st.integers(2, 12))
 def test_edges_by_definition(seed, edges, bins):
     X, _ = table(seed)
@@ -69,6 +69,7 @@ def test_edges_by_definition(seed, edges, bins):
     assert found.tolist() == sorted(due)
 
 
+@examples(max_examples=20)
 @given(SEEDS, st.integers(1, 5))
 def test_edges_from_counts_of_hospitals(seed, hospitals):
     X, _ = table(seed)
@@ -97,10 +98,10 @@ def test_histograms_add_up_over_children():
     places, rng = bins.places(X), np.random.default_rng(0)
     g, h = rng.integers(-(2**30), 2**30, len(y)).astype(float), rng.integers(0, 2**28, len(y)).astype(float)
     left = rng.random(len(y)) < 0.4
-    parent = histograms(places, np.zeros(len(y), int), g, h, 1, bins.width)[0]
-    children = histograms(places, np.where(left, 0, 1), g, h, 2, bins.width)
+    parent = histograms(places, [np.arange(len(y))], g, h, bins.width)[0]
+    children = histograms(places, [np.flatnonzero(left), np.flatnonzero(~left)], g, h, bins.width)
     assert (children[0] + children[1] == parent).all()
-    assert (histograms(places, np.full(len(y), -1), g, h, 1, bins.width) == 0).all()
+    assert (histograms(places, [np.zeros(0, int)], g, h, bins.width) == 0).all()
     direct = np.stack([np.bincount(places.ravel(), np.repeat(w, 4), bins.width) for w in (g, h, np.ones(len(y)))], 1)
     assert (parent == direct).all()
 
@@ -109,6 +110,7 @@ def score(sums, l2=1.0):
     return (sums[0] / GRID) ** 2 / (sums[1] / GRID + l2)
 
 
+@examples(max_examples=20)
 @given(SEEDS)
 def test_split_is_best_of_all(seed):
     """The gain is that of the best partition by a threshold, or of the best of all subsets of categories."""
@@ -117,7 +119,7 @@ def test_split_is_best_of_all(seed):
     g, h = rng.integers(-(2**29), 2**29, len(y)).astype(float), rng.integers(2**20, 2**28, len(y)).astype(float)
     task = task_of(depth=1, min_rows=3, edges="exact", bins=64)
     bins = edges_of(task, X)
-    made = histograms(bins.places(X), np.zeros(len(y), int), g, h, 1, bins.width)
+    made = histograms(bins.places(X), [np.arange(len(y))], g, h, bins.width)
     sums = np.column_stack([g, h, np.ones(len(y))])
     total = sums.sum(axis=0)
     best = 0.0
@@ -194,6 +196,7 @@ def test_monotone_columns_give_the_same_leaves():
     assert boosted(task_r(), moved, y).margins(moved).tolist() == boosted(task_r(), X, y).margins(X).tolist()
 
 
+@examples(max_examples=20)
 @given(SEEDS, st.sampled_from([0, 2, 3]), st.sampled_from([np.float32, np.float64]))
 def test_a_vector_holds_all_that_scores(seed, classes, precision):
     X, y = table(seed, classes=classes)

@@ -7,10 +7,11 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
+from raysim.strategies.problem import Floats
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.hospital_effects import eliminated, laplace
 from raysim.strategies.regressions.newton_steps import fitted
-from tests.strategies.regressions.tables import Floats, Table, table_g, table_t
+from tests.strategies.regressions.tables import Table, table_g, table_t
 
 T, G = table_t(), table_g()
 

@@ -12,13 +12,14 @@ from numpy.testing import assert_allclose
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.engine.server.job_checks import check_job
+from raysim.strategies.problem import Floats
 from raysim.strategies.regressions.linear_mixed import Mixed, mixed, next_ratio
 from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from tests.conftest import job_of, play, run
 from tests.equality import same_models
 from tests.strategies.regressions.federations import LINEAR_MODEL, POISSON_MODEL, federation_of
-from tests.strategies.regressions.tables import Floats, table_g, table_t
+from tests.strategies.regressions.tables import table_g, table_t
 
 T, G = table_t(), table_g()
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from raysim.strategies.problem import Floats
 from raysim.strategies.regressions.families import LINEAR, LOGISTIC
 from raysim.strategies.regressions.newton_steps import fitted
 from raysim.strategies.regressions.one_shot import Information, Surrogate, information, stacked
-from tests.strategies.regressions.tables import Floats, table_t
+from tests.strategies.regressions.tables import table_t
 
 T = table_t()
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from raysim.core.words import listed
+from raysim.core.words import listed, of_learner
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts.wording import figure, sentences
-from raysim.report.naming import of_learner
 from raysim.report.possible import difference as possible
 
 
