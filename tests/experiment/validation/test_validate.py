@@ -124,3 +124,14 @@ def test_a_bare_onnx_file_takes_the_columns_as_they_are(folder: Path, tmp_path: 
         validate(str(moved), folder / "stays.yaml", out=tmp_path / "out")
     with pytest.raises(DataError, match=r"MODEL: cannot score these 2 features"):
         validate(str(moved), folder / "stays.yaml", ["data.drop=[old, points, ward]"], tmp_path / "out")
+
+
+def test_rows_that_trained_the_model_are_not_judged_in_silence(folder: Path, tmp_path: Path) -> None:
+    other = validate(str(folder / "torch"), folder / "stays.yaml", out=tmp_path / "all")
+    assert other.notes[0].startswith("Rows of this table trained the model")
+    own = validate(str(folder / "torch"), folder / "stays.yaml", ["data.hospitals=[h0, h1]"], tmp_path / "own")
+    assert "only the test rows" in own.notes[0]
+    every = other.hospitals.set_index("hospital").loc[["h0", "h1"], "rows"].to_numpy()
+    assert (own.hospitals["rows"].to_numpy() < every / 2).all()
+    shown = (tmp_path / "own" / "report.html").read_text()
+    assert "only the test rows" in shown
