@@ -146,7 +146,9 @@ def _xgboost_tree(number: int, tree: Tree, levels: Sequence[int]) -> dict[str, A
     of_nodes: dict[str, list[int]] = {"categories_nodes": [], "categories_segments": [], "categories_sizes": []}
     for k, node in enumerate(nodes):
         if "levels" in node:
-            goes_right = sorted(set(range(levels[node["column"]])) - set(node["levels"]))
+            count = levels[node["column"]]
+            # xgboost reads no empty set; where missing values alone go right, a level that no row has stands for it.
+            goes_right = sorted(set(range(count)) - set(node["levels"])) or [count]
             for name, value in zip(of_nodes, (k, len(categories), len(goes_right)), strict=True):
                 of_nodes[name].append(value)
             categories += goes_right
