@@ -91,8 +91,6 @@ class Rows:
     """The factor of each row's loss by its class, ``[n]``; None: all are 1."""
     patients: Callable[[], Mapping[str, Array]] = dict
     """``patients()``: the attributes that the data knows, each ``[n]``."""
-    ids: Callable[[], Ids] = lambda: np.zeros(0, np.int64)
-    """``ids()``: a number for each row that is its own in the whole federation, ``[n]``."""
 
 
 class Trained(NamedTuple):

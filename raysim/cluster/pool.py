@@ -20,6 +20,7 @@ from raysim.cluster.placement import Placement
 from raysim.cluster.shipping import Delivery, Sender, Shipment, Unreadable
 from raysim.cluster.software import check_same
 from raysim.core.errors import ResourceError
+from raysim.core.words import some
 from raysim.data.federation import Federation
 from raysim.engine.client.hospital_group import HospitalGroup, mapped
 from raysim.engine.messages.memory import HospitalStates
@@ -248,5 +249,4 @@ class RayPool:
     def _who(self, actor: int, work: Work | None) -> str:
         ids = self.served[actor].tolist()
         names = [str(i) for i in ids] if work is None else [Federation.open(work.federation).hospitals[i] for i in ids]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        return f"the actor of hospital{'s' if len(names) > 1 else ''} {', '.join(names[:3])}{more}"
+        return f"the actor of hospital{'s' if len(names) > 1 else ''} {some(names, 3)}"

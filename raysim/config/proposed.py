@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from raysim.core.errors import DataError
+from raysim.core.words import some
 from raysim.data.tables.proposal import Choice, Proposal, propose
 from raysim.data.tables.table_files import Files, hospital_of, is_pattern, read_files, table_files
 
@@ -107,8 +108,7 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
 
 def reason(choice: Choice) -> str:
     """Why a column was chosen and which others could have been, or what to fill in."""
-    more = len(choice.others) - _NAMED
-    others = ", ".join(choice.others[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    others = some(choice.others, _NAMED)
     if choice.column is None:
         return f"fill in a column{f'; it may be {others}' if others else ', or add one to the table'}"
     return choice.why + (f"; it could also be {others}" if others else "")

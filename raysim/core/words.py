@@ -30,13 +30,24 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
     return text.lstrip("+-") if float(text) == 0 else text
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names as a phrase.
+def listed(names: Sequence[str], most: int | None = None) -> str:
+    """Names as a phrase; of more than ``most`` the first, and how many more there are.
 
-    >>> listed(["a", "b", "c"]), listed(["a"]), listed([])
-    ('a, b and c', 'a', '')
+    >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], 2), listed(["a"]), listed([])
+    ('a, b and c', 'a, b and 1 more', 'a', '')
     """
+    if most is not None and len(names) > most:
+        return some(names, most)
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def some(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """The first names one behind another, and how many more there are.
+
+    >>> some(["a", "b"], 2), some(["a", "b", "c"], 2)
+    ('a, b', 'a, b and 1 more')
+    """
+    return between.join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def of_learner(learner: str) -> str:

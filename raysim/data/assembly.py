@@ -144,10 +144,9 @@ def _left_out(columns: Sequence[str]) -> list[str]:
     """A warning on columns without a value in training rows."""
     if not columns:
         return []
-    named = listed([f"'{name}'" for name in columns[:MOST_NAMED]])
-    more = f" and {len(columns) - MOST_NAMED:,} more" if len(columns) > MOST_NAMED else ""
+    named = listed([f"'{name}'" for name in columns], MOST_NAMED)
     verb = "has" if len(columns) == 1 else "have"
-    return [f"left out as features: {named}{more}, which {verb} no value in training rows"]
+    return [f"left out as features: {named}, which {verb} no value in training rows"]
 
 
 def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.words import counted
+from raysim.core.words import counted, some
 from raysim.data.columns import Column
 from raysim.data.federation import PARTS, Federation
 from raysim.data.suspects import LEVELS, Leaks, Suspect
@@ -260,9 +260,8 @@ def _undefined(s: Summary) -> Text:
         (s.untrained, "no training row"),
     ):
         if names:
-            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
             between = "; " if any("," in name for name in names) else ", "
-            below.append(f"{what}: {len(names):,} ({between.join(names[:_NAMED])}{more})")
+            below.append(f"{what}: {len(names):,} ({some(names, _NAMED, between)})")
     undefined, figure = len(s.hospitals) - s.judged, "AUROC" if s.labels is None else "MAE"
     of = counted(len(s.hospitals), "hospital")
     verb = "is" if undefined == 1 else "are"

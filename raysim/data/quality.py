@@ -298,4 +298,4 @@ def _hashed(table: RawColumns, rows: Ints, unlike: Collection[str]) -> NDArray[n
 
 def _named(names: Sequence[str]) -> str:
     """Names as a phrase, of many the first."""
-    return listed(names) if len(names) <= _NAMED else f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more"
+    return listed(names, _NAMED)

@@ -19,6 +19,7 @@ from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
+from raysim.storage.coefficients import DEPENDENCE, IMPORTANCE
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, write_run
 from raysim.storage.resume import Opened
@@ -148,9 +149,9 @@ class Run:
         evaluation, predictor = self.entry.config.evaluation, Predictor.open(out.folder)
         part, repeats = evaluation.part, evaluation.importance
         table = importance.importances(predictor, federation, part, repeats, self.seed)
-        out.csv(importance.IMPORTANCE, table)
+        out.csv(IMPORTANCE, table)
         strongest = table["column"].head(importance.STRONGEST).tolist()
-        out.csv(importance.DEPENDENCE, importance.dependence(predictor, federation, part, strongest))
+        out.csv(DEPENDENCE, importance.dependence(predictor, federation, part, strongest))
 
     def _attacked(
         self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,10 +67,6 @@ class TaskKind:
         """The names of all metrics of a federation that a run reports."""
         names = self.summarise(np.full((1, len(self.figures)), np.nan), np.ones(1, np.int64))
         return [*names, *self.pooled]
-
-    def upwards(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values of the headline figure, or of its worst decile, turned so that more is better."""
-        return values if self.larger else -values
 
     def decimals(self, values: ArrayLike) -> int:
         """How many decimals show three digits of headline figures ``values``: 3 between 0 and 1, else by their size."""

@@ -16,7 +16,7 @@ import yaml
 from raysim.core import bounded
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
-from raysim.core.words import counted, listed
+from raysim.core.words import counted, listed, some
 from raysim.storage.manifest import spare
 
 FILE = "checklist.md"
@@ -197,7 +197,7 @@ def answers(run: _Run) -> dict[str, str]:
         "7": _sentence(run.note("preprocessing"), run.line("leaks")),
         "8a": f"{run.answer['predicts']}. Time horizon and assessment: {OPEN}",
         "9a": _choice(names, run.at("data", "drop") or []),
-        "9b": f"{_some(names)}. When and how each is measured: {OPEN}",
+        "9b": f"{some(names, MOST)}. When and how each is measured: {OPEN}",
         "10": _sentence(
             run.line("predicts"), run.line("limits"), "No calculation beforehand (raysim design makes one)."
         ),
@@ -228,7 +228,7 @@ def answers(run: _Run) -> dict[str, str]:
 
 
 def _choice(names: list[str], dropped: list[str]) -> str:
-    left = f"; left out by name: {_some(dropped)}" if dropped else ""
+    left = f"; left out by name: {some(dropped, MOST)}" if dropped else ""
     return f"The source's {counted(len(names), 'column')}{left}. None was selected by the outcome."
 
 
@@ -236,7 +236,7 @@ def _missing(flagged: list[str], method: str) -> str:
     if not flagged:
         return "No predictor has missing values in training rows."
     filled = "left as they are" if method == "none" else f"filled by preprocessing '{method}', with an indicator each"
-    return f"Missing in training rows: {_some(flagged)}; {filled}. No row was left out for a missing predictor."
+    return f"Missing in training rows: {some(flagged, MOST)}; {filled}. No row was left out for a missing predictor."
 
 
 def _imbalance(weights: Any) -> str:
@@ -247,11 +247,6 @@ def _model(folder: Path) -> str:
     fitted = sorted(folder.rglob("coefficients.csv"))
     where = f"; coefficients in {fitted[0].relative_to(folder).as_posix()}" if fitted else ""
     return f"Parameters in models.safetensors, preprocessing in preprocessing.json of each run{where}."
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more
 
 
 def _sentence(*texts: str) -> str:

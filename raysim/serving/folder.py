@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from raysim.config.schema import Config
 from raysim.core import bounded
 from raysim.core.errors import ConfigError
+from raysim.core.words import some
 from raysim.data.fitted import Preprocessing
 from raysim.engine.messages.plan import ModelSpec
 from raysim.storage import manifest
@@ -17,6 +17,9 @@ from raysim.training.base import Model
 from raysim.training.models import build_model
 
 REMEDY = "name the folder of a finished run"
+
+NAMED = 12
+"""Names that an error lists."""
 
 
 def is_comparison(folder: Path) -> bool:
@@ -36,7 +39,7 @@ def check_run(folder: Path) -> None:
     if kind != "run":
         runs = [path.parent.relative_to(folder).as_posix() for path in sorted(folder.glob(f"runs/*/seed-*/{SERVING}"))]
         if runs:
-            raise ConfigError(f"{folder}: holds several runs; name one of them in it: {some(runs)}")
+            raise ConfigError(f"{folder}: holds several runs; name one of them in it: {some(runs, NAMED)}")
         raise ConfigError(f"{folder}: holds a {kind}, which keeps no models; {REMEDY}")
     if not all((folder / name).exists() for name in (MODELS, SERVING, PREPROCESSING)):
         raise ConfigError(f"{folder}: the run left no models yet; 'raysim resume {folder}' ends it")
@@ -64,12 +67,3 @@ def bound_model(config: Config, fitted: Preprocessing) -> Model:
         levels=lambda: fitted.levels,
         precision=config.training.precision,
     )
-
-
-def some(names: Sequence[str]) -> str:
-    """The first few names.
-
-    >>> some(["a", "b"])
-    'a, b'
-    """
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

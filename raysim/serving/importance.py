@@ -35,8 +35,6 @@ from raysim.training.kernels.linear import LinearModel
 
 Floats = NDArray[np.float64]
 
-IMPORTANCE, DEPENDENCE = "importance.csv", "dependence.csv"
-
 SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
 """The shares of rows below the values of a column of numbers at which dependence is taken."""
 

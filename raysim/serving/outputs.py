@@ -1,4 +1,4 @@
-"""What a run's model says of prepared rows, as an exported one has to say it."""
+"""What a run's model says of prepared rows, and whether an exported one says the same."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.errors import ConfigError
 from raysim.data.fitted import Preprocessing
 from raysim.metrics.predictions import predictions
 from raysim.serving.predictor import Predictor
+
+TRIED = 64
+"""Random rows on which an exported model is compared with the run's own."""
+
+TOLERANCE = 1e-5
+"""The largest difference of their outputs: in single precision, with sums in another order."""
 
 
 def output_names(fitted: Preprocessing) -> list[str]:
@@ -28,3 +35,14 @@ def said(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[An
     columns = predictions(logits if shift is None else shift.applied(logits), predictor.preprocessing.classes)
     outputs = [columns[name] for name in output_names(predictor.preprocessing)]
     return outputs[0] if len(outputs) == 1 else np.column_stack(outputs)
+
+
+def check_same(predictor: Predictor, owner: str, X: NDArray[np.float32], got: NDArray[Any]) -> None:
+    """Raise ``ConfigError`` where ``got``, of an exported model, differs from what the run's model says of ``X``."""
+    expected = said(predictor, owner, X)
+    if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+        apart = float(np.nanmax(np.abs(got - expected)))
+        raise ConfigError(
+            f"model: {type(predictor.model).__name__} gives other numbers when it is exported (up to {apart:.2g} "
+            "apart); use raysim predict"
+        )

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from raysim.config import plugins, reading
 from raysim.core.errors import ConfigError, DataError, nearest
-from raysim.core.words import counted
+from raysim.core.words import counted, some
 from raysim.data.fitted import Preprocessing
 from raysim.data.new_rows import FIELD, read_new_rows
 from raysim.data.raw_columns import slices
 from raysim.metrics.predictions import predictions
-from raysim.serving.folder import bound_model, check_run, read_preprocessing, some
+from raysim.serving.folder import NAMED, bound_model, check_run, read_preprocessing
 from raysim.storage.served import NOBODY, Owners, Served, read_served
 from raysim.strategies.base import Strategy
 from raysim.training.base import Model
@@ -100,7 +100,7 @@ class Predictor:
         owners: Owners | None
         if hospital is not None:
             if hospital not in theirs:
-                hint = nearest(hospital, theirs) if len(theirs) <= 20 else f"known: {some(list(theirs))}"
+                hint = nearest(hospital, theirs) if len(theirs) <= 20 else f"known: {some(list(theirs), NAMED)}"
                 raise ConfigError(f"--hospital: '{hospital}' is not one of the run's; {hint}")
             owners = theirs[hospital]
             if owners == NOBODY:
@@ -112,7 +112,7 @@ class Predictor:
             owners = others if model is None or alike == {others} else None
         if owners is None:
             raise ConfigError(
-                f"--hospital: the {served} model is not one for all hospitals; name one of {some(list(theirs))}"
+                f"--hospital: the {served} model is not one for all hospitals; name one of {some(list(theirs), NAMED)}"
             )
         if not isinstance(owners, str):
             raise ConfigError(
@@ -150,8 +150,8 @@ class Predictor:
             by = self.served.elsewhere(served)
             verb = "is" if n == 1 else "are"
             _log.warning(
-                f"{FIELD}: {counted(n, 'row')} of hospitals that the run did not know ({some(strangers)}) {verb} "
-                f"scored by {by if isinstance(by, str) else 'the models of their groups of patients'}"
+                f"{FIELD}: {counted(n, 'row')} of hospitals that the run did not know ({some(strangers, NAMED)}) "
+                f"{verb} scored by {by if isinstance(by, str) else 'the models of their groups of patients'}"
             )
         return owners
 
@@ -176,7 +176,7 @@ class Predictor:
             names = list(self.served.owners[served])
             raise DataError(
                 f"{FIELD}: hospital '{hospital}' is not one of the run's, whose {served} models are hospitals' own; "
-                f"{nearest(hospital, names) if len(names) <= 20 else f'known: {some(names)}'}"
+                f"{nearest(hospital, names) if len(names) <= 20 else f'known: {some(names, NAMED)}'}"
             )
         if theirs == NOBODY:
             raise DataError(f"{FIELD}: {self._untrained(hospital, served)}")

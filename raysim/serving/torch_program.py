@@ -10,22 +10,17 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
-from raysim.serving.outputs import said
+from raysim.serving.outputs import TRIED, check_same
 from raysim.serving.predictor import Predictor
 from raysim.storage.served import Shift
 from raysim.training.base import Exportable
-
-TRIED = 64
-"""Random rows on which the written model is compared with the run's own."""
-
-TOLERANCE = 1e-5
-"""The largest difference of their outputs: in single precision, with sums in another order."""
 
 
 class Scores(nn.Module):
@@ -49,12 +44,8 @@ class Scores(nn.Module):
 
 def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
     """The model with the vector of ``owner`` as a program. Raises ``ConfigError`` where it cannot be made one."""
-    model, fitted = predictor.model, predictor.preprocessing
+    model, fitted = cast(Exportable, predictor.model), predictor.preprocessing
     theta, shift = predictor.served.of(owner)
-    if not isinstance(model, Exportable):
-        raise ConfigError(
-            f"model: {type(model).__name__} cannot be converted to a torch module; give it a method as_module"
-        )
     scores = Scores(model.as_module(theta), len(fitted.classes), getattr(torch, str(theta.dtype)), shift).eval()
     rng = np.random.default_rng(0)
     X = rng.normal(size=(TRIED, len(fitted.features))).astype(np.float32)
@@ -68,13 +59,7 @@ def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
         raise ConfigError(
             f"model: {type(model).__name__} cannot be exported ({type(error).__name__}: {reason}); use raysim predict"
         ) from None
-    expected = said(predictor, owner, X)
-    if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-        apart = float(np.nanmax(np.abs(got - expected)))
-        raise ConfigError(
-            f"model: {type(model).__name__} gives other numbers when it is exported (up to {apart:.2g} apart); "
-            "use raysim predict"
-        )
+    check_same(predictor, owner, X, got)
     return program
 
 

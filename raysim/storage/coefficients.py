@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 COEFFICIENTS = "coefficients.csv"
 
+IMPORTANCE, DEPENDENCE = "importance.csv", "dependence.csv"
+"""Tables beside it of what each column does to a model of any kind."""
+
 INTERCEPT = "(intercept)"
 
 SURE = ("se", "low", "high", "se_robust", "low_robust", "high_robust")

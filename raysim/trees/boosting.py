@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from raysim.trees.binning import Bins
 from raysim.trees.edges import Floats, Ints, answered, find_edges, pooled
 from raysim.trees.forest import Forest
-from raysim.trees.growing import Grown, Level, grow, nodes_of
+from raysim.trees.growing import Fallen, Grown, Level, grow
 from raysim.trees.histograms import histograms
 from raysim.trees.losses import GRID, base, gradients, label_scale, label_units
 from raysim.trees.settings import TreeTask
@@ -30,19 +30,17 @@ class Rows:
         """The histograms of a ``level``, ``[m, W, 3]``, of the rows that are ``taken [n]`` (None: all)."""
         made = []
         for k in np.unique(level.which).tolist():
-            tree, asked = level.trees[k], level.nodes[level.which == k]
-            nodes = nodes_of(self._codes, tree.column, tree.left)
-            slot = np.full(len(tree.sums), -1)
-            slot[asked] = np.arange(len(asked))
-            slots = slot[nodes] if taken is None else np.where(taken, slot[nodes], -1)
-            made.append(histograms(self._places, slots, g[:, k], h[:, k], len(asked), self._bins.width))
+            tree = level.trees[k]
+            fallen = Fallen(self._codes, tree.column, tree.left, taken)
+            rows = [fallen.rows(node) for node in level.nodes[level.which == k].tolist()]
+            made.append(histograms(self._places, rows, g[:, k], h[:, k], self._bins.width))
         return np.concatenate(made)
 
     def add(self, trees: list[Grown]) -> None:
         """Add grown trees to the margins."""
         for k, tree in enumerate(trees):
-            nodes = nodes_of(self._codes, tree.column, tree.left)
-            self.margins[:, k] += tree.value[nodes]
+            for leaf, rows in Fallen(self._codes, tree.column, tree.left).leaves():
+                self.margins[rows, k] += tree.value[leaf]
 
 
 def edges_of(task: TreeTask, X: NDArray[Any]) -> Bins:

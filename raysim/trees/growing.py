@@ -8,7 +8,7 @@ their own: they are sides of a split.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,22 +54,47 @@ class Grown:
         )
 
 
-def nodes_of(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_]) -> Ints:
-    """The node that each row has come to, ``[n]``, by splits ``column [I]`` and ``left [I, L]``.
+class Fallen:
+    """Where rows have come to in a tree with splits ``column [I]`` and ``left [I, L]``.
 
-    ``codes [F, n]``: the bin of each value. Rows of a node read along one column, so that little memory is touched.
+    ``codes [F, n]``: the bin of each value. Rows of a node are read along one column, so that little memory is touched,
+    and rows of nodes that nobody asks for are not looked at. ``taken [n]``: which rows there are; None: all.
     """
-    n = codes.shape[1]
-    node = np.zeros(n, np.int64)
-    moving = np.arange(n) if column[0] >= 0 else np.zeros(0, np.int64)
-    while len(moving):
-        at = node[moving]
-        goes = left[at, codes[column[at], moving]]
-        node[moving] = at = 2 * at + 2 - goes
-        inner = at < len(column)
-        inner[inner] = column[at[inner]] >= 0
-        moving = moving[inner]
-    return node
+
+    def __init__(
+        self,
+        codes: NDArray[np.uint8],
+        column: NDArray[Any],
+        left: NDArray[np.bool_],
+        taken: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._codes, self._column, self._left = codes, column, left
+        rows = np.arange(codes.shape[1]) if taken is None else np.flatnonzero(taken)
+        self._rows: dict[int, Ints] = {0: rows}
+        self._goes: dict[int, NDArray[np.bool_]] = {}
+
+    def rows(self, node: int) -> Ints:
+        """The rows that have come to a ``node``, ascending."""
+        if node not in self._rows:
+            parent = (node - 1) // 2
+            above, goes = self.rows(parent), self._goes_left(parent)
+            self._rows[node] = above[goes if node % 2 else ~goes]
+        return self._rows[node]
+
+    def _goes_left(self, node: int) -> NDArray[np.bool_]:
+        if node not in self._goes:
+            codes, rows = self._codes[self._column[node]], self.rows(node)
+            self._goes[node] = self._left[node].take(codes if len(rows) == len(codes) else codes.take(rows))
+        return self._goes[node]
+
+    def leaves(self) -> Iterator[tuple[int, Ints]]:
+        """Each leaf with its rows."""
+        waiting, inner = [0], len(self._column)
+        for node in waiting:
+            if node < inner and self._column[node] >= 0:
+                waiting += [2 * node + 1, 2 * node + 2]
+            else:
+                yield node, self.rows(node)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from raysim.trees.edges import Floats
+from raysim.trees.edges import Floats, Ints
 
 CHANNELS = 3
 """Sums of gradients, of second derivatives, and counts."""
@@ -25,20 +25,22 @@ def _ones(count: int) -> Floats:
     return _made[0][:count]
 
 
-def histograms(places: NDArray[np.int32], slots: NDArray[Any], g: Floats, h: Floats, nodes: int, width: int) -> Floats:
-    """The sums ``[nodes, width, 3]`` of rows with ``places [n, F]`` whose node is ``slots [n]``, -1 for no node.
+def histograms(places: NDArray[np.int32], nodes: Sequence[Ints], g: Floats, h: Floats, width: int) -> Floats:
+    """The sums ``[m, width, 3]`` of ``m`` nodes, of rows with ``places [n, F]``; for each node its rows, ascending.
 
     ``g [n]`` and ``h [n]`` are whole numbers, so that the sums are exact. All columns and the three sums are added in
     one pass, as the product of a sparse matrix of ones, a column for each row.
     """
-    rows = np.flatnonzero(slots >= 0)
-    if not len(rows):
-        return np.zeros((nodes, width, CHANNELS))
-    if len(rows) < len(slots):
-        places, slots, g, h = places[rows], slots[rows], g[rows], h[rows]
-    n, F = places.shape
-    index = places if nodes == 1 else places + (slots.astype(np.int32) * np.int32(width))[:, None]
+    index = places
+    if len(nodes) > 1 or len(nodes[0]) < len(places):
+        rows = np.concatenate(nodes)
+        index, g, h = places.take(rows, axis=0), g.take(rows), h.take(rows)
+        starts = np.arange(len(nodes), dtype=np.int32) * np.int32(width)
+        index += np.repeat(starts, [len(rows) for rows in nodes])[:, None]
+    n, F = index.shape
+    if not n:
+        return np.zeros((len(nodes), width, CHANNELS))
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(F)
-    ones = sparse.csc_array((_ones(n * F), index.ravel(), ends), shape=(nodes * width, n))
+    ones = sparse.csc_array((_ones(n * F), index.ravel(), ends), shape=(len(nodes) * width, n))
     sums: Floats = ones @ np.column_stack([g, h, np.ones(n)])
-    return sums.reshape(nodes, width, CHANNELS)
+    return sums.reshape(len(nodes), width, CHANNELS)

@@ -153,6 +153,8 @@ def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str
 
 
 def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
+    if "n" not in shape:
+        return shape
     return tuple(rows if length == "n" else length for length in shape)
 
 

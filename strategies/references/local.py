@@ -34,7 +34,7 @@ from raysim.strategies.base import (
     own_state,
 )
 from raysim.strategies.regressions.families import FAMILIES
-from raysim.strategies.regressions.newton_steps import shrunk
+from raysim.strategies.regressions.left_out import shrunk
 from raysim.strategies.regressions.sums_program import check_linear, design, family_of
 from raysim.strategies.trees.whole import LocalTrees
 
@@ -71,7 +71,7 @@ class OwnRegression(Program):
             beta = np.zeros(self.p)
             beta[0] = np.log((y.sum() + 0.5) / ((1 - y).sum() + 0.5))
         else:
-            beta = min((shrunk(family, X, y, ridge) for ridge in RIDGES), key=lambda fit: fit.loss).beta
+            beta = shrunk(family, X, y, RIDGES).best
         model = np.zeros(self.p)
         model[at.model.parameters["bias"]], model[at.model.parameters["weight"]] = beta[:1], beta[1:]
         return Reply({}, {"model": model})

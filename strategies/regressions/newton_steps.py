@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dposv
 
 from raysim.strategies.problem import Floats, Mask
 from raysim.strategies.regressions.families import Family, Sums
@@ -25,8 +26,8 @@ CALLS = 25
 """The most sums that a fit asks for."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
 """The same for Firth's penalty where steps are by the information alone, and close in by a factor each."""
-PAIRS = 2500
-"""Of so many rows all pairs are weighed, which the curvature of Firth's penalty takes; 50 MB."""
+PAIRS = 2500**2
+"""The most products of pairs, of rows or of columns in a row, that the curvature of Firth's penalty takes; 50 MB."""
 COLLINEAR = 1e-9
 """A column leaves whose squared length, once the columns before it are taken out, is below this share of itself."""
 GEOMETRIC = (0.33, 0.40)
@@ -45,6 +46,12 @@ def independent(hessian: Floats) -> Mask:
     ``hessian [p, p]`` is ``X' W X`` at any positive weights. Columns are taken in their order, the intercept first.
     """
     scale = np.diag(hessian).copy()
+    try:
+        # What is left of each column once those before it are taken out is the square of its pivot.
+        if (np.diag(np.linalg.cholesky(hessian)) ** 2 > 2.0 * COLLINEAR * scale).all():
+            return np.ones(len(scale), dtype=np.bool_)
+    except np.linalg.LinAlgError:
+        pass  # some column leaves
     rest = hessian.astype(np.float64, copy=True)
     keep = np.zeros(len(scale), dtype=np.bool_)
     for j in range(len(scale)):
@@ -153,11 +160,10 @@ def separated(decrements: Sequence[float], hessian: Floats) -> bool:
 def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
     """Newton's step ``[p]`` of the columns that ``keep``; None where the ``curvature`` is not positive."""
     step = np.zeros_like(gradient)
-    try:
-        step[keep] = cho_solve(cho_factor(curvature[np.ix_(keep, keep)]), gradient[keep])
-    except np.linalg.LinAlgError:
-        return None
-    return step
+    if not keep.any():
+        return step
+    _, step[keep], refused = dposv(curvature[np.ix_(keep, keep)], gradient[keep])
+    return None if refused else step
 
 
 def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) -> Sums:
@@ -186,12 +192,17 @@ def firth_gradient(
 
 
 def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats, keep: Mask) -> Floats | None:
-    """The second derivatives ``[p, p]`` of Firth's loss of a logistic regression; None of more than :data:`PAIRS` rows.
+    """The second derivatives ``[p, p]`` of Firth's loss of a logistic regression; None where they take more than
+    :data:`PAIRS`.
 
     With ``a = 1 - 2 mu`` and the hat matrix ``M`` they are
-    ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``.
+    ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares
+    ``M * M`` are ``K K'``, where a row of ``K`` has the products of all pairs of columns of ``Z``, which are often
+    fewer than the rows.
     """
-    if len(X) > PAIRS:
+    first, second = np.triu_indices(int(keep.sum()))
+    by_columns = len(first) < len(X)
+    if len(X) * min(len(X), len(first)) > PAIRS:
         return None
     mu = family.mean(X @ beta)
     weight, slope, kept = family.weight(mu), 1.0 - 2.0 * mu, X[:, keep]
@@ -200,14 +211,18 @@ def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats
     except np.linalg.LinAlgError:
         return None
     scaled = solve_triangular(root, (kept * np.sqrt(weight)[:, None]).T, lower=True)
-    pairs = scaled.T @ scaled
-    hat = np.diag(pairs).copy()
-    pairs *= pairs
+    hat = np.einsum("ij,ij->j", scaled, scaled)
     bent = kept * slope[:, None]
+    if by_columns:
+        half = (scaled[first] * scaled[second]) @ bent
+        twice = np.where(first == second, 1.0, 2.0)
+        squares = (half * twice[:, None]).T @ half
+    else:
+        squares = bent.T @ (scaled.T @ scaled) ** 2 @ bent
     curvature = np.zeros_like(information)
     curvature[np.ix_(keep, keep)] = (kept * (weight * (1.0 + hat) - slope**2 * hat / 2.0)[:, None]).T @ kept + (
-        bent.T @ pairs @ bent
-    ) / 2.0
+        squares / 2.0
+    )
     return curvature
 
 
@@ -222,28 +237,3 @@ def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0, firth: b
             sums = sums._replace(gradient=firth_gradient(family, X, y, fit.beta, sums.hessian, keep))
         fit = fit.heard(sums, curvature)
     return fit
-
-
-class Shrunk(NamedTuple):
-    """Coefficients ``beta [p]`` under a ridge, and the mean loss of rows that are left out one by one."""
-
-    beta: Floats
-    loss: float
-
-
-def shrunk(family: Family, X: Floats, y: Floats, ridge: float) -> Shrunk:
-    """The ridge fit to rows ``X [n, p]`` and ``y [n]`` at hand, with its loss where each row is left out.
-
-    What leaving a row out changes is approximated by one Newton step, which is exact in a linear regression (Rad and
-    Maleki 2020: *A scalable estimate of the out-of-sample prediction error via approximate leave-one-out*).
-    """
-    beta = fitted(family, X, y, ridge=ridge).beta
-    eta = X @ beta
-    mu = family.mean(eta)
-    weight = family.weight(mu)
-    penalty = np.full(X.shape[1], ridge)
-    penalty[0] = 0.0
-    hessian = (X * weight[:, None]).T @ X + np.diag(penalty)
-    reach = np.einsum("ij,ij->i", X, np.linalg.lstsq(hessian, X.T)[0].T)
-    without = eta - (y - mu) * reach / np.maximum(1.0 - weight * reach, 1e-9)
-    return Shrunk(beta, float(family.loss(without, y).mean()))

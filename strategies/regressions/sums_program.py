@@ -156,6 +156,8 @@ class Grid:
     def within(self, sums: Any) -> Any:
         """``sums`` below the largest: a step that is far too long has such sums, and is halved for its loss."""
         most = self.largest * (1 - 2.0**-20)
+        if np.abs(sums).max(initial=0.0) <= most:
+            return sums
         return np.nan_to_num(np.clip(sums, -most, most), nan=most)
 
     def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:

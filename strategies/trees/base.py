@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.base import FederationView, Floats, Ids, Mask, State, Strategy, Training, own_state
-from raysim.trees.edges import Ints
 from raysim.trees.forest import Forest, Shape
 from raysim.trees.growing import Grown
 from raysim.trees.settings import TreeTask
+
+_STEP = 0x9E3779B97F4A7C15
+"""Between two numbers of splitmix64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,16 +103,41 @@ def rows_key(view: FederationView) -> int:
     return int(view.rng("rows of trees").integers(2**62))
 
 
-def taken(task: TreeTask, key: int, tree: int, ids: Callable[[], Ints]) -> Mask | None:
-    """Which of the rows ``ids() [n]`` the ``tree``-th trees are grown on; None: all."""
+def taken(task: TreeTask, key: int, tree: int, numbers: Callable[[], NDArray[np.uint64]]) -> Mask | None:
+    """Which of the rows with ``numbers() [n]`` the ``tree``-th trees are grown on; None: all."""
     share = task.settings.row_share
-    return None if share >= 1 else hashed(key, tree, ids()) < share
+    return None if share >= 1 else hashed(key, tree, numbers()) < share
 
 
-def hashed(key: int, tree: int, ids: Ints) -> Floats:
-    """A number between 0 and 1 for each row ``ids [n]`` of a tree, which depends on nothing else (splitmix64)."""
+def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
+    """A number for each of the rows ``X [n, F]`` with labels ``y [n]``, ``[n]``, by their content alone.
+
+    It is the same at any hospital, and at any place among the rows. Rows that are alike have the same number.
+    """
+    columns = X.astype(np.float32) + np.float32(0)  # -0 is 0
+    columns[np.isnan(columns)] = np.nan  # all in the same bits
+    numbers = _mixed((y.astype(np.float64) + 0.0).view(np.uint64))
+    for column in np.ascontiguousarray(columns.T).view(np.uint32):
+        numbers = _mixed(numbers ^ column)
+    return numbers
+
+
+def hashed(key: int, tree: int, numbers: NDArray[Any]) -> Floats:
+    """A number between 0 and 1 for each row ``numbers [n]`` of a tree, which depends on nothing else."""
     with np.errstate(over="ignore"):
-        z = ids.astype(np.uint64) + np.uint64((key + tree * 0x9E3779B97F4A7C15) % 2**64)
+        z = numbers.astype(np.uint64) + np.uint64((key + tree * _STEP) % 2**64)
+    return _finished(z).astype(np.float64) / 2.0**64
+
+
+def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The next number after each of ``z`` (splitmix64)."""
+    with np.errstate(over="ignore"):
+        return _finished(z + np.uint64(_STEP))
+
+
+def _finished(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
-    return (z ^ (z >> np.uint64(31))).astype(np.float64) / 2.0**64
+    mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+    return mixed

@@ -59,14 +59,12 @@ class FederatedTrees(Trees):
         """The state with K trees more."""
         task, forest = task_of(view), forest_of(view, own)
         tree, bins = len(forest) // task.outputs, Bins(own.edges, task.levels)
-        columns = columns_of(view, tree)
+        columns, key = columns_of(view, tree), rows_key(view)
         growing = grow(bins, task.settings, task.outputs, [] if columns is None else [columns] * task.outputs)
         try:
             level = next(growing)
             while True:
-                program = Histograms(
-                    task, own.edges, forest.base, forest.scale, tree, level.which, level.nodes, rows_key(view)
-                )
+                program = Histograms(task, own.edges, forest.base, forest.scale, tree, level.which, level.nodes, key)
                 if program.is_first:
                     # What hospitals cut their columns by travels once.
                     received = {"edges": np.concatenate(own.edges)} if own.last is None else own.last

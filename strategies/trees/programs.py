@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.base import Added, Context, Keep, Program, Reply, Send
-from raysim.strategies.trees.base import taken, unpacked
+from raysim.strategies.trees.base import row_numbers, taken, unpacked
 from raysim.trees.binning import Bins
 from raysim.trees.edges import WIDTH, Floats, Ints, Prefixes, counts
-from raysim.trees.growing import nodes_of
+from raysim.trees.growing import Fallen
 from raysim.trees.histograms import CHANNELS, histograms
 from raysim.trees.losses import GRID, gradients, label_scale, label_units
 from raysim.trees.settings import TreeTask
@@ -143,20 +143,15 @@ class Histograms(Program):
             ]
         g, h = gradients(self.task.loss, margins, rows.y, self.scale)
         made = np.empty((len(self.nodes), self.bins.width, CHANNELS))
-        trees = [] if self.is_first else unpacked(contexts[0].received)
-        kept = taken(self.task, self.key, self.tree, rows.ids)
+        root = (np.zeros(0, np.int16), np.zeros((0, 0), np.bool_))
+        trees = [root] * len(self.base) if self.is_first else unpacked(contexts[0].received)
+        kept = taken(self.task, self.key, self.tree, rows.numbers)
         for k in np.unique(self.which).tolist():
             mine = self.which == k
-            if self.is_first:
-                slots = np.zeros(len(margins), np.int64)
-            else:
-                column, left = trees[k]
-                slot = np.full(2 * len(column) + 1, -1)
-                slot[self.nodes[mine]] = np.arange(mine.sum())
-                slots = slot[nodes_of(rows.codes(self.bins), column, left)]
-            if kept is not None:
-                slots = np.where(kept, slots, -1)
-            made[mine] = histograms(rows.places, slots, g[:, k], h[:, k], int(mine.sum()), self.bins.width)
+            column, left = trees[k]
+            fallen = Fallen(rows.codes(self.bins), column, left, kept)
+            nodes = [fallen.rows(node) for node in self.nodes[mine].tolist()]
+            made[mine] = histograms(rows.places, nodes, g[:, k], h[:, k], self.bins.width)
         return [Added({"histograms": made}, len(contexts))], memories
 
     def _margins(self, contexts: Sequence[Context], rows: _Together) -> Ints:
@@ -173,16 +168,15 @@ class Histograms(Program):
         received = contexts[0].received
         if self.is_first and "column" in received and behind.any():
             for k, (column, left) in enumerate(unpacked(received)):
-                nodes = nodes_of(rows.codes(self.bins), column, left)
-                margins[:, k] += np.where(behind, received["value"][k][nodes], 0)
+                for leaf, fallen in Fallen(rows.codes(self.bins), column, left, behind).leaves():
+                    margins[fallen, k] += received["value"][k][leaf]
         return margins
 
     @cached_property
     def _bins_digest(self) -> str:
-        summed = hashlib.blake2b(repr(self.task.levels).encode(), digest_size=12)
-        for edges in self.edges:
-            summed.update(len(edges).to_bytes(4, "big") + edges.tobytes())
-        return summed.hexdigest()
+        sizes = np.array([len(edges) for edges in self.edges], np.int64)
+        parts = (np.array(self.task.levels, np.int64), sizes, *self.edges)
+        return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=12).hexdigest()
 
 
 def _blocks(contexts: Sequence[Context]) -> Iterator[Sequence[Context]]:
@@ -226,9 +220,9 @@ class _Together:
         """Labels, ``[n]``."""
         return self._made("labels", lambda at: at.rows.y)
 
-    def ids(self) -> Ints:
+    def numbers(self) -> NDArray[np.uint64]:
         """A number for each row, ``[n]``."""
-        return self._made("ids", lambda at: at.rows.ids())
+        return self._made("numbers of rows", lambda at: row_numbers(at.rows.X, at.rows.y))
 
 
 def scaled(sums: Floats, classes: int) -> Floats:

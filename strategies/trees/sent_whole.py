@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from raysim.strategies.base import (
     Answers,
@@ -22,7 +23,7 @@ from raysim.strategies.base import (
     State,
     own_state,
 )
-from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_of, rows_key, taken, task_of
+from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_of, row_numbers, rows_key, taken, task_of
 from raysim.strategies.trees.federated import prepared
 from raysim.trees.binning import Bins
 from raysim.trees.boosting import boosted
@@ -51,7 +52,7 @@ class NextTrees(Program):
         return {"trees": Send((Shape(self.one).size,), kind="trees", how="each")}
 
     def run(self, at: Context) -> Reply:
-        before, columns, ids = Shape(self.task).forest(at.received["model"]), at.received.get("columns"), at.rows.ids
+        before, columns = Shape(self.task).forest(at.received["model"]), at.received.get("columns")
         tree = len(before) // self.task.outputs
         after = boosted(
             self.one,
@@ -60,7 +61,7 @@ class NextTrees(Program):
             Bins(self.edges, self.task.levels),
             before,
             lambda _: columns,
-            lambda _: taken(self.task, self.key, tree, ids),
+            lambda _: taken(self.task, self.key, tree, partial(row_numbers, at.rows.X, at.rows.y)),
         )
         return Reply({"trees": Shape(self.one).vector(after.last(self.task.outputs))})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from raysim.strategies.base import (
     State,
     own_state,
 )
-from raysim.strategies.trees.base import Trees, TreesState, columns_of, rows_key, taken, task_of
+from raysim.strategies.trees.base import Trees, TreesState, columns_of, row_numbers, rows_key, taken, task_of
 from raysim.trees.boosting import boosted, edges_of, starting
 from raysim.trees.forest import Forest, Shape
 from raysim.trees.losses import base
@@ -41,7 +42,7 @@ def grown_alone(task: TreeTask, at: Context, key: int) -> Forest:
         return Forest.start(task, base(task.loss, counts, len(y)))
     if task.loss == "poisson" and not y.any():
         return Forest.start(task, base(task.loss, np.array([0.5]), len(y)))
-    columns, ids = at.received.get("columns"), at.rows.ids
+    columns = at.received.get("columns")
     return boosted(
         task,
         X,
@@ -49,7 +50,7 @@ def grown_alone(task: TreeTask, at: Context, key: int) -> Forest:
         edges_of(task, X),
         starting(task, y),
         None if columns is None else lambda tree: columns[tree],
-        lambda tree: taken(task, key, tree, ids),
+        lambda tree: taken(task, key, tree, partial(row_numbers, X, y)),
     )
 
 

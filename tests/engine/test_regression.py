@@ -231,7 +231,7 @@ def test_a_comparison_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "AUROC" not in said
     hospitals = pd.read_csv(out / "hospitals.csv")
     columns = ["strategy", "seed", "hospital", "n_train", "n_test", "cluster", "model", "mae", "rmse", "r2", "bias"]
-    assert list(hospitals.columns) == [*columns, "n_total", "participated", "rounds", "trained"]
+    assert list(hospitals.columns) == [*columns, "n_total", "participated", "rounds", "trained", "learner"]
     assert (hospitals["rmse"] >= hospitals["mae"] - 1e-9).all()
     table = pd.read_csv(out / "comparison.csv")
     fedavg = table[table["strategy"] == "fedavg"].iloc[0]

@@ -270,7 +270,7 @@ def test_what_says_other_numbers_is_not_written(place: Path, monkeypatch: pytest
         exported(predictor, "global")
     other: Any = object()
     with pytest.raises(ConfigError, match=r"^model: object cannot be converted to a torch module; give it a"):
-        exported(replace(predictor, model=other), "global")
+        export(replace(predictor, model=other), place / "never", None, None, None)
 
 
 def test_the_command_refuses_in_a_line(

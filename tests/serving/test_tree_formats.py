@@ -100,6 +100,22 @@ def test_xgboost_says_the_same(loss: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(booster.predict(rows), scores(loss, forest.margins(X)), rtol=2e-6, atol=1e-6)
 
 
+def test_no_set_of_levels_is_empty_for_xgboost() -> None:
+    """Where missing values alone go right every level goes left; xgboost refuses to read an empty set."""
+    leaf = {"rows": 10, "hessian": 1.0, "value": 0.5}
+    root = {"node": 0, "rows": 20, "hessian": 2.0, "column": 0, "levels": [0, 1, 2], "missing": "right", "gain": 1.0}
+    nodes = [{**root, "left": 1, "right": 2}, {**leaf, "node": 1}, {**leaf, "node": 2}]
+    tree = {
+        "loss": "logistic",
+        "columns": ["ward"],
+        "levels": [3],
+        "base": [0.0],
+        "trees": [{"class": 0, "nodes": nodes}],
+    }
+    written = xgboost_model(tree)["learner"]["gradient_booster"]["model"]["trees"][1]
+    assert (written["categories"], written["categories_sizes"], written["default_left"][0]) == ([3], [1], 0)
+
+
 def test_table_r_with_an_infinite_threshold(tmp_path: Path) -> None:
     xgboost, onnxruntime = pytest.importorskip("xgboost"), pytest.importorskip("onnxruntime")
     X, y = table_r()

@@ -98,10 +98,10 @@ def test_histograms_add_up_over_children():
     places, rng = bins.places(X), np.random.default_rng(0)
     g, h = rng.integers(-(2**30), 2**30, len(y)).astype(float), rng.integers(0, 2**28, len(y)).astype(float)
     left = rng.random(len(y)) < 0.4
-    parent = histograms(places, np.zeros(len(y), int), g, h, 1, bins.width)[0]
-    children = histograms(places, np.where(left, 0, 1), g, h, 2, bins.width)
+    parent = histograms(places, [np.arange(len(y))], g, h, bins.width)[0]
+    children = histograms(places, [np.flatnonzero(left), np.flatnonzero(~left)], g, h, bins.width)
     assert (children[0] + children[1] == parent).all()
-    assert (histograms(places, np.full(len(y), -1), g, h, 1, bins.width) == 0).all()
+    assert (histograms(places, [np.zeros(0, int)], g, h, bins.width) == 0).all()
     direct = np.stack([np.bincount(places.ravel(), np.repeat(w, 4), bins.width) for w in (g, h, np.ones(len(y)))], 1)
     assert (parent == direct).all()
 
@@ -119,7 +119,7 @@ def test_split_is_best_of_all(seed):
     g, h = rng.integers(-(2**29), 2**29, len(y)).astype(float), rng.integers(2**20, 2**28, len(y)).astype(float)
     task = task_of(depth=1, min_rows=3, edges="exact", bins=64)
     bins = edges_of(task, X)
-    made = histograms(bins.places(X), np.zeros(len(y), int), g, h, 1, bins.width)
+    made = histograms(bins.places(X), [np.arange(len(y))], g, h, bins.width)
     sums = np.column_stack([g, h, np.ones(len(y))])
     total = sums.sum(axis=0)
     best = 0.0

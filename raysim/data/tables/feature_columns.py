@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
-from raysim.core.words import counted
+from raysim.core.words import counted, some
 from raysim.data.records import natural
 from raysim.data.tables.columns import is_number, numbers, plain_text
 from raysim.data.tables.kinds import Finding, described
@@ -112,17 +112,16 @@ def feature_columns(
             )
     if refused:
         first_name, *others = refused
-        more = f"; the same of {counted(len(others), 'more column')}: {some(others)}" if others else ""
+        more = f"; the same of {counted(len(others), 'more column')}: {_quoted(others)}" if others else ""
         raise DataError(f"data.path: {refused[first_name]}{more}")
     if left:
-        notes.append(f"no features, as data.numeric or data.categorical list others: {some(left)}")
+        notes.append(f"no features, as data.numeric or data.categorical list others: {_quoted(left)}")
     return FeatureColumns(pd.DataFrame(kept), tuple(notes), tuple(warnings))
 
 
-def some(names: Sequence[str]) -> str:
+def _quoted(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
-    more = len(names) - _NAMED
-    return ", ".join(f"'{name}'" for name in names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    return some([f"'{name}'" for name in names], _NAMED)
 
 
 def _typed(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from raysim.core.words import counted
+from raysim.core.words import counted, some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,9 +88,7 @@ class Finding:
     @property
     def shown(self) -> str:
         """The most frequent marks with their rows: ``'<0.3' (45), '?' (16) and 2 more``."""
-        shown = [f"'{_short(mark)}' ({n:,})" for mark, n in list(self.marks.items())[:_SHOWN]]
-        more = len(self.marks) - len(shown)
-        return ", ".join(shown) + (f" and {more:,} more" if more else "")
+        return some([f"'{_short(mark)}' ({n:,})" for mark, n in self.marks.items()], _SHOWN)
 
     @property
     def units(self) -> list[str]:

@@ -44,29 +44,26 @@ class HospitalContext:
         federation: Federation,
         model: Callable[[], Model],
         received: dict[str, NDArray[Any]],
-        kept: Any,
+        kept: Mapping[str, NDArray[Any]],
         made: MadeOfRows,
     ) -> None:
-        """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the engine's names."""
+        """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the program's names."""
         self.hospital, self.round, self.turn = int(plan.ids[j]), plan.round, call.turn
         self._work, self._program, self._model = plan.work, call.program.name, model
         self._federation, self._made, self._release, self._steps = federation, made, call.release, plan.steps
-        names = {_kept_name(name): name for name in call.program.keeps}
-        self.memory: Mapping[str, NDArray[Any]] = {
-            name: _read_only(kept[what]) for what, name in names.items() if what in kept
-        }
-        own = {name: _read_only(values[j]) for name, values in call.each_of.items()}
+        self.memory: Mapping[str, NDArray[Any]] = {name: _read_only(value) for name, value in kept.items()}
+        own = {name: _read_only(values[j]) for name, values in call.each_of.items()} if call.each_of else None
         self.received: Mapping[str, NDArray[Any]] = {**received, **own} if own else received
 
-    @cached_property
+    @property
     def count(self) -> int:
         """How many rows it has."""
-        if (some := self._contribution) is not None:
+        if self._release is not None and (some := self._contribution) is not None:
             return len(some.rows)
         if self.hospital == POOLED:
             return int(self._federation.sizes("train").sum())
-        begin, end = self._federation.bounds[self.hospital, :2]
-        return int(end - begin)
+        bounds = self._federation.bounds
+        return int(bounds[self.hospital, 1] - bounds[self.hospital, 0])
 
     @cached_property
     def _contribution(self) -> Contribution | None:
@@ -102,7 +99,6 @@ class HospitalContext:
             observed=_read_only(federation.observed[rows]),
             weights=row_weights(self._work.class_weights, y),
             patients=partial(_patients, federation, rows),
-            ids=lambda: federation.source_rows[rows],
         )
 
     @cached_property
@@ -169,16 +165,14 @@ def run(
     if _adds(program, call):
         result.ids, result.sums = plan.ids[mine], sums
         if mine:
-            contexts = [_context(plan, call, j, open, model, received, kept, made) for j in mine]
+            contexts = _contexts(plan, call, mine, open, model, received, kept, made)
             _run_added(call, layout, contexts, open, sums, later, plan.models.dtype)
         return later
     fused = type(program).run_many is not Program.run_many
     for first in range(0, len(mine), TOGETHER):
         some = mine[first : first + TOGETHER]
-        contexts, federations = [], []
-        for j in some:
-            contexts.append(_context(plan, call, j, open, model, received, kept, made))
-            federations.append(open(contexts[-1].hospital == POOLED))
+        contexts = _contexts(plan, call, some, open, model, received, kept, made)
+        federations = [open(context.hospital == POOLED) for context in contexts]
         together = program.run_many(contexts) if fused else [None] * len(some)
         for context, federation, answer in zip(contexts, federations, together, strict=True):
             hospital = context.hospital
@@ -208,22 +202,31 @@ def _adds(program: Program, call: ProgramCall) -> bool:
     return fused and not masked and all(send.how == "summed" and send.bound is None for send in program.sends.values())
 
 
-def _context(
+def _contexts(
     plan: RoundPlan,
     call: ProgramCall,
-    j: int,
+    mine: Sequence[int],
     open: Callable[[bool], Federation],
     model: Callable[[], Model],
     received: dict[str, NDArray[Any]],
     kept: HospitalStates,
     made: MadeOfRows,
-) -> HospitalContext:
-    """What the program sees at the plan's entry ``j``."""
-    hospital = int(plan.ids[j])
-    federation = open(hospital == POOLED)
-    context = HospitalContext(plan, call, j, federation, model, received, kept.get(hospital, {}), made)
-    _said(call, federation, hospital, partial(check_memory, context.memory, call.program, context.count))
-    return context
+) -> list[HospitalContext]:
+    """What the program sees at the plan's entries ``mine``."""
+    # This runs at every hospital in every call: what is alike at all of them is made once.
+    names = {_kept_name(name): name for name in call.program.keeps}
+    federations = {pooled: open(pooled) for pooled in {int(plan.ids[j]) == POOLED for j in mine}}
+    contexts = []
+    for j in mine:
+        hospital = int(plan.ids[j])
+        federation = federations[hospital == POOLED]
+        remembered = kept.get(hospital, {})
+        own = {name: remembered[what] for what, name in names.items() if what in remembered}
+        context = HospitalContext(plan, call, j, federation, model, received, own, made)
+        if own:
+            _said(call, federation, hospital, partial(check_memory, own, call.program, context.count))
+        contexts.append(context)
+    return contexts
 
 
 def _run_added(

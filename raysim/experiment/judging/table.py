@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import logit
 
 from raysim.core.errors import ConfigError, DataError, nearest
 from raysim.core.words import counted, listed
@@ -179,6 +178,8 @@ def _margins(frame: pd.DataFrame, reading: Reading) -> NDArray[np.floating[Any]]
         worst = _first(p > 1)
         remedy = "correct it" if reading.percent else "give --percent if it is per cent"
         raise DataError(f"row {worst}: probability {p[worst - 1]:.4g} exceeds 1; {remedy}")
+    from scipy.special import logit  # runs start without it
+
     with np.errstate(divide="ignore"):
         margins: NDArray[np.float64] = logit(p)
     return margins

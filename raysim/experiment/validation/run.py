@@ -20,7 +20,7 @@ from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.plain_yaml import dumped
-from raysim.core.words import counted
+from raysim.core.words import counted, some
 from raysim.data.build import read
 from raysim.data.federation import Federation
 from raysim.experiment.scores import MODEL, margins_of
@@ -165,8 +165,6 @@ def _off(calibration: HospitalCalibration, hospitals: Sequence[str]) -> str:
     bound = calibration.bound
     if not bound.at_least:
         return f"Its risks are demonstrably off at none of {counted(bound.of, 'hospital')}."
-    named = ", ".join(hospitals[h] for h in bound.named[:5])
-    more = f" and {len(bound.named) - 5} more" if len(bound.named) > 5 else ""
-    where = f" ({named}{more})" if named else ""
+    where = f" ({some([hospitals[h] for h in bound.named], 5)})" if len(bound.named) else ""
     off = f"{bound.at_least:,} or more of {counted(bound.of, 'hospital')}"
     return f"Its risks are demonstrably off at {off}{where}: recalibrate."

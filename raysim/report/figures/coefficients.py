@@ -7,7 +7,7 @@ of the source's column. On the page it is a table with a mark in each row, as a 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,13 +47,21 @@ class Row:
 
 def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
     """The figure of a run with standard errors, of one whose label is among ``first`` if there is such; else empty."""
-    for result in sorted(results, key=lambda each: (each.label not in first, each.is_reference)):
-        if (result.folder / COEFFICIENTS).is_file():
-            called = "" if len(results) == 1 else f"{result.title or result.label}, seed {result.seed}"
-            figure = of_table(of_global_model(result.folder / COEFFICIENTS), called)
-            if figure is not None:
-                return [figure]
+    for result, called in having(COEFFICIENTS, results, first):
+        figure = of_table(of_global_model(result.folder / COEFFICIENTS), called)
+        if figure is not None:
+            return [figure]
     return []
+
+
+def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterator[tuple[Result, str]]:
+    """The results with this ``file``, those whose label is among ``first`` ahead and references behind.
+
+    With each comes what it is called; empty where there is one result.
+    """
+    for result in sorted(results, key=lambda each: (each.label not in first, each.is_reference)):
+        if (result.folder / file).is_file():
+            yield result, "" if len(results) == 1 else f"{result.title or result.label}, seed {result.seed}"
 
 
 def of_table(table: pd.DataFrame, called: str = "") -> Figure | None:

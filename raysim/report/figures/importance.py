@@ -13,10 +13,10 @@ from raysim.core import csv_files
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind
 from raysim.report import svg
+from raysim.report.figures.coefficients import having
 from raysim.report.naming import with_interval
 from raysim.report.svg import Chart, Figure, Style
-
-IMPORTANCE, DEPENDENCE = "importance.csv", "dependence.csv"
+from raysim.storage.coefficients import DEPENDENCE, IMPORTANCE
 
 MOST = 12
 """The most columns whose importance is drawn."""
@@ -26,13 +26,13 @@ LOOK: Final = Style(0, "circle")
 
 def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
     """The figures of a run that has them, of one whose label is among ``first`` if there is such; else empty."""
-    for result in sorted(results, key=lambda each: (each.label not in first, each.is_reference)):
-        if (result.folder / IMPORTANCE).is_file():
-            called = "" if len(results) == 1 else f"{result.title or result.label}, seed {result.seed}: "
-            task = result.federation.task
-            figures = [_importance(_read(result.folder / IMPORTANCE, "column"), task, called)]
-            curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")
-            return [*figures, *([] if curves.empty else [_dependence(curves, task, called)])]
+    for result, called in having(IMPORTANCE, results, first):
+        task, begin = result.federation.task, f"{called}: " if called else ""
+        curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")
+        return [
+            _importance(_read(result.folder / IMPORTANCE, "column"), task, begin),
+            *([] if curves.empty else [_dependence(curves, task, begin)]),
+        ]
     return []
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from raysim.core.words import counted
+from raysim.core.words import counted, some
 from raysim.metrics.labels import reporting
 from raysim.report import svg
 from raysim.report.naming import Key
@@ -153,9 +153,8 @@ def _places(hospitals: pd.DataFrame, state: str, called: Mapping[Key, str]) -> l
     keyed = hospitals if "strategy" in hospitals else hospitals.assign(strategy="")
     for (strategy, model), theirs in keyed[keyed["trained"] == state].groupby(["strategy", "model"], sort=False):
         names = [str(name) for name in theirs["hospital"].unique()]
-        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
         name = called.get((str(strategy), str(model)), f"{strategy} {model}".strip())
-        parts.append(f"{name} at {len(names):,} of {counted(of, 'hospital')} ({', '.join(names[:NAMED])}{more})")
+        parts.append(f"{name} at {len(names):,} of {counted(of, 'hospital')} ({some(names, NAMED)})")
     return parts
 
 

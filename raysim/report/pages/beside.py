@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysim.report import svg
-from raysim.report.naming import minus
 
 Links = Sequence[tuple[str, str]]
 """Texts and addresses of further pages."""
@@ -43,12 +42,9 @@ NOTHING = Beside()
 
 
 def common(beside: Beside) -> dict[str, Any]:
-    """What pages of a comparison and of a run have alike: method, protections, traffic, and where other things lie."""
+    """What pages of a comparison and of a run have alike: method, and where other things lie."""
     return {
         "method": list(beside.method),
-        "protections": list(beside.protections),
-        "traffic": list(beside.traffic),
-        "privacy": [minus(text) for text in beside.privacy],
         "links": beside.links,
         "files": beside.files,
         "runs": beside.runs,

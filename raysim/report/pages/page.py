@@ -12,7 +12,6 @@ from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
 from raysim.report import tables
 from raysim.report.figures import models as figures
-from raysim.report.figures.alike import served_alike
 from raysim.report.figures.forest import equal_sentences, forest
 from raysim.report.hospital import gain_by_size, gains, your_hospital
 from raysim.report.judgement import judged
@@ -23,21 +22,19 @@ from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import MODELS, Key, minus, names
+from raysim.report.pages import tabs
 from raysim.report.pages.beside import NOTHING, Beside, Figures, Links, common
 from raysim.report.pages.contents import (
     body_rows,
     columns,
     difference_columns,
     difference_rows,
-    fairness_headings,
-    fairness_rows,
-    noise_headings,
-    noise_rows,
 )
 from raysim.report.pages.rendering import Page, Provenance
 from raysim.report.pages.sentences import run_lead, undefined_sentence, worst_served
 from raysim.report.panel import sent
-from raysim.report.sections import accuracy, costs, hospital_clusters
+from raysim.report.sections import accuracy
+from raysim.report.sections.section import Material
 
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "tables": []}
 
@@ -130,25 +127,16 @@ def comparison_page(
             "gains_by_size": "" if best is None else minus(gain_by_size.sentence(results, best)),
             "gains": [] if gained is None else gained.sentences(),
             "gain_figures": [] if gained is None or not one_by_one else gains.figure(gained),
-            **_comparison_tables(_rows_of(per_seed, distinct), folded, distinct, differences, noise or {}),
+            **_comparison_tables(_rows_of(per_seed, distinct), folded, distinct, differences),
             "equal": [] if shown is None else equal_sentences(shown),
             "several": len(provenance.seeds) > 1,
             "baseline": called[against] if against else "",
             "noise_seed": provenance.seeds[0] if provenance.of_seed is None else provenance.of_seed,
             "undefined": undefined_sentence(hospitals, table, part),
             "accuracy_figures": reached,
-            "use": list(beside.use),
-            "use_shared": [figure.tree() for figure in beside.use_shared],
-            "equity": [
-                *served_alike(folded, distinct, looks, noise or {}),
-                *beside.equity,
-                *(dataclasses.replace(figure, more=True) for figure in hospital_clusters.clusters(results, called)),
-            ],
-            "costs": [
-                *costs.bars(per_seed, called, looks),
-                *costs.by_bytes(results, called, looks),
-                *beside.cost,
-            ],
+            **tabs.contents(
+                "comparison", Material(per_seed, folded, called, distinct, looks, results, beside, noise or {})
+            ),
             **common(beside),
         },
     )
@@ -191,7 +179,6 @@ def _comparison_tables(
     table: pd.DataFrame,
     called: Mapping[Key, str],
     differences: pd.DataFrame,
-    noise: Mapping[Key, Noise],
 ) -> dict[str, Any]:
     """Headings and rows of the tables on a comparison's page; ``called`` has the names of the rows of ``table``."""
     names = list(called.values())
@@ -202,10 +189,6 @@ def _comparison_tables(
         "differences": difference_rows(table, names, differences),
         "accuracy_columns": [heading for _, heading, _ in accuracy.COLUMNS],
         "accuracy": accuracy.accuracy_rows(per_seed, names),
-        "noise_columns": noise_headings(table, noise),
-        "noise": noise_rows(table, names, noise),
-        "fairness_columns": fairness_headings(table, noise),
-        "fairness": fairness_rows(table, names, noise),
     }
 
 
@@ -264,8 +247,7 @@ def run_page(
                 *figures.curves(rounds, called, looks),
                 *figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers, list(called)[-1:]),
             ],
-            "use": list(beside.use),
-            "use_shared": [figure.tree() for figure in beside.use_shared],
+            **tabs.contents("run", Material(per_model, table, called, called, looks, listed, beside, {})),
             **common(beside),
         },
     )

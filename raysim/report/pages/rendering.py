@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from raysim.core.package import __version__
 from raysim.report import svg
+from raysim.report.pages import tabs
 from raysim.report.terms import explained
 
 SCRIPTS = ("page.js", "trials.js", "figures.js")
@@ -63,7 +65,9 @@ class Page:
 
     def html(self) -> str:
         """The page as HTML text."""
-        return render(self.template, **self.values)
+        shown = tabs.shown(self.template.removesuffix(".html.j2"), self.values)
+        sections = [(key, title, Markup(_markup(text).render(**self.values))) for key, title, text in shown]
+        return render(self.template, **self.values, sections=sections)
 
     def figures(self) -> list[svg.Figure]:
         """The drawn figures of the page, without tables."""
@@ -84,6 +88,13 @@ def write(page: Page, path: Path | str) -> None:
 def render(template: str, **values: Any) -> str:
     """A template of the folder ``templates``, filled in; texts are escaped."""
     return _environment().get_template(template).render(**values)
+
+
+@functools.cache
+def _markup(text: str) -> Template:
+    """The markup of a section as a template."""
+    environment = _environment().overlay(keep_trailing_newline=True)
+    return environment.from_string('{% import "parts.html.j2" as parts %}\n' + text)
 
 
 @functools.cache

@@ -39,8 +39,7 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
     names = [str(name) for name in tested.loc[undefined, "hospital"].unique()]
     if not names:
         return ""
-    more = len(names) - NAMED
-    shown = listed([*names[:NAMED], f"{more} more"] if more > 0 else names)
+    shown = listed(names, NAMED)
     of = tested["hospital"].nunique()
     if "seed" not in tested or tested["seed"].nunique() == 1:
         why += ", and they are left out of every figure"

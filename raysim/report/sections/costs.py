@@ -12,6 +12,7 @@ from raysim.metrics.labels import reporting
 from raysim.report import svg
 from raysim.report.figures.models import Looks, Names
 from raysim.report.naming import Key, number, of_strategy, short, size
+from raysim.report.sections.section import Material, Section, Values
 from raysim.report.tables import KEYS
 
 COSTS = {
@@ -124,3 +125,19 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
             svg.legend([(names[model_key], looks[model_key]) for model_key, *_ in lines], lines=True),
         )
     ]
+
+
+def values(material: Material) -> Values:
+    """The section's figures."""
+    called, looks = material.called, material.looks
+    drawn = [*bars(material.per_seed, called, looks), *by_bytes(material.results, called, looks)]
+    return {"costs": [*drawn, *material.beside.cost]}
+
+
+SECTION = Section(
+    "cost",
+    "Cost",
+    {"comparison": "{{ parts.gallery(costs) }}\n"},
+    values,
+    shown=lambda values: values.get("costs"),
+)

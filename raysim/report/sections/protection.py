@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from raysim.config.schema import Config
 from raysim.engine.job import Result
-from raysim.report.naming import size
+from raysim.report.naming import minus, size
+from raysim.report.sections.section import Material, Section, Values
 
 Rows = list[list[str]]
 
@@ -68,3 +69,36 @@ def span(low: float, high: float) -> str:
     ('4 bytes', '0 to 280 bytes')
     """
     return size(low) if low == high else f"{size(low)} to {size(high)}"
+
+
+MARKUP = """\
+<div class="gallery">
+{% if protections %}<div>{{ parts.plain_table("What protected the data", ["Protection", "Here"], protections) }}
+{% if privacy %}{{ parts.reasons(privacy) }}{% endif %}
+<p class="note"><code>raysim audit</code> tries whether patients can be found in what was sent.{% if shared is not \
+defined %} This page holds counts of single hospitals: <code>raysim report FOLDER --for-sharing</code> writes one to \
+pass on.{% endif %}</p></div>{% endif %}
+{% if traffic %}{{ parts.plain_table("What left one hospital: bytes by kind, from the lowest to the highest over \
+hospitals and seeds. All but rows is computed from them.", ["Strategy", "Patients' rows", "Kinds and bytes"], \
+traffic) }}{% endif %}
+</div>
+"""
+
+
+def values(material: Material) -> Values:
+    """The section's tables and sentences."""
+    beside = material.beside
+    return {
+        "protections": list(beside.protections),
+        "traffic": list(beside.traffic),
+        "privacy": [minus(text) for text in beside.privacy],
+    }
+
+
+SECTION = Section(
+    "privacy",
+    "Privacy and traffic",
+    {"run": MARKUP, "comparison": MARKUP},
+    values,
+    shown=lambda values: any(values.get(name) for name in ("protections", "traffic", "privacy")),
+)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from raysim.core.words import counted
+from raysim.core.words import counted, some
 
 if TYPE_CHECKING:
     from raysim.config.schema import Config
@@ -221,5 +221,4 @@ def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]
     lines += [each.text for each in suspects if each.level == "warn"]
     warnings = [f"warning: {text}" for text in dict.fromkeys(lines)]
     odd = [f"'{name}'" for name in dict.fromkeys(each.feature for each in suspects if each.level == "ask")]
-    named = ", ".join(odd[:_ODD]) + (f" and {len(odd) - _ODD:,} more" if len(odd) > _ODD else "")
-    return [*warnings, f"look at {named}: raysim describe says what is odd"] if odd else warnings
+    return [*warnings, f"look at {some(odd, _ODD)}: raysim describe says what is odd"] if odd else warnings

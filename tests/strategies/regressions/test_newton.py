@@ -19,8 +19,9 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import RIDGES, Local
 from raysim.strategies.regressions.families import LOGISTIC
+from raysim.strategies.regressions.left_out import shrunk
 from raysim.strategies.regressions.newton import Newton
-from raysim.strategies.regressions.newton_steps import fitted, shrunk
+from raysim.strategies.regressions.newton_steps import fitted
 from raysim.strategies.regressions.own_intercepts import OwnIntercepts
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from tests.conftest import MLP, job_of, play, run
@@ -247,7 +248,7 @@ def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Pat
     assert outcome.ledger.sent(1) == 0
     for h in range(3):
         X, y = T.of(h)
-        ridge = min(RIDGES, key=lambda ridge: shrunk(LOGISTIC, X, y, ridge).loss)
+        ridge = RIDGES[int(shrunk(LOGISTIC, X, y, RIDGES).loss.argmin())]
         assert_allclose(beta(outcome.kept[h]), fitted(LOGISTIC, X, y, ridge=ridge).beta, atol=1e-9)
     first = np.isin(np.arange(36), (0, 2, 4))
     few = federation_of(tmp_path / "few", T._replace(hospital=np.where(first, 3, T.hospital)), T.y)

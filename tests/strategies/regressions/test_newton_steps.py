@@ -9,13 +9,13 @@ from numpy.testing import assert_allclose
 from raysim.strategies.problem import Floats
 from raysim.strategies.regressions import newton_steps
 from raysim.strategies.regressions.families import LINEAR, LOGISTIC, POISSON
+from raysim.strategies.regressions.left_out import shrunk
 from raysim.strategies.regressions.newton_steps import (
     Fit,
     firth_curvature,
     firth_gradient,
     fitted,
     independent,
-    shrunk,
 )
 from raysim.strategies.regressions.standard_errors import by_hospital, model_based
 from tests.strategies.regressions.tables import SEPARATED, left_out, table_g, table_t
@@ -79,13 +79,15 @@ def test_firth() -> None:
     assert_allclose(locals_, golden, atol=1e-8)
 
 
-def test_the_curvature_of_firths_loss_is_that_of_its_gradient() -> None:
+@pytest.mark.parametrize("rows", [5, 36])
+def test_the_curvature_of_firths_loss_is_that_of_its_gradient(rows: int) -> None:
+    X, y = T.X[:rows], T.y[:rows]
     beta, keep = np.array([0.4, -0.7, 0.2]), np.ones(3, dtype=np.bool_)
 
     def gradient(at: Floats) -> Floats:
-        return firth_gradient(LOGISTIC, T.X, T.y, at, LOGISTIC.sums(T.X, T.y, at).hessian, keep)
+        return firth_gradient(LOGISTIC, X, y, at, LOGISTIC.sums(X, y, at).hessian, keep)
 
-    curvature = firth_curvature(LOGISTIC, T.X, beta, LOGISTIC.sums(T.X, T.y, beta).hessian, keep)
+    curvature = firth_curvature(LOGISTIC, X, beta, LOGISTIC.sums(X, y, beta).hessian, keep)
     slopes = [(gradient(beta - 1e-5 * e) - gradient(beta + 1e-5 * e)) / 2e-5 for e in np.eye(3)]
     assert_allclose(curvature, slopes, atol=1e-8)
 
@@ -102,9 +104,9 @@ def test_firth_without_the_curvature_comes_to_the_same_fit(monkeypatch: pytest.M
 def test_the_loss_of_rows_left_out_is_exact_in_a_linear_regression_and_near_else(ridge: float) -> None:
     for h in range(3):
         X, t = T.X[T.hospital == h], T.real[T.hospital == h]
-        assert_allclose(shrunk(LINEAR, X, t, ridge).loss, left_out(LINEAR, X, t, ridge), rtol=1e-10)
+        assert_allclose(shrunk(LINEAR, X, t, [ridge]).loss[0], left_out(LINEAR, X, t, ridge), rtol=1e-10)
         X, y = T.of(h)
-        assert_allclose(shrunk(LOGISTIC, X, y, ridge).loss, left_out(LOGISTIC, X, y, ridge), rtol=0.06)
+        assert_allclose(shrunk(LOGISTIC, X, y, [ridge]).loss[0], left_out(LOGISTIC, X, y, ridge), rtol=0.06)
 
 
 def test_separated_classes_are_named_and_firth_fits_them() -> None:

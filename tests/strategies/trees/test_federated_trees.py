@@ -91,7 +91,8 @@ def test_same_trees_for_pooled_rows_and_any_placement(tmp_path, label, options):
     assert alone.metrics["global"][federation.task.headline] == pooled.metrics["global"][federation.task.headline]
 
 
-def test_same_json_for_one_hospital_a_row_and_shuffled_rows(tmp_path):
+@pytest.mark.parametrize("share", [1.0, 0.6])
+def test_same_json_for_one_hospital_a_row_and_shuffled_rows(tmp_path, share):
     """The split draws other rows in other hospitals, so that here all rows are for training."""
     table = rows_of(60)
     order = np.random.default_rng(5).permutation(60)
@@ -109,8 +110,9 @@ def test_same_json_for_one_hospital_a_row_and_shuffled_rows(tmp_path):
         federation = federation_of(
             tmp_path, both, np.concatenate([silos, np.full(3, silos.max() + 1)]), name=name, column="part"
         )
-        job = job_of(federation, FederatedTrees(), rounds=4, model=model())
-        made.append(trees_of(run(federation, job, 2), federation))
+        job = job_of(federation, FederatedTrees(), rounds=4, model=model(row_share=share))
+        made.append(trees_of(run(federation, job, 2), federation, row_share=share))
+    assert (made[0]["trees"][0]["nodes"][0]["rows"] == 60) == (share == 1)
     assert made[0] == made[1] == made[2] == made[3]
 
 

@@ -41,13 +41,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def some(names: Sequence[str], most: int = SEVERAL) -> str:
-    """The first names, and how many more there are.
-
-    >>> some(["a", "b"]), some(["a", "b", "c"], 2)
-    ('a and b', 'a, b and 1 more')
-    """
-    return listed([*names[:most], *([f"{len(names) - most:,} more"] if len(names) > most else [])])
+def some(names: Sequence[str]) -> str:
+    """The first :data:`SEVERAL` names as a phrase, and how many more there are."""
+    return listed(names, SEVERAL)
 
 
 def sentences(clauses: Sequence[str]) -> str:

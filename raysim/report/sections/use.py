@@ -1,0 +1,33 @@
+"""The section on calibration and use; what is folded away is only on the page of a comparison."""
+
+from __future__ import annotations
+
+from raysim.report.sections.section import Material, Section, Values
+
+RUN = """\
+{{ parts.gallery(use) }}
+"""
+
+FOLDED = """\
+{% if use | selectattr("more") | list %}
+<details>
+<summary>All figures of calibration and use</summary>
+{{ parts.folded(use) }}
+</details>
+{% endif %}
+"""
+
+
+def values(material: Material) -> Values:
+    """The figures, and those for a page to pass on."""
+    beside = material.beside
+    return {"use": list(beside.use), "use_shared": [figure.tree() for figure in beside.use_shared]}
+
+
+SECTION = Section(
+    "use",
+    "Calibration and use",
+    {"run": RUN, "comparison": RUN + FOLDED},
+    values,
+    shown=lambda values: values.get("use"),
+)

@@ -1,0 +1,78 @@
+"""Ridges of a regression, judged by rows that are left out one by one.
+
+What leaving a row out changes is approximated by one Newton step, which is exact in a linear regression (Rad and Maleki
+2020: *A scalable estimate of the out-of-sample prediction error via approximate leave-one-out*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from raysim.strategies.problem import Floats
+from raysim.strategies.regressions.families import Family
+from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, fitted, independent
+
+
+class Shrunk(NamedTuple):
+    """Coefficients ``beta [R, p]`` under each ridge, and the mean loss ``[R]`` of rows that are left out."""
+
+    beta: Floats
+    loss: Floats
+
+    @property
+    def best(self) -> Floats:
+        """The coefficients ``[p]`` that best predict rows that are left out."""
+        best: Floats = self.beta[np.argmin(np.where(np.isnan(self.loss), np.inf, self.loss))]
+        return best
+
+
+def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shrunk:
+    """The fits to rows ``X [n, p]`` and ``y [n]`` at hand under each of the ``ridges``, all above 0."""
+    beta = _together(family, X, y, ridges)
+    if beta is None:
+        beta = np.stack([fitted(family, X, y, ridge=ridge).beta for ridge in ridges])
+    eta = beta @ X.T
+    mu = family.mean(eta)
+    weight = family.weight(mu)
+    reach = np.einsum("ij,rji->ri", X, np.linalg.solve(_curvature(X, weight, _penalties(ridges, X)), X.T))
+    without = eta - (y - mu) * reach / np.maximum(1.0 - weight * reach, 1e-9)
+    return Shrunk(beta, family.loss(without, y).mean(axis=1))
+
+
+def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Floats | None:
+    """All fits ``[R, p]``, with one stack of steps for the ridges; None where a step has to be halved."""
+    keep = independent(family.sums(X, y, np.zeros(X.shape[1])).hessian)
+    kept, penalties = X[:, keep], _penalties(ridges, X)[:, keep]
+    beta, before = np.zeros(penalties.shape), np.full(len(ridges), np.inf)
+    for _ in range(CALLS):
+        eta = beta @ kept.T
+        mu = family.mean(eta)
+        loss = family.loss(eta, y).sum(axis=1) + (penalties * beta**2).sum(axis=1) / 2.0
+        if not (loss <= before + ROSE * (1.0 + np.abs(loss))).all():
+            return None
+        gradient = (y - mu) @ kept - penalties * beta
+        step = np.linalg.solve(_curvature(kept, family.weight(mu), penalties), gradient[:, :, None])[:, :, 0]
+        beta, before = beta + step, loss
+        if ((gradient * step).sum(axis=1) / 2.0 <= STOP * (1.0 + np.abs(loss))).all():
+            fits = np.zeros((len(ridges), X.shape[1]))
+            fits[:, keep] = beta
+            return fits
+    return None
+
+
+def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
+    """What multiplies half the squares of coefficients, ``[R, p]``: the intercept, the first column, has none."""
+    penalties = np.repeat(np.asarray(ridges, dtype=np.float64)[:, None], X.shape[1], axis=1)
+    penalties[:, 0] = 0.0
+    return penalties
+
+
+def _curvature(X: Floats, weight: Floats, penalties: Floats) -> Floats:
+    """The penalised second derivatives ``[R, p, p]`` at weights of rows ``[R, n]``."""
+    curvature: Floats = (X.T * weight[:, None, :]) @ X
+    places = np.arange(X.shape[1])
+    curvature[:, places, places] += penalties
+    return curvature

@@ -1,0 +1,60 @@
+"""A section is declared once, and pages, their tabs, report.json and pages to pass on follow."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from raysim.report.pages import page, tabs
+from raysim.report.pages.rendering import Page
+from raysim.report.pages.sharing import shared
+from raysim.report.sections.section import Section
+from tests.report.pages import CARD, PROVENANCE, assert_sound, frames
+
+SIZES = Section(
+    "sizes",
+    "Sizes",
+    {"run": "<p>{{ most }}</p>\n", "comparison": "<p>{{ most }}: {{ parts.reasons(largest) }}</p>\n"},
+    lambda material: {"most": len(material.per_seed), "largest": ["<b>"] if len(material.per_seed) > 1 else []},
+    shown=lambda values: values.get("largest"),
+)
+
+
+@pytest.fixture
+def frame():
+    return frames(seeds=1, hospitals=3)[0]
+
+
+def tabs_of(html):
+    parsed = assert_sound(html)
+    return [attrs["aria-labelledby"] for attrs in parsed.all("section") if attrs.get("class") == "tab"]
+
+
+def compared(frame):
+    return page.comparison_page("Six ways", frame, PROVENANCE, baseline="fedavg")
+
+
+def test_a_section_shows_on_its_pages_where_its_values_say_so(frame, monkeypatch):
+    before, run = compared(frame).html(), page.run_page("One", frame[:1], PROVENANCE, card=CARD).html()
+    monkeypatch.setattr(tabs, "SECTIONS", (*tabs.SECTIONS[:1], SIZES, *tabs.SECTIONS[1:]))
+    made = compared(frame)
+    html = made.html()
+    assert tabs_of(html) == [tabs_of(before)[0], "sizes", *tabs_of(before)[1:]]
+    assert '<li><a href="#sizes">Sizes</a></li>' in html
+    assert '<h2 id="sizes">Sizes</h2>\n<p>6: <ul class="reasons">\n<li>&lt;b&gt;</li>' in html
+    assert page.run_page("One", frame[:1], PROVENANCE, card=CARD).html() == run  # its values do not ask for it
+    tree = json.loads(made.json())
+    assert Page(tree["template"], tree["values"]).html() == html
+    assert "sizes" not in tabs_of(Page(tree["template"], shared(tree)).html())  # what sharing does not name stays
+    monkeypatch.undo()
+    assert compared(frame).html() == before
+
+
+def test_each_section_of_a_run_is_one_of_a_comparison(frame):
+    keys = [each.key for each in tabs.SECTIONS]
+    assert len(set(keys)) == len(keys)
+    of_run = tabs_of(page.run_page("One", frame[:1], PROVENANCE, card=CARD).html())
+    of_all = tabs_of(compared(frame).html())
+    assert of_run == ["answer-details", "figures", "setting"]
+    assert of_all == [key for key in (*keys, "setting") if key in of_all]
