@@ -21,9 +21,9 @@ class Format(StrEnum):
 
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
-Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to make.")]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to create.")]
 Hospital = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Whose model; without one, the model that is everybody's.")
+    str | None, typer.Option(metavar="NAME", help="Export this hospital's model; default the model of all hospitals.")
 ]
 Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model served; default the run's headline.")]
 As = Annotated[

@@ -252,7 +252,7 @@ def list_(
     kind: Annotated[str, typer.Argument(metavar="|".join(Kind), help="What to list.", autocompletion=_kinds)],
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="One of them: all about it, and its keys.", autocompletion=_names),
+        typer.Argument(metavar="[NAME]", help="Print the documentation and keys of this one.", autocompletion=_names),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
 InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray and MLflow say, and tracebacks.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print messages of Ray and MLflow, and tracebacks.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script; all else goes to stderr.")]
 Details = Annotated[bool, typer.Option("--details", help="Print all tables and sentences, too.")]
 Open = Annotated[bool, typer.Option("--open", help="Open the report in the default browser at the end.")]

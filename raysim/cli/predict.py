@@ -13,7 +13,7 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished r
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet file with the columns of the run's data.")]
 Out = Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write, a row for each of the table's.")]
 Hospital = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Whose rows they are, in place of the table's column.")
+    str | None, typer.Option(metavar="NAME", help="The hospital of all rows, in place of the table's column.")
 ]
 Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model served; default the run's headline.")]
 

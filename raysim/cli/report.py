@@ -13,7 +13,7 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished r
 Hospital = Annotated[str | None, typer.Option(metavar="NAME", help="Write this hospital's page; else the whole page.")]
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="File to write; default one in the folder.")]
 Sharing = Annotated[
-    bool, typer.Option("--for-sharing", help="Write a page to pass on: pseudonyms, and no count below five.")
+    bool, typer.Option("--for-sharing", help="Write a page to share: pseudonyms, and no count below five.")
 ]
 Checklist = Annotated[
     bool, typer.Option("--checklist", help="Write TRIPOD+AI and TRIPOD-Cluster, filled in as far as results go.")

@@ -41,7 +41,7 @@ DONE, FAILED, INTERRUPTED = 0, 3, 130
 """Exit codes of a sweep: all trials ended well, some failed, stopped before all had ended."""
 
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of what was begun.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the run, comparison or sweep to continue.")]
 Charts = Annotated[
     Path | None, typer.Argument(metavar="[FOLDER]", help="A sweep's folder: open the charts of its trials.")
 ]

@@ -148,7 +148,8 @@ class Histograms(Program):
         kept = taken(self.task, self.key, self.tree, rows.numbers)
         for k in np.unique(self.which).tolist():
             mine = self.which == k
-            fallen = Fallen(rows.codes(self.bins), *trees[k], kept)
+            column, left = trees[k]
+            fallen = Fallen(rows.codes(self.bins), column, left, kept)
             nodes = [fallen.rows(node) for node in self.nodes[mine].tolist()]
             made[mine] = histograms(rows.places, nodes, g[:, k], h[:, k], self.bins.width)
         return [Added({"histograms": made}, len(contexts))], memories

@@ -49,7 +49,7 @@ def up_to_trials() -> Iterator[None]:
 
     with (
         mock.patch("raysim.tune.running.places.open_session", here),
-        mock.patch("raysim.tune.sweep.drive"),
+        mock.patch("raysim.tune.running.driver.drive"),
     ):
         yield
 

@@ -161,5 +161,5 @@ def test_rows_of_all_together_are_as_told(tree, tmp_path):
 @pytest.mark.parametrize("key", ["minimum", "largest"])
 def test_hospitals_are_not_left_out_by_what_is_hidden(tree, key):
     tree["data"][key] = 2
-    with pytest.raises(ConfigError, match=rf"data.{key}: 2 leaves hospitals out.*privacy.sizes: noisy"):
+    with pytest.raises(ConfigError, match=rf"data.{key}: 2 leaves out hospitals.*privacy.sizes: noisy"):
         checked(tree)

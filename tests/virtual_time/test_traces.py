@@ -81,8 +81,8 @@ def test_no_strategy_is_asked_for_a_cohort_while_nobody_with_rows_is_there(feder
     [
         ("h0,5,", r"line 2, to"),
         ("h0,,5", r"line 2, from"),
-        ("h0,5,5", r"line 2: from 5 to 5 is no time"),
-        ("h0,-1,5", r"line 2: from -1 to 5 is no time"),
+        ("h0,5,5", r"line 2: from 5 to 5 is no interval"),
+        ("h0,-1,5", r"line 2: from -1 to 5 is no interval"),
         ("h0,5,41", r"line 2: to 41 is beyond system\.trace_period 40; raise that"),
         ("h1,5,6", r"line 2: no hospital is called 'h1'"),
         ("h0,,", r"has nobody there at any time; give intervals"),
