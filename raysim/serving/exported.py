@@ -15,7 +15,9 @@ from raysim.core.errors import ConfigError, DataError
 from raysim.core.extras import need
 from raysim.data.fitted import Preprocessing
 from raysim.data.new_rows import read_new_rows
+from raysim.serving.export import FILES
 from raysim.serving.folder import read_preprocessing
+from raysim.serving.from_json import outputs_of
 from raysim.storage.served import PREPROCESSING
 
 if TYPE_CHECKING:
@@ -92,6 +94,10 @@ def _outputs(file: Path) -> Outputs:
         return _of_onnx(file)
     if file.suffix == ".pt2":
         return _of_torch(file)
+    if file.name == FILES["xgboost"]:
+        raise ConfigError(f"{file}: is a model of xgboost; export it as json or onnx")
+    if file.name == FILES["json"]:
+        return outputs_of(file)
     raise ConfigError(f"{file}: is no model; {REMEDY}")
 
 
