@@ -113,6 +113,7 @@ def test_scores_are_judged_at_hospitals_that_are_left_out(folder: Path) -> None:
     [
         ({"data": {"scores": ["olde"]}}, "data.scores: no column 'olde'"),
         ({"data": {"scores": ["died"]}}, "data.scores: 'died' is the hospital, label"),
+        ({"data": {"scores": ["old"], "numeric": ["old", "x"]}}, "data.scores: 'old' is in data.numeric too"),
         ({"data": {"scores": ["old", "old"]}}, "data.scores: 'old' stands there twice"),
         ({"evaluation": {"part": "validation"}}, "data.scores: are judged on test rows"),
         (

@@ -154,6 +154,9 @@ class Table(BaseModel):
         for name in names:
             if name in (self._silo, self.label, self.group, self.part):
                 raise DataError(f"data.scores: '{name}' is the hospital, label, patient or part column; name another")
+            for field in ("numeric", "categorical"):
+                if name in (getattr(self, field) or ()):
+                    raise DataError(f"data.scores: '{name}' is in data.{field} too; keep it in one")
         left = [name for name in self.drop if name not in names]
         told = self.model_copy(update={"drop": left})
         told._scores = names

@@ -35,6 +35,8 @@ from raysim.statistics.clinical.by_hospital import HospitalCalibration, calibrat
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
 
+NOTHING = "is neither a folder, a file nor a column of the table"
+
 
 @dataclass(frozen=True, eq=False)
 class Validated:
@@ -83,10 +85,20 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
     config, path, test = reading.resolve(source, overrides, reads=()), Path(model).expanduser(), False
     exported = Exported.open(path) if path.exists() else None
     if exported is None and ("/" in model or path.suffix in (".onnx", ".pt2")):
-        raise ConfigError(f"{model}: there is no such file; name an exported model, or a column of the table")
+        raise ConfigError(f"{model}: {NOTHING}; name an exported model, or a column of the table")
     if exported is None:
-        config = config.replaced(data=config.data.model_copy(update={"scores": (model,)}))
-    federation = plugins.build_federation(config, plugins.build_source(config.data), config.seed)
+        features = {
+            field: [name for name in listed if name != model]
+            for field in ("numeric", "categorical")
+            if (listed := getattr(config.data, field, None))
+        }
+        config = config.replaced(data=config.data.model_copy(update={"scores": (model,), **features}))
+    try:
+        federation = plugins.build_federation(config, plugins.build_source(config.data), config.seed)
+    except DataError as error:
+        if exported is None and str(error).startswith(f"data.scores: no column '{model}'"):
+            raise DataError(f"{model}: {NOTHING}; {str(error).partition('; ')[2]}") from None
+        raise
     if len(federation.classes) != 2:
         raise DataError("data.label: has no two classes; validate judges a model of two")
     if exported is None:

@@ -101,8 +101,8 @@ def test_the_command_says_it_in_sixteen_lines(
 @pytest.mark.parametrize(
     ("model", "overrides", "error", "message"),
     [
-        ("nowhere.onnx", [], ConfigError, "nowhere.onnx: there is no such file"),
-        ("olde", [], DataError, "data.scores: no column 'olde'"),
+        ("nowhere.onnx", [], ConfigError, "nowhere.onnx: is neither a folder, a file nor a column"),
+        ("olde", [], DataError, "olde: is neither a folder, a file nor a column of the table; "),
         ("{folder}/run", [], ConfigError, "{folder}/run: holds no exported model"),
         ("{folder}/stays.csv", [], ConfigError, "{folder}/stays.csv: is no model"),
         ("{folder}/torch", ["data.drop=[old, points, x]"], DataError, "table: no column 'x'"),
