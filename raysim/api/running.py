@@ -25,6 +25,7 @@ from raysim.config import reading
 from raysim.config.paths import expanded
 from raysim.config.reading import Source
 from raysim.config.schema import Config
+from raysim.core.errors import ConfigError
 from raysim.report.terminal.progress import phase
 
 if TYPE_CHECKING:
@@ -163,6 +164,8 @@ def play_run(
 
             config = reading.resolve(config)
             refuse(config, "run")
+            if config.models:
+                raise ConfigError("models: raysim run trains one model; name it in model, or use raysim compare")
             experiment = Experiment(config, [config], [config.seed], out, again=again)
         experiment.play(console, in_process=in_process, verbose=verbose)
         from raysim.api.results import RunResult

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from raysim.config import reading
 from raysim.core.atomic import write_json
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
@@ -23,6 +24,7 @@ from raysim.data.fitted import Preprocessing
 from raysim.serving import prepare
 from raysim.serving.outputs import output_names
 from raysim.serving.predictor import Predictor
+from raysim.serving.trained_on import trained_on
 from raysim.storage.served import PREPROCESSING
 from raysim.training.base import Exportable, Grows, Model
 from raysim.training.kernels.linear import LinearModel
@@ -55,7 +57,9 @@ def export(predictor: Predictor, folder: Path, form: Format | None, hospital: st
             write_json(making / PREPROCESSING, fitted.tree())
             shutil.copyfile(prepare.__file__, making / "prepare.py")
             write_json(
-                making / "export.json", _described(fitted, owner, form, trees=isinstance(predictor.model, Grows))
+                making / "export.json",
+                _described(fitted, owner, form, trees=isinstance(predictor.model, Grows))
+                | {"trained_on": trained_on(reading.resolve(predictor.folder / "config.yaml", reads=("model",)))},
             )
             making.chmod(0o777 & ~_umask())
             os.rename(making, folder)

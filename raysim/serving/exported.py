@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,9 @@ from raysim.core.errors import ConfigError, DataError
 from raysim.core.extras import need
 from raysim.data.fitted import Preprocessing
 from raysim.data.new_rows import read_new_rows
+from raysim.serving.export import FILES
 from raysim.serving.folder import read_preprocessing
+from raysim.serving.from_json import outputs_of
 from raysim.storage.served import PREPROCESSING
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class Exported:
     """Its outputs for features ``[n, F]``: ``[n]``, ``[n, 1]``, or ``[n, 2]`` for both classes."""
     preprocessing: Preprocessing | None
     """None: its features are the source's columns, which are numbers, as they are."""
+    trained_on: Mapping[str, Any] | None = None
+    """As :func:`raysim.serving.trained_on.trained_on`; None: not an export of raysim."""
 
     @staticmethod
     def open(path: Path) -> Exported:
@@ -43,10 +47,14 @@ class Exported:
             described = path / "export.json"
             if not described.is_file():
                 raise ConfigError(f"{path}: holds no exported model; {REMEDY}")
-            file = path / str(json.loads(described.read_text())["file"])
-            return Exported(path.name, _outputs(file), read_preprocessing(path))
+            told = json.loads(described.read_text())
+            file = path / str(told["file"])
+            return Exported(path.name, _outputs(file), read_preprocessing(path), told.get("trained_on", {}))
         beside = path.with_name(PREPROCESSING)
-        return Exported(path.stem, _outputs(path), read_preprocessing(path.parent) if beside.is_file() else None)
+        fitted = read_preprocessing(path.parent) if beside.is_file() else None
+        described = path.with_name("export.json")
+        told = json.loads(described.read_text()).get("trained_on", {}) if described.is_file() else None
+        return Exported(path.stem, _outputs(path), fitted, told)
 
     def risks(self, columns: pd.DataFrame) -> tuple[NDArray[np.float64], tuple[str, ...]]:
         """The probability of the event of each of ``n`` rows, ``[n]``, and how the rows differ from those of training.
@@ -86,6 +94,10 @@ def _outputs(file: Path) -> Outputs:
         return _of_onnx(file)
     if file.suffix == ".pt2":
         return _of_torch(file)
+    if file.name == FILES["xgboost"]:
+        raise ConfigError(f"{file}: is a model of xgboost; export it as json or onnx")
+    if file.name == FILES["json"]:
+        return outputs_of(file)
     raise ConfigError(f"{file}: is no model; {REMEDY}")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import raysim
 from raysim.config import learners, reading
 from raysim.core.errors import ConfigError
 
@@ -67,3 +68,8 @@ def test_a_strategy_that_brings_its_model_is_not_crossed(tmp_path):
     config = read(models=["mlp"], strategies=[{"from": str(tmp_path / "other.yaml")}])
     with pytest.raises(ConfigError, match=r"^strategies.0.from: brings a model of its own"):
         reading.compared(config)
+
+
+def test_a_run_of_one_model_refuses_several() -> None:
+    with pytest.raises(ConfigError, match=r"^models: raysim run trains one model; .* use raysim compare$"):
+        raysim.run({"models": ["mlp", "logistic_regression"]}, in_process=True)

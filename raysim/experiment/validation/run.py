@@ -1,7 +1,7 @@
 """``raysim validate``: how a model that exists already does at every hospital of a federation, and at the next one.
 
-All rows of a hospital are judged: nothing is trained. Figures and how they are pooled are those of hospitals that are
-left out in turn (:mod:`raysim.experiment.unseen`).
+All rows of a hospital are judged, or the test rows of the model's own run. Nothing is trained. Figures and how they are
+pooled are those of hospitals that are left out in turn (:mod:`raysim.experiment.unseen`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from raysim.experiment.validation.page import page
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.report.naming import interval, number, with_interval
 from raysim.serving.exported import Exported
+from raysim.serving.trained_on import shared
 from raysim.statistics.clinical.by_hospital import HospitalCalibration, calibration_by_hospital
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
@@ -79,7 +80,7 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
 
     Raises ``ConfigError`` and ``DataError``, one line each.
     """
-    config, path = reading.resolve(source, overrides, reads=()), Path(model).expanduser()
+    config, path, test = reading.resolve(source, overrides, reads=()), Path(model).expanduser(), False
     exported = Exported.open(path) if path.exists() else None
     if exported is None and ("/" in model or path.suffix in (".onnx", ".pt2")):
         raise ConfigError(f"{model}: there is no such file; name an exported model, or a column of the table")
@@ -93,12 +94,15 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
     else:
         name, risks = exported.name, True
         margins, notes = _margins(exported, config, federation)
+        if exported.trained_on is not None:
+            told, test = shared(exported.trained_on, config)
+            notes = [told, *notes] if told else notes
     unseen = of_rows(
         name,
         MODEL,
         0,
         0,
-        list(_rows(federation, name, margins)),
+        list(_rows(federation, name, margins, test)),
         federation.task,
         config.evaluation.clinical,
         risks=risks,
@@ -117,10 +121,10 @@ def _margins(exported: Exported, config: Config, federation: Federation) -> tupl
         return np.log(given[order]) - np.log1p(-given[order]), list(notes)
 
 
-def _rows(federation: Federation, name: str, margins: NDArray[np.float64]) -> Iterator[JudgedRows]:
-    """All rows of each hospital that the model says something of."""
+def _rows(federation: Federation, name: str, margins: NDArray[np.float64], test: bool) -> Iterator[JudgedRows]:
+    """The rows of each hospital that the model says something of: all, or those for testing."""
     for h, hospital in enumerate(federation.hospitals):
-        rows = np.arange(federation.bounds[h, 0], federation.bounds[h, 3])
+        rows = np.arange(federation.bounds[h, 2 if test else 0], federation.bounds[h, 3])
         rows = rows[~np.isnan(margins[rows])]
         yield JudgedRows(
             margins[rows], margins[rows], federation.y[rows], federation.identities[rows], h, hospital, 0, name

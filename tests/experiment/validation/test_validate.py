@@ -15,6 +15,7 @@ from raysim.cli.main import main
 from raysim.core.errors import ConfigError, DataError, RaysimError
 from raysim.experiment.validation.run import validate
 from raysim.serving.export import export
+from raysim.serving.exported import Exported
 from raysim.serving.predictor import Predictor
 from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums
 from tests.experiment.test_scores import table
@@ -33,12 +34,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = {"data": data, "training": {"rounds": 3}, "tracking": {"uri": "none"}}
     (out / "stays.yaml").write_text(yaml.safe_dump(tree))
     raysim.run(out / "stays.yaml", overrides={"data.hospitals": ["h0", "h1"]}, out=out / "run", in_process=True)
-    for form in ("torch", "onnx"):
+    for form in ("torch", "onnx", "json"):
         export(Predictor.open(out / "run"), out / form, form, None, None)
     return out
 
 
-@pytest.mark.parametrize("form", ["torch", "onnx", "onnx/model.onnx"])
+@pytest.mark.parametrize("form", ["torch", "onnx", "onnx/model.onnx", "json"])
 def test_an_exported_model_is_judged_by_its_own_predictions(folder: Path, form: str, tmp_path: Path) -> None:
     found = validate(str(folder / form), folder / "stays.yaml", out=tmp_path / "out")
     frame = pd.read_csv(folder / "stays.csv")
@@ -124,3 +125,30 @@ def test_a_bare_onnx_file_takes_the_columns_as_they_are(folder: Path, tmp_path: 
         validate(str(moved), folder / "stays.yaml", out=tmp_path / "out")
     with pytest.raises(DataError, match=r"MODEL: cannot score these 2 features"):
         validate(str(moved), folder / "stays.yaml", ["data.drop=[old, points, ward]"], tmp_path / "out")
+
+
+def test_rows_that_trained_the_model_are_not_judged_in_silence(folder: Path, tmp_path: Path) -> None:
+    other = validate(str(folder / "torch"), folder / "stays.yaml", out=tmp_path / "all")
+    assert other.notes[0].startswith("Rows of this table trained the model")
+    own = validate(str(folder / "torch"), folder / "stays.yaml", ["data.hospitals=[h0, h1]"], tmp_path / "own")
+    assert "only the test rows" in own.notes[0]
+    every = other.hospitals.set_index("hospital").loc[["h0", "h1"], "rows"].to_numpy()
+    assert (own.hospitals["rows"].to_numpy() < every / 2).all()
+    shown = (tmp_path / "own" / "report.html").read_text()
+    assert "only the test rows" in shown
+
+
+def test_trees_are_judged_as_json_and_not_as_xgboost(folder: Path, tmp_path: Path) -> None:
+    given = {"data.hospitals": ["h0", "h1"], "model.name": "boosted_trees", "model.trees": 5, "model.depth": 2}
+    given["strategy.name"] = "federated_trees"
+    raysim.run(folder / "stays.yaml", overrides=given, out=tmp_path / "run", in_process=True)
+    predictor = Predictor.open(tmp_path / "run")
+    for form in ("json", "xgboost"):
+        export(predictor, tmp_path / form, form, None, None)
+    p = predictor.predict(folder / "stays.csv")["probability"].to_numpy()
+    columns = pd.read_csv(folder / "stays.csv", dtype=str, keep_default_na=False)
+    risks = Exported.open(tmp_path / "json").risks(columns)[0]
+    assert len(np.unique(p)) > 2
+    assert risks == pytest.approx(p, abs=1e-6)
+    with pytest.raises(ConfigError, match="export it as json or onnx"):
+        validate(str(tmp_path / "xgboost"), folder / "stays.yaml", out=tmp_path / "out")

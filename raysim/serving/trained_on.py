@@ -1,0 +1,50 @@
+"""The data that trained an exported model, as digests: ``export.json`` keeps them, ``raysim validate`` compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from raysim.config import plugins
+from raysim.config.schema import Config
+from raysim.core.errors import RaysimError
+from raysim.data.cache import digest, file_digest
+
+UNKNOWN = (
+    "The folder does not say what trained the model: if rows of these hospitals did, its figures are too good; "
+    "export it again."
+)
+SHARED = (
+    "Rows of this table trained the model: its figures are too good; judge other rows, or its test rows with the "
+    "run's own config.yaml."
+)
+TEST_ROWS = "Other rows of this table trained the model: only the test rows of its run are judged."
+
+
+def trained_on(config: Config) -> dict[str, Any]:
+    """Digests of a configuration's data: of each file, and of what says which rows are for training.
+
+    Empty where the files are no longer there.
+    """
+    try:
+        source = plugins.build_source(config.data)
+        files = sorted(file_digest(path) for path in source.files())
+    except (OSError, RaysimError):
+        return {}
+    fields = TypeAdapter(type(source)).dump_python(source, mode="json")
+    own = set(type(config.data).model_fields) - {"scores", "preprocessing"}  # the others are the source's
+    rows = [fields, config.data.model_dump(mode="json", include=own), config.seed]
+    return {"files": files or [digest(config.data.source, fields)], "rows": digest(*rows)}
+
+
+def shared(stored: Mapping[str, Any], config: Config) -> tuple[str | None, bool]:
+    """What a reader must know of rows that trained the model, and whether its test rows are those of ``config``."""
+    if not stored:
+        return UNKNOWN, False
+    here = trained_on(config)
+    if not set(stored["files"]) & set(here.get("files", ())):
+        return None, False
+    same = stored == here
+    return (TEST_ROWS if same else SHARED), same
