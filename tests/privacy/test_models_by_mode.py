@@ -19,16 +19,20 @@ from tests.conftest import job_of, run, store, with_patients
 
 TOKENS = 9
 OPTIONS = {
+    "boosted_trees": (4, {"trees": 2}),
     "cifar_cnn": (3 * 32 * 32, {"dense": 1}),
     "fashion_cnn": (28 * 28, {"dense": 1}),
     "linear_regression": (4, {}),
     "logistic_regression": (4, {}),
     "mlp": (4, {"hidden": [5]}),
+    "poisson_regression": (4, {}),
     "text_dense": (6, {"vocabulary": TOKENS, "dimension": 2}),
     "text_lstm": (6, {"vocabulary": TOKENS, "dimension": 2}),
 }
 UNCLIPPABLE = {"text_lstm", "cifar_cnn"}
 """Models that draw random numbers when they train, so that a patient's gradient is not of its rows alone."""
+WITHOUT_STEPS = {"boosted_trees": "boosted trees have not", "poisson_regression": "without steps"}
+"""Models that ``FedAvg`` cannot train, and what the refusal says."""
 GUARANTEES = [(unit, mode) for unit, modes in MODES.items() for mode in modes]
 
 
@@ -41,8 +45,8 @@ def tokens(tmp_path, federate) -> dict[str, Federation]:
         folder = tmp_path / name
         folder.mkdir()
         X = rng.integers(0, TOKENS, (18, features)) if name.startswith("text") else rng.random((18, features))
-        real = name == "linear_regression"
-        y = rng.random(18) if real else rng.integers(0, 2, 18)
+        real = name in ("linear_regression", "poisson_regression")
+        y = rng.integers(0, 5, 18).astype(float) if real else rng.integers(0, 2, 18)
         made[name] = with_patients(store(folder, X, y, bounds, 0 if real else 2))
     return made
 
@@ -65,6 +69,11 @@ def test_a_model_is_played_or_refused(tokens, unit, mode):
             model=ModelSpec(name, None, OPTIONS[name][1], "default"),
         )
         job = replace(job, privacy=guarantee, secure=secure)
+        if name in WITHOUT_STEPS:
+            with pytest.raises(ConfigError) as refused:
+                check_job(job, federation)
+            assert WITHOUT_STEPS[name] in str(refused.value)
+            continue
         if unit != "hospital" and name in UNCLIPPABLE:
             with pytest.raises(ConfigError) as refused:
                 check_job(job, federation)

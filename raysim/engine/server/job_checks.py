@@ -128,6 +128,11 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
         trees=getattr(model, "trees", None),
     )
     check_trees(job, training, federation)
+    if link == "log" and training.trees is None and not job.strategy.uses_programs():
+        raise ConfigError(
+            f"strategy.name: '{job.name}' takes steps of gradient descent, and model.name: '{job.work.model.name}' is "
+            "fitted without steps; choose one of the regressions in 'raysim list strategies'"
+        )
     try:
         job.strategy.check_training(training)
         job.selection.check_training(training)

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 from raysim.statistics.levels import ALPHA, POWER, Z
+from raysim.statistics.student import stdtrit
 
 Floats = NDArray[np.float64]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
 from raysim.metrics.equity import paired_interval, worst_decile
 from raysim.statistics.differences.paired import NAN, Limits
 from raysim.statistics.levels import LEVEL
+from raysim.statistics.student import stdtrit
 
 
 def worst_decile_difference(
