@@ -117,11 +117,23 @@ def test_the_block_of_a_card() -> None:
         Warning("Not trained: try training.rounds=40", False),
     ]
     assert block.rows[0] == ["FedAvg = FedProx", "0.886", "taken", ""]
-    assert block.rows[1] == ["Training alone (reference)", "0.837", "-0.049 (-0.076 to -0.022)", "worse"]
+    assert block.rows[1][0] == "M0"
+    assert block.rows[-1] == ["Training alone (reference)", "0.837", "-0.049 (-0.076 to -0.022)", "worse"]
     assert (len(block.rows), block.more, block.notes) == (6, 3, ["No gap."])
     alone = dataclasses.replace(CARD, ways=WAYS[:1])
     assert answers.block(alone, "main", 300.0, "", "").rows == []
     assert answers.block(alone, "main", 300.0, "", "").what == "main: death, 5 min"
+
+
+def test_references_with_several_models_hide_no_federated_way() -> None:
+    references = [
+        Way(f"{name}, {model}", (f"{name}, {model}", "global"), "reference", mean)
+        for mean, model in ((0.8, "linear"), (0.85, "trees"), (0.82, "mlp"))
+        for name in ("local", "centralized")
+    ]
+    rows = answers.block(dataclasses.replace(CARD, ways=(WAYS[0], *references, *WAYS[2:])), "main", 1.0, "", "").rows
+    assert [row[0] for row in rows[:4]] == ["FedAvg = FedProx", "M0", "M1", "M2"]
+    assert [row[1] for row in rows[4:]] == ["0.850", "0.850"]
 
 
 @pytest.mark.parametrize(

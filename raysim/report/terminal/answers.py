@@ -85,10 +85,23 @@ def _rows(ways: Sequence[Way], kind: TaskKind) -> tuple[list[list[str]], int]:
     if len(ways) < 2:
         return [], 0
     digits = kind.decimals([way.mean for way in ways])
-    shown = ways[:ROWS]
+    shown = ways if len(ways) <= ROWS else _chosen(ways, 1 if kind.larger else -1)
     return [[_name(way), number(way.mean, digits), _difference(way, digits), way.verdict] for way in shown], len(
         ways
     ) - len(shown)
+
+
+def _chosen(ways: Sequence[Way], sign: int) -> list[Way]:
+    """Of too many ways what is taken, the best federated ones, and of each kind of reference the best."""
+    taken = [way for way in ways if way.role == "taken"]
+    best: dict[str, Way] = {}
+    for way in (way for way in ways if way.role == "reference"):
+        kind = way.key[0].partition(",")[0]
+        if kind not in best or sign * way.mean > sign * best[kind].mean:
+            best[kind] = way
+    references = list(best.values())[: ROWS - len(taken) - 1]
+    methods = [way for way in ways if way.role == "method"]
+    return [*taken, *methods[: ROWS - len(taken) - len(references)], *references]
 
 
 def _name(way: Way) -> str:
