@@ -93,9 +93,8 @@ def _writer(predictor: Predictor, owner: str, form: Format) -> Write:
     """What writes the model of ``owner`` to a path, once it has been tried."""
     there = formats(predictor.model)
     if form not in there:
-        raise ConfigError(
-            f"--format: {type(predictor.model).__name__} cannot be written as {form}; use {', '.join(there)}"
-        )
+        name = reading.resolve(predictor.folder / "config.yaml", reads=("model",)).model.learner
+        raise ConfigError(f"--format: {name} cannot be written as {form}; use {', '.join(there)}")
     if isinstance(predictor.model, Grows):
         from raysim.serving import tree_formats
 

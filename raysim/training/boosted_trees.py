@@ -29,6 +29,11 @@ class BoostedTrees(TreeSettings):
     labels: ClassVar[tuple[str, ...]] = ("classification", "regression")
     raw: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.rate:
+            raise ValueError("rate: 0 lets no tree change anything; write a number above 0, such as 0.1")
+
     def bind(
         self, n_features: int, n_classes: int, *, init: str, device: str, precision: str, levels: tuple[int, ...]
     ) -> Model:

@@ -52,6 +52,10 @@ def test_the_reference_stands_with_the_simplest_model_that_it_is_there_with():
     [
         (["mpl"], r"^models.0.name: 'mpl' is not a known name; did you mean 'mlp'"),
         (["mlp", {"name": "mlp", "hiden": [4]}], r"^models.1.hiden: not an option of MLP; did you mean 'hidden'"),
+        (
+            [{"name": "boosted_trees", "rate": 0}],
+            r"^models.0.rate: 0 lets no tree change anything; write a number above 0",
+        ),
         (["mlp", "mlp"], r"^models.1.label: 'mlp' stands for two models; give one of them another label$"),
         ([{"name": "mlp", "label": "x" * 101}], r"^models.0.label: "),
         ([{"name": "mlp", "label": "x" * 99}], r"^models.label: 'fedavg, x+' has 107 characters"),

@@ -146,6 +146,8 @@ def test_trees_are_judged_as_json_and_not_as_xgboost(folder: Path, tmp_path: Pat
     for form in ("json", "xgboost"):
         export(predictor, tmp_path / form, form, None, None)
     p = predictor.predict(folder / "stays.csv")["probability"].to_numpy()
+    with pytest.raises(ConfigError, match=r"^--format: boosted_trees cannot be written as torch; use json, xgboost"):
+        export(predictor, tmp_path / "torch", "torch", None, None)
     columns = pd.read_csv(folder / "stays.csv", dtype=str, keep_default_na=False)
     risks = Exported.open(tmp_path / "json").risks(columns)[0]
     assert len(np.unique(p)) > 2
