@@ -37,10 +37,11 @@ def listener() -> Iterator[str]:
 
 
 @pytest.fixture
-def nobody() -> str:
-    """An address where nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+def nobody() -> Iterator[str]:
+    """An address where nothing listens, which is held: a Ray of another test could be given it otherwise."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 def _impatient(*arguments: str) -> None:
