@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
 from raysim.core.installed import registered
-
-if TYPE_CHECKING:
-    from raysim.metrics.binned import BinaryCounts
-    from raysim.metrics.measures import BinaryRows, ClassRows, ErrorRows
-    from raysim.metrics.summed import ClassCounts, ErrorSums
+from raysim.metrics.counts import BinaryCounts, ClassCounts, ErrorSums
+from raysim.metrics.rows import BinaryRows, ClassRows, ErrorRows
 
 Floats = NDArray[np.float64]
 F = TypeVar("F", bound="Figure")

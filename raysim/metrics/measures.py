@@ -10,15 +10,14 @@ An undefined figure is NaN, never 0 or 0.5. Definitions: ``docs/metrics.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raysim.metrics.declared import ERROR_FIGURES, SCORES
-from raysim.metrics.segments import Segments, cumulative, floating, sortable
+from raysim.metrics.rows import BinaryRows, ClassRows, ErrorRows
+from raysim.metrics.segments import Segments, floating, sortable
 
 FIGURES = ("n", "events", *(figure.name for figure in SCORES))
 ERRORS = ("n", *(figure.name for figure in ERROR_FIGURES))
@@ -123,162 +122,6 @@ def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike)
     return out
 
 
-@dataclass(eq=False)
-class BinaryRows:
-    """Rows of two classes in segments, and what figures have in common; each is computed when first used."""
-
-    z: Rows
-    """Margins ``[n]``."""
-    positive: NDArray[np.bool_]
-    """Which rows have the event, ``[n]``."""
-    segments: Segments
-
-    @cached_property
-    def n(self) -> NDArray[np.int64]:
-        """Rows, ``[S]``."""
-        return self.segments.lengths
-
-    @cached_property
-    def events(self) -> NDArray[np.int64]:
-        """Rows with the event, ``[S]``."""
-        return self.segments.counts(self.positive)
-
-    @cached_property
-    def called(self) -> NDArray[np.bool_]:
-        """Which rows have a probability of at least one half, ``[n]``."""
-        called: NDArray[np.bool_] = self.z >= 0
-        return called
-
-    @cached_property
-    def ranks(self) -> tuple[Floats, Floats]:
-        """AUROC and AUPRC, ``[S]`` each."""
-        return _ranking(self.z, self.positive, self.segments)
-
-    @cached_property
-    def log_loss(self) -> Floats:
-        """Of each row, ``[n]``."""
-        loss: Floats = np.maximum(self._against, 0.0) + np.log1p(self._decay)
-        return loss
-
-    @cached_property
-    def squared_error(self) -> Floats:
-        """The squared probability of the wrong class, ``[n]``."""
-        wrong = np.where(self._against >= 0, 1.0, self._decay) / (1.0 + self._decay)
-        return wrong * wrong
-
-    @cached_property
-    def _against(self) -> Floats:
-        """The margin of the wrong class."""
-        return np.where(self.positive, -self.z, self.z).astype(np.float64)
-
-    @cached_property
-    def _decay(self) -> Floats:
-        decay: Floats = np.exp(-np.abs(self._against))
-        return decay
-
-
-@dataclass(eq=False)
-class ClassRows:
-    """Rows of ``C`` classes in segments, and what figures have in common; each is computed when first used."""
-
-    z: Rows
-    """Logits ``[n, C]``."""
-    labels: NDArray[np.int64]
-    """The class of each row, ``[n]``."""
-    segments: Segments
-
-    @cached_property
-    def n(self) -> NDArray[np.int64]:
-        """Rows, ``[S]``."""
-        return self.segments.lengths
-
-    @cached_property
-    def log_p(self) -> Floats:
-        """Logarithms of the softmax, ``[n, C]``."""
-        return _log_softmax(self.z)
-
-    @cached_property
-    def called(self) -> NDArray[np.int64]:
-        """The class with the largest logit, the first of equals, ``[n]``."""
-        return np.argmax(self.z, axis=1) if len(self.z) else self.labels
-
-    @cached_property
-    def log_loss(self) -> Floats:
-        """Of each row, ``[n]``."""
-        loss: Floats = -self.log_p[np.arange(len(self.labels)), self.labels]
-        return loss
-
-    @cached_property
-    def squared_error(self) -> Floats:
-        """Summed over classes, ``[n]``."""
-        errors = np.exp(self.log_p)
-        errors[np.arange(len(self.labels)), self.labels] -= 1.0
-        total: Floats = np.square(errors).sum(axis=1)
-        return total
-
-    @cached_property
-    def ranks(self) -> Floats:
-        """AUROC and AUPRC of each class against the rest, ``[2, S, C]``; NaN without rows of both."""
-        scores = self.log_p.astype(self.z.dtype)  # ranked at the precision of the logits: float32 takes the fast path
-        each = np.full((2, self.segments.count, self.z.shape[1]), np.nan)
-        for c in range(self.z.shape[1]):
-            positive = self.labels == c
-            each[:, :, c] = _ranking(np.ascontiguousarray(scores[:, c]), positive, self.segments)
-            each[1, self.segments.counts(positive) == self.n, c] = np.nan  # nothing to rank the class against
-        return each
-
-    @cached_property
-    def recalls(self) -> Floats:
-        """The share of each class's rows that are called so, ``[S, C]``."""
-        each = np.full((self.segments.count, self.z.shape[1]), np.nan)
-        for c in range(self.z.shape[1]):
-            positive = self.labels == c
-            each[:, c] = self.segments.counts(positive & (self.called == c)) / self.segments.counts(positive)
-        return each
-
-    def mean(self, values: Floats) -> Floats:
-        """The mean of ``values [S, C]`` over the classes where it is defined, ``[S]``."""
-        return _mean_of_defined(values)
-
-
-@dataclass(eq=False)
-class ErrorRows:
-    """Predictions of a real label in segments, and what figures have in common."""
-
-    z: Floats
-    """Predictions ``[n]``."""
-    labels: Floats
-    """Labels ``[n]``."""
-    segments: Segments
-
-    @cached_property
-    def n(self) -> NDArray[np.int64]:
-        """Rows, ``[S]``."""
-        return self.segments.lengths
-
-    @cached_property
-    def errors(self) -> Floats:
-        """Prediction less label, ``[n]``."""
-        return self.z - self.labels
-
-    @cached_property
-    def squared(self) -> Floats:
-        """The sum of squared errors, ``[S]``."""
-        return self.segments.sums(self.errors * self.errors)
-
-    @cached_property
-    def spread(self) -> Floats:
-        """The sum of squared distances of labels from their mean, ``[S]``."""
-        means = self.segments.sums(self.labels) / self.n
-        return self.segments.sums(np.square(self.labels - means[self.segments.ids()]))
-
-    @cached_property
-    def varied(self) -> NDArray[np.bool_]:
-        """Whether labels differ at all, ``[S]``: exact, unlike a sum of squares."""
-        first = self.labels[self.segments.offsets[self.segments.ids()]]
-        return self.segments.counts(self.labels != first) > 0
-
-
 class ScoreHistogram(NamedTuple):
     """How many rows of each class score within each bin; histograms of different hospitals add up exactly.
 
@@ -348,70 +191,3 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
     below = np.cumsum(total.negatives) - total.negatives
     twice = int(np.sum(total.positives * (2 * below + total.negatives)))
     return twice / (2 * pairs), int(np.sum(total.positives * total.negatives)) / (2 * pairs)
-
-
-def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> tuple[Floats, Floats]:
-    """AUROC by midranks and average precision with equal scores grouped, each ``[S]``."""
-    ids = segments.ids()
-    ranked, first = _ranked(scores, positive, ids)
-    seen = cumulative(ranked)
-    edges = np.append(first, len(ranked))
-    hits = np.diff(seen[edges])
-    groups = np.flatnonzero(hits > 0)  # runs of equal scores without a positive row add nothing to either figure
-    hits, first, last = hits[groups], edges[groups], edges[groups + 1]
-    segment = ids[first]
-    begin, end = segments.offsets[segment], segments.offsets[segment + 1]
-
-    events = segments.counts(positive)
-    below = (first - begin) - (seen[first] - seen[begin])
-    twice = hits * (2 * below + (last - first - hits))  # twice the pairs in order: an integer, exact in float64 sums
-    precision = (seen[end] - seen[first]) / (end - first)
-    auroc = np.bincount(segment, twice, segments.count) / (2.0 * events * (segments.lengths - events))
-    auprc = np.bincount(segment, hits * precision, segments.count) / events
-    return auroc, auprc
-
-
-def _ranked(
-    scores: Rows, positive: NDArray[np.bool_], ids: NDArray[np.int64]
-) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """``positive [n]`` by ascending score within each segment, and where runs of equal scores begin, ``[G]``."""
-    new = np.ones(len(scores), dtype=bool)
-    if scores.dtype == np.float32:
-        # One integer holds segment, score and class: sorting plain integers is several times faster than an argsort.
-        key = ids.astype(np.uint64) << np.uint64(33)
-        key |= sortable(scores).astype(np.uint64) << np.uint64(1)
-        key |= positive
-        key.sort()
-        ranked: NDArray[np.bool_] = (key & np.uint64(1)).astype(bool)
-        key >>= np.uint64(1)
-        new[1:] = key[1:] != key[:-1]
-    else:
-        order = np.lexsort((scores, ids))
-        ranked, ordered = np.take(positive, order), scores[order]
-        new[1:] = (ordered[1:] != ordered[:-1]) | (ids[1:] != ids[:-1])
-    return ranked, np.flatnonzero(new)
-
-
-def _log_softmax(logits: Rows) -> Floats:
-    """``log p [n, C]`` in float64, precise near probability 1: the others are added to 1 by ``log1p``."""
-    z = logits.astype(np.float64)
-    if not len(z):
-        return z
-    unbounded = np.isposinf(z).any(axis=1)
-    z[unbounded] = np.where(np.isposinf(z[unbounded]), 0.0, -np.inf)
-    rows, top = np.arange(len(z)), np.argmax(z, axis=1)
-    z -= z[rows, top][:, None]
-    others = np.exp(z)
-    others[rows, top] = 0.0
-    z -= np.log1p(others.sum(axis=1))[:, None]
-    return z
-
-
-def _mean_of_defined(values: Floats) -> Floats:
-    """The mean of ``values [S, C]`` over the classes where it is defined, ``[S]``.
-
-    Classes lie along the contiguous axis, so that numpy adds a segment's classes in one order whatever ``S`` is.
-    """
-    defined = ~np.isnan(values)
-    mean: Floats = np.where(defined, values, 0.0).sum(axis=1) / defined.sum(axis=1)
-    return mean

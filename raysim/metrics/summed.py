@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raysim.metrics.binned import BINS, CENTRES, bins_of, figures_of_counts, one_of_each_bin, precision
+from raysim.metrics.binned import BINS, bins_of, one_of_each_bin
+from raysim.metrics.counts import BinaryCounts, ClassCounts, ErrorSums
 from raysim.metrics.declared import ERROR_FIGURES, SCORES
 from raysim.metrics.measures import FIGURES
 
 Floats = NDArray[np.float64]
 
 AUROC = FIGURES.index("auroc")
-SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
-"""The log loss of a row of the class whose margin is in the middle of each bin."""
-
 
 FAR = 1e6
 """Logits beyond it are taken for it where margins are made of them: these are in the outermost bins anyway."""
@@ -187,106 +184,27 @@ class Errors:
         return {}
 
 
-@dataclass(eq=False)
-class ClassCounts:
-    """Counts of scores and calls of ``C`` classes, and what figures have in common."""
+def figures_of_counts(counts: ArrayLike) -> Floats:
+    """Figures ``[S, len(FIGURES)]`` from ``counts [S, 2 BINS]`` as :func:`one_of_each_bin` adds up to.
 
-    others: Floats
-    """Rows of other classes in each class's bins, ``[S, C, BINS]``."""
-    positives: Floats
-    """Rows of the class, ``[S, C, BINS]``."""
-    calls: Floats
-    """How many rows of each class are called wrong and right, ``[S, C, 2]``."""
-    largest_loss: ClassVar[float] = float(SOFTPLUS[0])
-    """The largest log loss of a row."""
-    largest_error: ClassVar[float] = 2.0
-    """The largest squared error of a row, summed over classes."""
-
-    @cached_property
-    def n(self) -> Floats:
-        """Rows, ``[S]``. Bins hold as many rows as are called, but with the noise of all bins."""
-        total: Floats = self.calls.sum(axis=(1, 2))
-        return total
-
-    @cached_property
-    def of_class(self) -> Floats:
-        """Rows of each class, ``[S, C]``."""
-        total: Floats = self.calls.sum(axis=2)
-        return total
-
-    @cached_property
-    def right(self) -> Floats:
-        """Rows of each class that are called so, ``[S, C]``."""
-        return self.calls[:, :, 1]
-
-    @cached_property
-    def rest(self) -> Floats:
-        """Rows of other classes, ``[S, C]``."""
-        return self.n[:, None] - self.of_class
-
-    @cached_property
-    def pairs(self) -> Floats:
-        """Pairs of a row of the class and another, ``[S, C]``."""
-        return self.of_class * self.rest
-
-    @cached_property
-    def ranked(self) -> NDArray[np.bool_]:
-        """Which classes have about half a row and half another, ``[S, C]``."""
-        return np.minimum(self.of_class, self.rest) >= 0.5
-
-    @cached_property
-    def present(self) -> NDArray[np.bool_]:
-        """Which classes have about half a row, ``[S, C]``."""
-        return self.of_class >= 0.5
-
-    @cached_property
-    def beyond_half(self) -> Floats:
-        """Other rows below each bin, and half of those in it, less half of all, ``[S, C, BINS]``."""
-        return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
-
-    @cached_property
-    def precision(self) -> Floats:
-        """The precision down to each bin, times the class's rows in the bin, added up, ``[S, C]``."""
-        shape = (self.of_class.size, BINS)
-        return precision(self.others.reshape(shape), self.positives.reshape(shape)).reshape(self.of_class.shape)
-
-    @cached_property
-    def loss(self) -> Floats:
-        """The sum of log losses, ``[S]``."""
-        total: Floats = (self.positives @ SOFTPLUS).sum(axis=1)
-        return total
-
-    @cached_property
-    def squared_error(self) -> Floats:
-        """The sum of squared errors, ``[S]``."""
-        p = 1.0 / (1.0 + np.exp(-CENTRES))
-        total: Floats = (self.positives @ (1.0 - p) ** 2 + self.others @ p**2).sum(axis=1)
-        return total
-
-    def mean(self, values: Floats, counted: NDArray[np.bool_]) -> Floats:
-        """The mean of ``values [S, C]``, brought within 0 and 1, over the classes that are ``counted``; else NaN."""
-        within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
-        mean: Floats = within.sum(axis=1) / counted.sum(axis=1)
-        return mean
-
-
-@dataclass(eq=False)
-class ErrorSums:
-    """What the rows of each hospital add up to, ``[S]`` each, as :class:`Errors` defines them."""
-
-    width: float
-    """The width of the label's range."""
-    count: Floats
-    absolute: Floats
-    signed: Floats
-    squared: Floats
-    place: Floats
-    places: Floats
-
-    @property
-    def spread(self) -> Floats:
-        """The sum of squared distances of places from their mean, ``[S]``."""
-        return self.places - self.place * self.place / self.count
+    ``n`` and ``events`` are whole numbers, at least 0. NaN where undefined: AUROC and AUPRC without about half a row
+    of each class, recall without events, all but ``n`` and ``events`` without rows. Within a bin rows are equal, and
+    losses are those of its middle.
+    """
+    each = np.asarray(counts, dtype=np.float64)
+    of = BinaryCounts(each[:, :BINS], each[:, BINS:])
+    n = np.maximum(np.rint(of.n), 0.0)
+    columns: list[Floats] = [n, np.clip(np.rint(of.events), 0.0, n)]
+    enough = {
+        "without rows": of.n >= 0.5,
+        "without events": of.events >= 0.5,
+        "with one class": np.minimum(of.events, of.others) >= 0.5,
+    }
+    with np.errstate(all="ignore"):
+        for figure in SCORES:
+            values = np.full(len(each), np.nan) if figure.of_counts is None else figure.of_counts(of)
+            columns.append(np.where(enough[figure.undefined], np.clip(values, 0.0, figure.most(of)), np.nan))
+    return np.column_stack(columns)
 
 
 def _pooled(figures: Floats) -> dict[str, float]:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.metrics.binned import BINS, CENTRES, bins_of, figures_of_counts, one_of_each_bin
+from raysim.metrics.binned import BINS, CENTRES, bins_of, one_of_each_bin
 from raysim.metrics.measures import FIGURES, figures
+from raysim.metrics.summed import figures_of_counts
 
 
 def counts_of(margins, y) -> np.ndarray:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.metrics.binned import BINS, CENTRES, figures_of_counts
+from raysim.metrics.binned import BINS, CENTRES
 from raysim.metrics.measures import ERRORS, FIGURES, multiclass_figures, regression_figures
-from raysim.metrics.summed import Classes, Errors, SummedFigures, TwoClasses
+from raysim.metrics.summed import Classes, Errors, SummedFigures, TwoClasses, figures_of_counts
 
 HUGE = st.sampled_from([0.0, 0.3, -2.0, 7.0, -1e3, 1e300, np.inf, -np.inf, np.nan])
 
