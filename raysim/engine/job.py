@@ -39,7 +39,7 @@ from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
     from raysim.engine.attacks.canaries import Canaries
-    from raysim.engine.privacy.calibration import Guarantee
+    from raysim.engine.privacy.guarantee import Guarantee
 
 
 @dataclass(frozen=True)

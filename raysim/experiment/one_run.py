@@ -13,7 +13,7 @@ from raysim.config import plugins
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import AHEAD, Job, Outcome, Result, Round, RunState
-from raysim.engine.privacy.calibration import Guarantee
+from raysim.engine.privacy.calibration import guarantee_of
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session
@@ -65,7 +65,7 @@ class Run:
         if self.checked is not None:
             return self.checked
         asked = self.asked()
-        guarantee = Guarantee.of(asked, Federation.open(self.data))
+        guarantee = guarantee_of(asked, Federation.open(self.data))
         return asked if guarantee is None else replace(asked, privacy=guarantee.section, guarantee=guarantee)
 
     @cached_property

@@ -14,8 +14,9 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.privacy import calibration
-from raysim.engine.privacy.calibration import Beside, Terms, bit_noise, by_hospital, largest_clip, settled, spent
+from raysim.engine.privacy.calibration import Beside, bit_noise, by_hospital, largest_clip, settled, spent, terms_of
 from raysim.engine.privacy.grid_checks import check_grid
+from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.noisy_statistics import figure_noise, left_out
 from raysim.engine.privacy.privacy_ledger import statement
 from raysim.engine.privacy.release import check_patient_problem, check_sent
@@ -62,12 +63,12 @@ def test_the_noise_of_a_checked_job_is_calibrated_once(federation: Federation, m
     assert outcome.privacy.noise_multiplier == checked.privacy.noise_multiplier
     np.testing.assert_array_equal(outcome.models, run(federation, asked, 1).models)
     counted.clear()
-    longer = calibration.Guarantee.of(replace(checked, privacy=asked.privacy, rounds=6), federation)
+    longer = calibration.guarantee_of(replace(checked, privacy=asked.privacy, rounds=6), federation)
     assert counted == [6]
     assert longer is not None
     assert (longer.section.noise_multiplier or 0) > (checked.privacy.noise_multiplier or 0)
     with pytest.raises(ConfigError, match=r"privacy.noise_multiplier: .* keep one of the two"):
-        calibration.Guarantee.of(replace(checked, rounds=6), federation)
+        calibration.guarantee_of(replace(checked, rounds=6), federation)
 
 
 def test_units_are_drawn_into_as_many_steps_as_make_an_epoch() -> None:
@@ -154,7 +155,7 @@ def test_noise_on_bits_that_costs_the_whole_budget_is_refused(federation: Federa
 
 def test_the_largest_clip_is_taken_and_none_above_it(federation: Federation) -> None:
     job = guaranteed(federation)
-    largest = largest_clip(Terms.of(job, federation), 2.0)
+    largest = largest_clip(terms_of(job, federation), 2.0)
     assert largest == largest_clip(replace(TERMS, rate=1.0), 0.5) / 2 == 2 * largest_clip(replace(TERMS, rate=0.5), 2.0)
     check_job(guaranteed(federation, clip=largest), federation)
     with pytest.raises(ConfigError, match=r"^privacy.clip: .* is more than sums can hold"):

@@ -16,6 +16,7 @@ from raysim.core.exact import largest_entry
 from raysim.data.federation import Federation
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.contributions import patient_counts
+from raysim.engine.privacy.guarantee import Guarantee, Terms
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.strategies.base import Ids
@@ -28,105 +29,50 @@ AGREE = 1e-3
 """The largest relative difference between a configured epsilon and that of a configured noise multiplier."""
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What a guarantee rests on."""
+def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
+    """The terms of ``job`` on a federation. Raises ``ConfigError`` where its data do not know patients.
 
-    rounds: int
-    """How many rounds there are."""
-    rate: float
-    """The probability of each hospital to take part in a round."""
-    hospitals: int
-    """How many hospitals have training rows; all, where nobody is to know which have."""
+    ``sizes [N]``: the numbers of units that hospitals have released with noise; None: not yet, or exact.
+    """
+    rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
+    unit = None if job.privacy is None else job.privacy.unit
+    noisy = job.privacy is not None and job.privacy.sizes == "noisy"
+    hospitals = len(federation.hospitals) if noisy else int(np.count_nonzero(federation.sizes("train")))
+    left = hospitals if job.secure is None else sure_to_be_left(job.secure, hospitals)
+    least = 2 if job.secure is None else job.secure.minimum
     patients: tuple[int, ...] = ()
-    """Units at each hospital, where they are patients or rows, ``[N]``."""
-    batch: int = 0
-    """How many units make a batch; 0: all."""
-    epochs: int = 1
-    """Epochs of a local update."""
-    secure: bool = False
-    """Whether the server learns sums alone."""
-    left: int = 0
-    """How many shares of the noise are at least in a sum of all hospitals that is opened."""
-    fewest: int = 0
-    """As ``left``, for the smallest sum that a peer can be in."""
-    sampled: bool = True
-    """Whether units are drawn at random for sums in mode ``pooled``; else all are in them, as in client programs."""
-    evaluations: int = 1
-    """How often models are evaluated, at most."""
-
-    @staticmethod
-    def of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
-        """The terms of ``job`` on a federation. Raises ``ConfigError`` where its data do not know patients.
-
-        ``sizes [N]``: the numbers of units that hospitals have released with noise; None: not yet, or exact.
-        """
-        rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
-        unit = None if job.privacy is None else job.privacy.unit
-        noisy = job.privacy is not None and job.privacy.sizes == "noisy"
-        hospitals = len(federation.hospitals) if noisy else int(np.count_nonzero(federation.sizes("train")))
-        left = hospitals if job.secure is None else sure_to_be_left(job.secure, hospitals)
-        least = 2 if job.secure is None else job.secure.minimum
-        patients: tuple[int, ...] = ()
-        if unit is not None and unit != "hospital":
-            patients = patient_counts(federation, unit) if sizes is None else tuple(sizes.tolist())
-        return Terms(
-            rounds=job.rounds,
-            rate=1.0 if rate is None else rate,
-            hospitals=hospitals,
-            patients=patients,
-            batch=job.work.optimizer.batch_size,
-            epochs=job.work.epochs,
-            secure=job.secure is not None,
-            left=left,
-            fewest=min(least, left) if job.strategy.needs.kind in ("clusters", "choices") else left,
-            evaluations=_evaluations(job),
-            sampled=not job.strategy.uses_programs(),
-        )
-
-    @property
-    def units(self) -> int:
-        """How many units there are."""
-        return sum(self.patients) if self.patients else self.hospitals
-
-    @property
-    def rates(self) -> tuple[float, ...]:
-        """The chance of each unit to be in a step of its hospital, ``[N]``."""
-        return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """How many steps each hospital makes in a local update, ``[N]``."""
-        return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
+    if unit is not None and unit != "hospital":
+        patients = patient_counts(federation, unit) if sizes is None else tuple(sizes.tolist())
+    return Terms(
+        rounds=job.rounds,
+        rate=1.0 if rate is None else rate,
+        hospitals=hospitals,
+        patients=patients,
+        batch=job.work.optimizer.batch_size,
+        epochs=job.work.epochs,
+        secure=job.secure is not None,
+        left=left,
+        fewest=min(least, left) if job.strategy.needs.kind in ("clusters", "choices") else left,
+        evaluations=_evaluations(job),
+        sampled=not job.strategy.uses_programs(),
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class Guarantee:
-    """A guarantee of privacy with its noise."""
+def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
+    """The guarantee of ``job`` on a federation: the one that it brings along, if that is of the same parts.
 
-    section: PrivacySection
-    """It, with epsilon and the noise multiplier filled in."""
-    terms: Terms
-    """What it rests on."""
-    parts: tuple[Any, ...]
-    """The parts of the job that it follows from."""
+    ``sizes`` as in :func:`terms_of`. None without ``privacy``.
+    """
+    known = job.guarantee
+    if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
+        return known
+    return None if job.privacy is None else calibrated(job, job.privacy, terms_of(job, federation, sizes))
 
-    @staticmethod
-    def of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
-        """The guarantee of ``job`` on a federation: the one that it brings along, if that is of the same parts.
 
-        ``sizes`` as in :meth:`Terms.of`. None without ``privacy``.
-        """
-        known = job.guarantee
-        if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
-            return known
-        return None if job.privacy is None else Guarantee.calibrated(job, job.privacy, Terms.of(job, federation, sizes))
-
-    @staticmethod
-    def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
-        """The guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`settled` does."""
-        section = settled(section, terms)
-        return Guarantee(section, terms, _parts(replace(job, privacy=section)))
+def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
+    """The guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`settled` does."""
+    section = settled(section, terms)
+    return Guarantee(section, terms, _parts(replace(job, privacy=section)))
 
 
 def _parts(job: Job) -> tuple[Any, ...]:

@@ -9,7 +9,8 @@ from raysim.config.sections.privacy import PREPROCESSING, PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.privacy.calibration import Guarantee, Terms, bit_noise, largest_clip
+from raysim.engine.privacy.calibration import bit_noise, calibrated, largest_clip, terms_of
+from raysim.engine.privacy.guarantee import Guarantee, Terms
 from raysim.engine.privacy.noisy_statistics import noise_on
 from raysim.engine.privacy.release_kinds import check_kinds
 from raysim.privacy import accountant
@@ -35,7 +36,7 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
     _check_strategy(job)
     check_kinds(section, job)
     _check_cohorts(job)
-    terms = Terms.of(job, federation)
+    terms = terms_of(job, federation)
     if section.delta < accountant.LEAST_DELTA:
         raise ConfigError(
             f"privacy.delta: {section.delta:g} is below {accountant.LEAST_DELTA:g}, the least at which epsilon can be "
@@ -67,7 +68,7 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
         )
     if section.unit != "hospital" and not job.strategy.uses_programs():
         _check_descent(job, federation)
-    guarantee = Guarantee.calibrated(job, section, terms)
+    guarantee = calibrated(job, section, terms)
     _check_size(guarantee.section, terms)
     if job.compression is not None and job.compression.on_common_grid and section.way in ("pooled", "distributed"):
         # Imported here alone: most runs do not need it.

@@ -15,7 +15,8 @@ import numpy as np
 
 from raysim.config.sections.privacy import PREPROCESSING, SIZE, UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
-from raysim.engine.privacy.calibration import Guarantee, Terms, at_two_hospitals, by_hospital, multipliers, spent
+from raysim.engine.privacy.calibration import at_two_hospitals, by_hospital, guarantee_of, multipliers, spent, terms_of
+from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
 from raysim.privacy.events import Event, Gaussian, Repeated, Written, written
@@ -32,7 +33,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
 
     ``sizes [N]``: the numbers of units that hospitals have released with noise; None: these are public.
     """
-    guarantee = Guarantee.of(job, federation, sizes)
+    guarantee = guarantee_of(job, federation, sizes)
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms
@@ -132,7 +133,7 @@ def guaranteed(job: Job, federation: Federation) -> Statement | None:
     for kind in {plain(each): each for each in (SIZE, *_scaled(federation), *set_aside)}.values():
         if kind != MEASURED:
             ledger.add(0, kind, everyone, 1)
-    for _ in range(Terms.of(job, federation).evaluations):
+    for _ in range(terms_of(job, federation).evaluations):
         ledger.add(job.rounds, MEASURED, everyone, 1)
     for round in range(1, job.rounds + 1):
         ledger.add(round, UPDATES[0], everyone, 1)

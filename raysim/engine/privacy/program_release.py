@@ -23,7 +23,7 @@ from raysim.strategies.view import Noise
 
 if TYPE_CHECKING:
     from raysim.config.sections.privacy import PrivacySection
-    from raysim.engine.job import Job
+    from raysim.config.sections.secure import SecureSection
 
 WAYS = ("pooled", "distributed")
 """The modes in which hospitals add shares of the noise to sums."""
@@ -67,7 +67,9 @@ def bound_of(program: Program) -> float:
     return max(bounds, default=math.inf)
 
 
-def release_of(section: PrivacySection, job: Job, call: Call, turns: int, name: str) -> ProgramRelease:
+def release_of(
+    section: PrivacySection, secure: SecureSection | None, call: Call, turns: int, name: str
+) -> ProgramRelease:
     """The release of a ``call`` that errors call ``name``; ``turns`` calls came before in the round.
 
     Raises ``ConfigError`` for a program whose sums do not hide a unit.
@@ -96,6 +98,6 @@ def release_of(section: PrivacySection, job: Job, call: Call, turns: int, name: 
                 "leave privacy out"
             )
     hospitals = len(call.ids)
-    left = hospitals if job.secure is None else sure_to_be_left(job.secure, hospitals)
+    left = hospitals if secure is None else sure_to_be_left(secure, hospitals)
     multiplier = (section.noise_multiplier or 0.0) / math.sqrt(max(left, 1))
     return ProgramRelease(section.unit, section.rows_per_patient, multiplier, section.noise)

@@ -21,7 +21,7 @@ from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.measuring.untrained import trained_on_one_class
 from raysim.engine.messages.plan import PartialResult, Work
-from raysim.engine.privacy.calibration import Guarantee
+from raysim.engine.privacy.calibration import guarantee_of
 from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.privacy.privacy_ledger import statement
 from raysim.engine.privacy.program_release import noise_of
@@ -74,7 +74,7 @@ class JobServer:
         self._job, self._strategy, self._since = replace(job, work=work), strategy, since
         model = work.model.bind(self._federation, "cpu", work.precision)
         self._layout = model.layout
-        guarantee = Guarantee.of(self._job, self._federation, self._first.sizes) if strategy.uses_programs() else None
+        guarantee = guarantee_of(self._job, self._federation, self._first.sizes) if strategy.uses_programs() else None
         private_sums = None if guarantee is None else guarantee.section
         view = FederationView(
             names=self._federation.hospitals,

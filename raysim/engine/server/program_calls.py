@@ -126,7 +126,7 @@ class ProgramCalls:
             {name: rows if send.by == "row" else hospitals for name, send in program.sends.items()},
             secure,
             masked,
-            None if private is None else release_of(private, self._job, call, number, name),
+            None if private is None else release_of(private, self._job.secure, call, number, name),
         )
 
     def answers(self, call: Call, planned: ProgramCall, partials: Sequence[PartialResult]) -> Answers:

@@ -275,11 +275,11 @@ def guard(
     """Clipping and noise of a guarantee of privacy."""
     if job.privacy is None:
         return None
-    from raysim.engine.privacy.calibration import Guarantee
+    from raysim.engine.privacy.calibration import guarantee_of
     from raysim.engine.privacy.hospital_noise import HospitalNoise
     from raysim.engine.privacy.patient_noise import PatientNoise
 
-    guarantee = Guarantee.of(job, federation, first.sizes)
+    guarantee = guarantee_of(job, federation, first.sizes)
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms

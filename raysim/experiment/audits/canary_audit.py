@@ -23,7 +23,7 @@ from raysim.data.federation import Federation
 from raysim.engine.attacks.canaries import Canaries
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec
-from raysim.engine.privacy.calibration import Terms, multipliers
+from raysim.engine.privacy.calibration import multipliers, terms_of
 from raysim.experiment.audits.shadows import Opened
 from raysim.experiment.session import Session
 from raysim.strategies.base import Floats, Ids
@@ -123,7 +123,7 @@ def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -
     """
     if not section.own_steps:
         return np.ones(len(federation.hospitals))
-    terms = Terms.of(job, federation)
+    terms = terms_of(job, federation)
     counts, rates = np.array(terms.patients, dtype=np.float64), np.array(terms.rates)
     drawn = np.maximum(counts * rates, 1.0)
     noise = multipliers(section, terms) * np.sqrt(np.array(terms.steps, dtype=np.float64)) / drawn
