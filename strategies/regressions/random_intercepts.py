@@ -46,6 +46,7 @@ from raysim.strategies.base import (
 from raysim.strategies.regressions.exact import HiddenSums
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.hospital_effects import laplace
+from raysim.strategies.regressions.lbfgs import ARMIJO, Pairs, remembered, uphill
 from raysim.strategies.regressions.linear_mixed import MixedState, mixed_round
 from raysim.strategies.regressions.newton_steps import ROSE, independent
 from raysim.strategies.regressions.sums_program import (
@@ -63,8 +64,6 @@ STOP = 1e-13
 """The last step is that from which the likelihood is to rise by no more than this share of 1 + it."""
 PAIRS = 10
 """How many earlier steps improve the curvature."""
-ARMIJO = 1e-4
-"""The share of the predicted rise that a step must reach."""
 DIFFERENCE = 1e-5
 """The step of the differences of gradients that give second derivatives."""
 
@@ -83,7 +82,7 @@ class RandomInterceptsState(State):
     """The step from there, ``[p + 1]``."""
     share: float = 1.0
     """How much of it is tried."""
-    pairs: tuple[tuple[Floats, Floats], ...] = ()
+    pairs: Pairs = ()
     """Earlier steps, and by how much the gradient fell in each."""
     covariance: Floats | None = None
     """Of coefficients and ``ln tau``, ``[p + 1, p + 1]``; None until the fit has converged."""
@@ -185,9 +184,7 @@ class RandomIntercepts(HiddenSums):
             if not value >= own.value + ARMIJO * predicted - ROSE * (1 + abs(own.value)):
                 own = replace(own, share=own.share / 2)
                 return replace(own, models=self._models(view, own))
-            moved, fell = point - before, slope - gradient
-            if float(moved @ fell) > 0:
-                own = replace(own, pairs=(*own.pairs, (moved, fell))[-PAIRS:])
+            own = replace(own, pairs=remembered(own.pairs, point - before, slope - gradient, PAIRS))
         step = _step(gradient, symmetric(answers.sums["hessian"]), float(answers.sums["spread"]), own.pairs)
         own = replace(own, at=point, value=value, gradient=gradient, step=step, share=1.0)
         own = replace(own, models=self._models(view, own))
@@ -240,22 +237,20 @@ class RandomIntercepts(HiddenSums):
         }
 
 
-def _step(gradient: Floats, hessian: Floats, spread: float, pairs: tuple[tuple[Floats, Floats], ...]) -> Floats:
+def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Floats:
     """The step uphill from a ``gradient [p + 1]``: by the curvature of the coefficients ``[p, p]`` and of ``ln tau``,
-    improved by earlier steps (Nocedal's two loops).
+    improved by earlier steps.
     """
-    rest, shares = gradient.copy(), []
-    for moved, fell in reversed(pairs):
-        share = float(moved @ rest) / float(moved @ fell)
-        rest -= share * fell
-        shares.append(share)
     keep = independent(hessian)
-    step = np.zeros_like(gradient)
     within = np.flatnonzero(keep)
-    step[within] = np.linalg.solve(hessian[np.ix_(keep, keep)], rest[within])
-    # Where hospitals say nothing of their spread, a step of its gradient.
-    step[-1] = rest[-1] / max(spread, 1.0)
-    for (moved, fell), share in zip(pairs, reversed(shares), strict=True):
-        step += (share - float(fell @ step) / float(moved @ fell)) * moved
+
+    def curved(rest: Floats) -> Floats:
+        step = np.zeros_like(rest)
+        step[within] = np.linalg.solve(hessian[np.ix_(keep, keep)], rest[within])
+        # Where hospitals say nothing of their spread, a step of its gradient.
+        step[-1] = rest[-1] / max(spread, 1.0)
+        return step
+
+    step = uphill(gradient, pairs, curved)
     step[-1] = float(np.clip(step[-1], -1.0, 1.0))
     return step

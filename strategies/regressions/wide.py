@@ -1,6 +1,6 @@
 """Limited-memory BFGS on sums: the regression of wide tables, whose hospitals send gradients and no second derivatives.
 
-D. C. Liu, J. Nocedal: *On the Limited Memory BFGS Method for Large Scale Optimization*, Mathematical Programming 1989.
+See :mod:`.lbfgs`.
 
 At p columns a round of Newton's steps takes ``p (p + 1) / 2`` numbers of each hospital, this one ``p + 1``, and some
 thirty to a hundred rounds. What the second derivatives would tell, that columns are collinear or classes separated, it
@@ -15,6 +15,7 @@ import numpy as np
 
 from raysim.strategies.base import Call, Calls, FederationView, Floats, Ids, State
 from raysim.strategies.regressions.label_size import LabelSize, scale_of
+from raysim.strategies.regressions.lbfgs import ARMIJO, Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import ROSE
 from raysim.strategies.regressions.sums_program import RegressionSums, as_theta, family_of, units
 
@@ -22,11 +23,6 @@ STOP = 1e-13
 """The last step is that from which the loss is to fall by no more than this share of 1 + the loss."""
 PAIRS = 20
 """How many earlier steps the curvature is made of."""
-ARMIJO = 1e-4
-"""The share of the predicted fall that a step must reach."""
-
-Pairs = tuple[tuple[Floats, Floats], ...]
-"""Earlier steps ``[p]``, and by how much the gradient uphill fell in each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,23 +76,10 @@ def wide_round(view: FederationView, own: WideState, ids: Ids, rows: Ids, ridge:
             share = own.share / 2
             models = as_theta(view, (before + share * way) / scale)[None]
             return replace(own, share=share, halvings=own.halvings + 1, models=models)
-        moved, fell = beta - before, slope - gradient
-        if float(moved @ fell) > 0:
-            own = replace(own, pairs=(*own.pairs, (moved, fell))[-PAIRS:])
-    step = uphill(gradient, own.pairs, 1.0 / float(rows.sum()))
+        own = replace(own, pairs=remembered(own.pairs, beta - before, slope - gradient, PAIRS))
+    pairs = own.pairs
+    length = float(pairs[-1][0] @ pairs[-1][1]) / float(pairs[-1][1] @ pairs[-1][1]) if pairs else 1 / float(rows.sum())
+    step = uphill(gradient, pairs, lambda rest: rest * length)
     own = replace(own, at=beta, loss=loss, gradient=gradient, step=step, share=1.0)
     ended = float(gradient @ step) / 2 <= STOP * (1 + abs(loss))
     return replace(own, ended=ended, models=as_theta(view, (beta + step) / scale)[None])
-
-
-def uphill(gradient: Floats, pairs: Pairs, first: float) -> Floats:
-    """The step ``[p]`` by the curvature of earlier steps; without any, ``first`` times the gradient."""
-    rest, shares = gradient.copy(), []
-    for moved, fell in reversed(pairs):
-        share = float(moved @ rest) / float(moved @ fell)
-        rest -= share * fell
-        shares.append(share)
-    step = rest * (first if not pairs else float(pairs[-1][0] @ pairs[-1][1]) / float(pairs[-1][1] @ pairs[-1][1]))
-    for (moved, fell), share in zip(pairs, reversed(shares), strict=True):
-        step += (share - float(fell @ step) / float(moved @ fell)) * moved
-    return step
