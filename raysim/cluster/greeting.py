@@ -79,12 +79,12 @@ def _greeted(address: str) -> str:
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=GREET_SECONDS)
     except subprocess.TimeoutExpired as late:
-        if _refused(str(late.stderr)):
-            raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token; {TOKEN_REMEDY}") from None
         if address == AUTO:
             raise ResourceError(
                 f"RAY_ADDRESS: '{AUTO}' leads to a Ray that does not answer; 'ray stop' forgets a Ray that has ended"
             ) from None
+        if _refused(str(late.stderr)):
+            raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token; {TOKEN_REMEDY}") from None
         raise ResourceError(
             f"RAY_ADDRESS: '{address}' does not answer as Ray does; give the head's port, mostly 6379, "
             "not the dashboard's"

@@ -155,7 +155,8 @@ def test_another_version_of_ray_is_named_whole(monkeypatch):
         connect()
 
 
-def test_a_node_that_does_not_come_up_twice_is_one_line_that_says_what_goes_without(monkeypatch, capsys):
+def test_a_node_that_does_not_come_up_twice_is_one_line_that_says_what_goes_without(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))  # commands of other tests, which start Rays, are not waited for
     tries = []
 
     def slow(**_: object) -> None:

@@ -56,7 +56,7 @@ def test_runs_are_found_and_have_their_model(compared: Path) -> None:
     network = result.run("fedavg, mlp", 1)
     assert (network.config.model.name, network.config.model.options()) == ("mlp", {"hidden": [4]})
     alone = raysim.run(
-        {**SMALL, "model": SMALL["models"][0], "strategy": "fedavg", "seed": 1},
+        {**SMALL, "models": [], "model": SMALL["models"][0], "strategy": "fedavg", "seed": 1},
         in_process=True,
         out=compared.parent / "alone",
     )
