@@ -139,6 +139,7 @@ class Run:
             self.entry.title,
             strategy.alone,
             self.entry.learner,
+            strategy.uses_training(),
         )
 
     def _write_importance(self, out: Manifest, federation: Federation) -> None:
