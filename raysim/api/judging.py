@@ -41,7 +41,9 @@ def judge(
     from raysim.experiment.judging.run import judge as judged
     from raysim.experiment.judging.table import Reading
 
-    table = predictions if isinstance(predictions, pd.DataFrame) else read(Path(predictions))
+    table, remarks = (predictions, ()) if isinstance(predictions, pd.DataFrame) else read(Path(predictions))
     reading = Reading(logits, percent, event, common)
     folder = None if out is None else Path(out)
-    return judged(table, reference, tried=tried, reading=reading, predicts=predicts, name=name, out=folder)
+    return judged(
+        table, reference, tried=tried, reading=reading, predicts=predicts, name=name, out=folder, remarks=remarks
+    )
