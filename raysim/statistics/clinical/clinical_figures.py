@@ -115,8 +115,8 @@ def _coefficients(counts: ScoreCounts, scored: Sequence[Groups] | None = None) -
         counts, {FEW_OF_A_CLASS: np.minimum(events, rows - events) < ENOUGH, ONE_CLASS: _one_class(counts)}
     )
     values = np.full((3, 3, len(rows)), np.nan)
-    for h in np.flatnonzero(reason == ""):
-        fit = calibration(from_histogram(counts.hospital(int(h))) if scored is None else scored[h])
+    for h in np.flatnonzero(reason == "").tolist():
+        fit = calibration(from_histogram(counts.hospital(h)) if scored is None else scored[h])
         for i, coefficient in enumerate((fit.in_the_large, fit.intercept, fit.slope)):
             values[i, :, h] = coefficient.estimate, coefficient.low, coefficient.high
     coefficients = []
