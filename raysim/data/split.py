@@ -93,8 +93,10 @@ class Split(Section):
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
-        """This split with a part for each patient that depends on nobody else; a column gives parts as it does."""
-        return self if self.column is not None else self.model_copy(update={"independent": True})
+        """This split with a part for each patient that depends on nobody else, and so with what is used of it; a column
+        gives parts as it does.
+        """
+        return self.model_copy(update={"independent": True})
 
     def effective_seed(self, run: int) -> int | None:
         """The seed that decides the parts of a run with seed ``run``; None where a column does."""
@@ -110,7 +112,9 @@ class Split(Section):
 
     def described(self, by: str, run: int) -> str:
         """The split in words; ``by`` is what was never divided."""
-        alone = f"; each {by} by a hash of its own, so that shares are kept on average" if self.independent else ""
+        hashed = self.independent and (self.column is None or self.used < 1)
+        whom = "patient or row" if self.column is not None else by
+        alone = f"; each {whom} by a hash of its own, so that shares are kept on average" if hashed else ""
         if self.used < 1:
             alone += f"; {100 * self.used:g} % of training rows used"
         if self.unseen:
