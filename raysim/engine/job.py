@@ -276,3 +276,5 @@ class Result:
     """Whether its hospitals train by themselves."""
     learner: str = ""
     """What tables call the model; empty where that is not known."""
+    by_steps: bool = True
+    """Whether its strategy trains by the configured learning rate."""

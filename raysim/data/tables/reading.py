@@ -194,17 +194,17 @@ def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    numbers = _cast(column, pa.float64())
+    numbers = cast(column, pa.float64())
     if numbers is None:
         trimmed = pc.utf8_trim_whitespace(column)
-        numbers = _cast(trimmed, pa.float64())
+        numbers = cast(trimmed, pa.float64())
     else:
         trimmed = column
     if numbers is not None:
         ends = pc.min_max(numbers)
         least, most = ends["min"].as_py(), ends["max"].as_py()
         large = most is not None and _EXACT <= max(-least, most) < math.inf
-        exact = _cast(trimmed, pa.int64()) if large else None
+        exact = cast(trimmed, pa.int64()) if large else None
         return (numbers if exact is None else exact), None
     found = find(column)
     if found.kind != "truth":
@@ -227,7 +227,7 @@ def is_texts(type: pa.DataType) -> bool:
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
-def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
+def cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
     """The column as another type; None where a value is none."""
     import pyarrow as pa
     import pyarrow.compute as pc

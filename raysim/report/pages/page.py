@@ -204,6 +204,7 @@ def run_page(
     beside: Beside = NOTHING,
     training: str = "",
     sizes: Mapping[str, str] | None = None,
+    noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
 ) -> Page:
     """The page of one run: ``per_model`` has one row per model served, columns as ``per_seed``.
@@ -212,6 +213,7 @@ def run_page(
     - ``result``: the run, without which nothing is shown of single hospitals.
     - ``beside``: what it has beside the results.
     - Sentences: ``training`` on convergence, and ``sizes`` on how each model depends on hospitals' size.
+    - ``noise``, as :func:`raysim.report.judgement.noise.noise` gives it.
     - ``part``: the part of the rows that was evaluated.
     """
     table, kind = tables.comparison(per_model), reporting(per_model)
@@ -247,7 +249,8 @@ def run_page(
                 *figures.curves(rounds, called, looks),
                 *figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers, list(called)[-1:]),
             ],
-            **tabs.contents("run", Material(per_model, table, called, called, looks, listed, beside, {})),
+            "noise_seed": provenance.seeds[0],
+            **tabs.contents("run", Material(per_model, table, called, called, looks, listed, beside, noise or {})),
             **common(beside),
         },
     )

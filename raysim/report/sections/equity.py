@@ -65,7 +65,7 @@ def values(material: Material) -> Values:
 SECTION = Section(
     "equity",
     "Equity",
-    {"comparison": MARKUP},
+    {"run": MARKUP, "comparison": MARKUP},
     values,
     shown=lambda values: any(values.get(name) for name in ("equity", "noise", "fairness", "gains_by_size")),
 )
