@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -38,15 +38,16 @@ def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
     return pd.DataFrame(columns), tuple(f"'{path}' {remark}." for remark in found.remarks)
 
 
-def _column(name: str, column: pa.ChunkedArray) -> pd.Series:
+def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
     """A column as pandas has it: numbers where all values are, but for names."""
-    if not is_text(column.type):
-        return column.to_pandas()
-    if name in NAMES:
-        return (whole_names(column) if name == "hospital" else column).to_pandas().map(text_of, na_action="ignore")
-    made = typed(column)[0]
-    if is_text(made.type):
-        return made.to_pandas().map(text_of, na_action="ignore")
-    values = made.to_pandas()
-    counted = name not in NUMBERS and not name.startswith(GROUP) and values.dtype.kind == "f" and (values % 1 == 0).all()
+    if name == "hospital" and is_text(column.type):
+        column = whole_names(column)
+    elif name not in NAMES and is_text(column.type):
+        column = typed(column)[0]
+    values: pd.Series[Any] = column.to_pandas()
+    if is_text(column.type):
+        return values.map(text_of, na_action="ignore")
+    counted = (
+        name not in NUMBERS and not name.startswith(GROUP) and values.dtype.kind == "f" and (values % 1 == 0).all()
+    )
     return values.astype("int64") if counted else values
