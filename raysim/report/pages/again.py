@@ -17,7 +17,7 @@ from raysim.core.package import __version__
 from raysim.report.pages.page import hospital_page
 from raysim.report.pages.rendering import Page
 from raysim.report.pages.sharing import TEMPLATES, shared
-from raysim.storage.manifest import spare
+from raysim.storage.manifest import check_plain, spare
 
 FILE = "report.json"
 
@@ -40,6 +40,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
     path = folder / FILE
     if for_sharing and hospital is not None:
         raise ConfigError("--for-sharing: hides which hospital is which; leave --hospital out")
+    check_plain(folder)
     try:
         tree = bounded.read_json(path)
         if for_sharing:
