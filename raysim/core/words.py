@@ -50,15 +50,6 @@ def some(names: Sequence[str], most: int, between: str = ", ") -> str:
     return between.join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
-def of_learner(learner: str) -> str:
-    """What people call a model, from its name in tables; one of up to three letters is an abbreviation.
-
-    >>> of_learner("logistic_regression"), of_learner("mlp")
-    ('logistic regression', 'MLP')
-    """
-    return learner.upper() if len(learner) <= 3 else learner.replace("_", " ")
-
-
 def capitalised(text: str) -> str:
     """A text that begins with a capital letter; the rest stays as it is.
 

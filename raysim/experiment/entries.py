@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raysim.config import plugins
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
-from raysim.core.words import of_learner
+from raysim.core.registry import of_learner
 from raysim.strategies.base import Selection, Strategy
 
 

@@ -75,6 +75,26 @@ def test_a_column_is_judged_where_it_has_a_value(folder: Path, tmp_path: Path) -
     assert any(note.startswith("It is no probability") for note in points.notes)
 
 
+def test_from_python_on_a_data_frame(folder: Path, tmp_path: Path) -> None:
+    from_file = validate("old", folder / "stays.yaml", out=tmp_path / "file")
+    keys = {"data": {"silo": "hospital", "label": "died", "drop": ["points"]}, "tracking": {"uri": "none"}}
+    found = raysim.validate("old", keys, data=table(6), overrides={"seed": 3}, out=tmp_path / "frame")
+    pd.testing.assert_frame_equal(found.hospitals, from_file.hospitals)
+    assert repr(found) == f"<validated: {from_file.headline}>"
+    assert str(found).splitlines() == [from_file.headline, *from_file.notes]
+    assert raysim.validate(folder / "json", folder / "stays.yaml", out=tmp_path / "json").name == "json"
+    with pytest.raises(RaysimError, match="olde: is neither a folder, a file nor a column"):
+        raysim.validate("olde", folder / "stays.yaml", out=tmp_path / "none")
+
+
+def test_of_a_bare_file_nothing_says_what_trained_it(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    for name in ("model.onnx", "preprocessing.json"):
+        (tmp_path / "bare" / name).write_bytes((folder / "onnx" / name).read_bytes())
+    found = raysim.validate(tmp_path / "bare" / "model.onnx", folder / "stays.yaml", out=tmp_path / "out")
+    assert found.notes[0].startswith("Nothing says which rows trained the model")
+
+
 def test_no_mean_of_a_ratio_where_many_hospitals_have_no_event(folder: Path, tmp_path: Path) -> None:
     """A hospital without events has no logarithm: the mean of the others would be too high."""
     frame = table(6)

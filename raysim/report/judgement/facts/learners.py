@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from raysim.core.words import listed, of_learner
+from raysim.core.registry import of_learner
+from raysim.core.words import listed
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts.wording import figure, sentences
 from raysim.report.possible import difference as possible
