@@ -45,9 +45,9 @@ def judge(
     from raysim.experiment.judging.run import judge as judged
     from raysim.experiment.judging.table import Reading
 
-    table = predictions if isinstance(predictions, pd.DataFrame) else read(expanded(predictions))
-    reading = Reading(logits, percent, event, common)
-    return judged(table, reference, tried=tried, reading=reading, predicts=predicts, name=name, out=path_of(out))
+    table, remarks = (predictions, ()) if isinstance(predictions, pd.DataFrame) else read(expanded(predictions))
+    how, folder = Reading(logits, percent, event, common), path_of(out)
+    return judged(table, reference, tried=tried, reading=how, predicts=predicts, name=name, out=folder, remarks=remarks)
 
 
 def validate(

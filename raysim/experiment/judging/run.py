@@ -6,7 +6,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +79,19 @@ def judge(
     predicts: str = "the label",
     name: str = "predictions",
     out: Path | None = None,
+    remarks: Sequence[str] = (),
 ) -> Judged:
     """Judge ``table``, a row a model, seed and test row, as a comparison judges its strategies.
 
     - ``reference``: the model that others are compared with. ``tried``: how many models were tried beside it, shown or
       not (None: those of the table).
     - ``predicts``: what the event is, in words. ``name``: of the page, and of the folder below ``runs/`` without
-      ``out``.
+      ``out``. ``remarks``: what is to be said of the table's file.
 
     Raises ``DataError`` and ``ConfigError``, one line each.
     """
     predictions = checked(table, reading or Reading(), reference)
+    predictions = replace(predictions, warnings=(*remarks, *predictions.warnings))
     candidates = [model for model in predictions.models if model != reference and not predictions.roles.get(model)]
     if tried is not None and tried < len(candidates):
         raise ConfigError(
