@@ -19,8 +19,9 @@ from raysim.engine.client.program_model import HospitalModel
 from raysim.engine.messages.memory import KEPT, MODEL, HospitalStates
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
-from raysim.engine.privacy.bounding import bounded
+from raysim.engine.messages.steps import Adding, LeavingSums
 from raysim.engine.privacy.contributions import Contributions
+from raysim.engine.privacy.program_release import ProgramRelease
 from raysim.strategies.base import POOLED, Invalid, Program, Reply, Rows
 from raysim.strategies.checks.calls import check_added, check_kept, check_memory, check_reply
 from raysim.training.base import Model
@@ -47,6 +48,7 @@ class ProgramRun:
         self.plan, self.call, self.model, self.made = plan, call, model, made
         self.received = {name: _read_only(value) for name, value in call.received.items()}
         self.open = lru_cache(maxsize=2)(open)
+        self.release = next((step for step in plan.steps if isinstance(step, ProgramRelease)), None)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -80,7 +82,7 @@ class HospitalContext:
     @property
     def count(self) -> int:
         """How many rows it has."""
-        if self._run.call.release is not None and (some := self._contribution) is not None:
+        if self._run.release is not None and (some := self._contribution) is not None:
             return len(some.rows)
         if self.hospital == POOLED:
             return int(self._federation.sizes("train").sum())
@@ -93,11 +95,11 @@ class HospitalContext:
     @cached_property
     def _contribution(self) -> Contribution | None:
         """Its rows that stand for its units, where these are hidden; else None, and all rows take part."""
-        release = self._run.call.release
+        release = self._run.release
         if release is None or release.unit == "hospital":
             return None
         taken, seed = self._run.made.contributions, self._run.plan.work.seed
-        return taken.of(self._federation, self.hospital, release.unit, release.rows, seed)
+        return taken.of(self._federation, self.hospital, release.unit, release.most_rows, seed)
 
     @property
     def _taken(self) -> Any:
@@ -138,12 +140,13 @@ class HospitalContext:
 
     def cache(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
         """See :class:`raysim.strategies.programs.Context`."""
-        work, call = self._run.plan.work, self._run.call
-        if self._run.plan.steps:  # rows may be others than those of the same hospital in another run
+        run, release = self._run, self._run.release
+        # Rows that a step has changed may be others than those of the same hospital in another run.
+        if any(step.changes_rows for step in run.plan.steps):
             return _read_only(np.asarray(make()))
-        drawn = None if call.release is None else (call.release.unit, call.release.rows, work.seed)
-        key = (work.federation, call.program.name, self.hospital, name, drawn)
-        return _read_only(self._run.made.of(key, make, of))
+        drawn = None if release is None else (release.unit, release.most_rows, run.plan.work.seed)
+        key = (run.plan.work.federation, run.call.program.name, self.hospital, name, drawn)
+        return _read_only(run.made.of(key, make, of))
 
 
 class MadeOfRows:
@@ -186,11 +189,12 @@ def run(
     program, layout, later = call.program, SumLayout(call.program), dict(kept)
     # A hospital that is lost in this round neither sends nor remembers anything of it, and nobody does whose sum is
     # given up.
-    if (secure := call.secure) is not None:
-        mine = [j for j in mine if secure.opens and int(plan.ids[j]) in secure.in_sum]
+    adding = plan.steps[-1] if plan.steps else None
+    if isinstance(adding, Adding):
+        mine = [j for j in mine if adding.admits(0, int(plan.ids[j]))]
     sums, each = np.zeros(layout.size, np.int64), {name: list[NDArray[Any]]() for name in layout.each}
     here = ProgramRun(plan, call, open, model, made)
-    if _adds(program, call):
+    if _adds(program, plan):
         result.ids, result.sums = plan.ids[mine], sums
         if mine:
             _run_added(here, layout, _contexts(here, mine, kept), sums, later)
@@ -206,13 +210,10 @@ def run(
             with named(federation, hospital, f"running {call.name}"):
                 reply = program.run(context) if answer is None else answer
             _said(here, hospital, partial(check_reply, reply, program, context.count, call.terms))
-            release = call.release
-            units = layout.units(bounded(reply, program, context.people, None if release is None else release.unit))
-            if release is not None:
-                units += release.units(program, layout, plan.work.seed, plan.round, hospital)
-            if call.secure is not None and call.masked:
-                units = call.secure.masked(hospital, units).view(np.int64)
-            sums += units
+            leaving = LeavingSums(hospital, program, layout, reply, context.people)
+            for step in plan.steps:
+                step.forward_sums(leaving)
+            sums += leaving.units
             for name, values in each.items():
                 values.append(np.asarray(reply.sent[name], np.float64))
             if reply.memory:
@@ -222,11 +223,11 @@ def run(
     return later
 
 
-def _adds(program: Program, call: ProgramCall) -> bool:
+def _adds(program: Program, plan: RoundPlan) -> bool:
     """Whether hospitals' sums are added as they are made: nothing hides, bounds or keeps apart those of one."""
     fused = type(program).run_added is not Program.run_added
-    masked = call.secure is not None and call.masked
-    return fused and not masked and all(send.how == "summed" and send.bound is None for send in program.sends.values())
+    as_they_are = not any(step.changes for step in plan.steps)
+    return fused and as_they_are and all(send.how == "summed" for send in program.sends.values())
 
 
 def _contexts(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
