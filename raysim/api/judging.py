@@ -48,9 +48,9 @@ def judge(
 
     if not isinstance(predictions, pd.DataFrame | str | os.PathLike):
         raise ConfigError(f"predictions: a {type(predictions).__name__} is neither a data frame nor the path of a file")
-    table = predictions if isinstance(predictions, pd.DataFrame) else read(expanded(predictions))
-    reading = Reading(logits, percent, event, common)
-    return judged(table, reference, tried=tried, reading=reading, predicts=predicts, name=name, out=path_of(out))
+    table, remarks = (predictions, ()) if isinstance(predictions, pd.DataFrame) else read(expanded(predictions))
+    how, folder = Reading(logits, percent, event, common), path_of(out)
+    return judged(table, reference, tried=tried, reading=how, predicts=predicts, name=name, out=folder, remarks=remarks)
 
 
 def validate(

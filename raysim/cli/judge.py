@@ -66,14 +66,16 @@ def judge(
     if len(reference) > 1:
         raise ConfigError(f"--reference: {listed(reference)} are {len(reference)} models; name one")
     (one,) = reference
+    table, remarks = read(predictions)
     found = judged(
-        read(predictions),
+        table,
         one,
         tried=tried,
         reading=Reading(logits, percent, event, common),
         predicts=predicts,
         name=predictions.stem,
         out=out,
+        remarks=remarks,
     )
     if json:
         rows = found.comparison.to_dict("records")

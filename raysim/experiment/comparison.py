@@ -45,10 +45,10 @@ from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
 from raysim.report.naming import names
-from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
+from raysim.report.sections.section import Beside
 from raysim.storage import clinical_tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import PREDICTIONS, SPLIT, write_config

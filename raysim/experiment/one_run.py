@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from raysim.config import plugins
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
-from raysim.engine.job import AHEAD, Job, Outcome, Result, Round, RunState
+from raysim.engine.job import AHEAD, Job, Outcome, Result, Round
 from raysim.engine.privacy.calibration import guarantee_of
+from raysim.engine.run_state import RunState
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session

@@ -65,7 +65,7 @@ def texts(
     """
     import pyarrow.compute as pc
 
-    column = _whole_names(plain_text(table, name, field))
+    column = whole_names(plain_text(table, name, field))
     if column.null_count and unknown is None:
         row = placed(pc.index(pc.is_null(column), True).as_py(), rows)
         raise DataError(
@@ -78,7 +78,7 @@ def texts(
     return values
 
 
-def _whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts without '.0' where all are whole numbers: a program that has read them as numbers writes them so."""
     import pyarrow.compute as pc
 

@@ -51,8 +51,8 @@ def with_points(
 
     - ``named``: the mark that the configuration names; None: it follows from the columns of text that are numbers for
       the most part.
-    - ``recognise``: whether a comma in them can be a decimal mark without being named. It cannot where commas separate
-      columns or nothing does, as it may separate thousands.
+    - ``recognise``: whether a comma in them can be a decimal mark without being named. Where commas separate columns,
+      or nothing does, it can in ``numeric`` columns alone.
     - ``as_text``: columns that are no numbers. ``where``: the table in errors, which name ``field``.
     - ``usual``: the mark that decides in doubt. ``numeric``: columns that are numbers, whatever else stands in them.
 
@@ -117,13 +117,14 @@ def _mark(
         or (column.name in texts and column.name not in decimals and _has_points(texts[column.name]))
     ]
     thousands = all(commas == between for commas, between in decimals.values())
+    numbers = not thousands and decimals.keys() <= set(numeric)
     why = (
         f", and column '{floats[0]}' numbers with a point"
         if floats
         else ", always with three digits behind it, as thousands have it"
         if thousands
         else ""
-        if recognise
+        if recognise or numbers
         else ", which separates columns too"
     )
     if not why:

@@ -67,12 +67,14 @@ def read_table(
     keys: Keys = NO_KEYS,
     usual: Keys = NO_KEYS,
     numeric: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> Read:
     """The table at ``path``: the columns of a text are texts as they are written, those of Parquet have its types.
 
-    Texts that stand for a missing value (:data:`raysim.data.tables.kinds.MISSING`) are nulls. Numbers have a decimal
-    point, but for those of the columns ``as_text``; ``numeric`` columns are numbers throughout. ``keys`` say how a text
-    is written, as far as it is not to be recognised; ``usual`` decides in doubt, and what is usual is not said.
+    Texts that stand for a missing value (:data:`raysim.data.tables.kinds.MISSING`) are nulls, in the columns ``names``
+    empty ones alone. Numbers have a decimal point, but for those of the columns ``as_text``; ``numeric`` columns are
+    numbers throughout. ``keys`` say how a text is written, as far as it is not to be recognised; ``usual`` decides in
+    doubt, and what is usual is not said.
     Raises ``DataError`` naming ``field``.
     """
     kind = kind_of(path, field)
@@ -80,27 +82,27 @@ def read_table(
         form = None if kind == "parquet" else form_of(path, kind == "gzip", keys, field, usual)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, kind == "gzip", error, field) from None
-    names = _parquet_names(path, field) if form is None else form.names
-    if len(names) > MOST_COLUMNS:
+    columns = _parquet_names(path, field) if form is None else form.names
+    if len(columns) > MOST_COLUMNS:
         raise DataError(
-            f"{field}: '{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, or "
-            "sums of them"
+            f"{field}: '{path}' has {len(columns):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, "
+            "or sums of them"
         )
     table = _parquet(path, field) if form is None else _csv(path, form, field)
     if form is not None and (row := _names_again(table)):
         raise DataError(f"{field}: '{path}' has its column names again in row {row}; remove that row")
     table, nameless = _without_nameless(table)
-    names = table.column_names
-    if form is not None and holds_values(names):
+    columns = table.column_names
+    if form is not None and holds_values(columns):
         raise DataError(
             f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
         )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    if len(set(columns)) < len(columns):
+        twice = next(name for name in columns if columns.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
     commas = form is not None and form.separator != ","
     table, decimal, thousands = with_points(
-        filled_table(table), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
+        filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
     )
     said = _remarks(path, form, decimal, keys, usual, nameless)
     return Read(table, form, decimal, (*said, thousands) if thousands else said, bool(thousands))

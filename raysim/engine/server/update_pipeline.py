@@ -134,12 +134,6 @@ class UpdatePipeline:
             return 8 * hidden[0], hidden[1]
         return (None if self._compressed is None else update_bits(partials)), 0
 
-    def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int] | None:
-        """For a secure sum of ``scalars`` before the first round: the bytes that each of ``hospitals`` sends, and all
-        bytes that go down. None: sums are not hidden.
-        """
-        return None if self.secure is None else self.secure.of_setup(hospitals, scalars)
-
     def received(self, round: int, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
         """The update of a cohort ``ids`` that minimised the fitted ``problem``, as the server receives it."""
         bit = self._guard is not None and problem.sent is not None and self._guard.bit

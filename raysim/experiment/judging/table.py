@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError, DataError, nearest
 from raysim.core.words import counted, listed
+from raysim.data.tables.kinds import MISSING
+from raysim.data.tables.spelling import check_twins, twins, written
 
 REQUIRED = ("hospital", "label", "model", "seed", "probability")
 
@@ -79,7 +81,7 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
     frame["event"], event = _events(frame["label"], reading.event)
     frame["margin"] = _margins(frame, reading, warnings)
     for name in {"bytes", "train_rows"} & set(frame.columns):
-        frame[name] = _numbers_of(frame, name)
+        frame[name] = _given(frame, name)
     frame["served"] = frame["served"].astype(str) if "served" in frame else "global"
     _identify(frame, warnings)
     models = tuple(dict.fromkeys(frame["model"]))
@@ -103,6 +105,12 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
         found = counted(values[model], "value")
         warnings.append(f"{model} has {found}: decisions, not probabilities. It is ranked, and has no calibration.")
     groups = tuple(name.removeprefix(GROUP) for name in frame.columns if name.startswith(GROUP))
+    for name in groups:
+        rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
+        warnings += [
+            f"Groups {written(alike, rows)} of '{GROUP}{name}' differ in blanks or capitals alone: each counts alone."
+            for alike in twins(rows)
+        ]
     roles = dict(frame.groupby("model")["role"].first()) if "role" in frame else {}
     learners = dict(frame.groupby("model")["learner"].first()) if "learner" in frame else {}
     return Predictions(frame, groups, event, models, roles, learners, decisions, tuple(warnings))
@@ -125,7 +133,9 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
     for name in ("hospital", "label", "model", "seed"):
         if frame[name].isna().any():
             raise DataError(f"row {_first(frame[name].isna())}: '{name}' is empty; fill it in")
-    frame["model"], frame["hospital"] = frame["model"].astype(str), frame["hospital"].astype(str)
+    for name, what in (("model", "models"), ("hospital", "hospitals")):
+        frame[name] = frame[name].astype(str)
+        check_twins(name, what, {str(each): int(n) for each, n in frame[name].value_counts().items()})
     if "role" in frame:
         frame["role"] = frame["role"].fillna("").astype(str)
         if not (known := frame["role"].isin(ROLES)).all():
@@ -150,12 +160,14 @@ def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str]:
     """Which rows have the event, and what it is called."""
-    texts = label.astype(str)
+    texts = label.astype(str).str.strip()
+    if texts.isin(("0", "1", "0.0", "1.0")).all():
+        texts = texts.str[:1]
     values = sorted(texts.unique())
     if len(values) != 2:
         shown = counted(len(values), "value") + (f" ('{values[0]}')" if len(values) == 1 else "")
         raise DataError(f"label: has {shown}; two are judged, event and no event")
-    known = next((each[1] for each in _ORDERED if set(values) == set(each)), None)
+    known = values[1] if tuple(each.casefold() for each in values) in _ORDERED else None
     if event is None and known is None:
         raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; say which of them is the event")
     if event is not None and event not in values:
@@ -164,30 +176,19 @@ def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str
     return (texts == chosen).to_numpy().astype(np.int64), chosen
 
 
-_ORDERED = (("0", "1"), ("0.0", "1.0"), ("False", "True"), ("false", "true"))
-"""Values of a label of which the second is the event."""
-
-
-def _numbers_of(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """A column of numbers, which may have gaps."""
-    texts, numbers = frame[name].astype(str).str.strip(), pd.to_numeric(frame[name], errors="coerce")
-    wrong = numbers.isna() & frame[name].notna() & ~texts.str.lower().isin(("", "nan", "none", "na"))
-    if wrong.any():
-        raise DataError(
-            f"row {_first(wrong)}: {name} '{texts[wrong].iloc[0][:40]}' is no number; correct it, or leave it empty"
-        )
-    return numbers.to_numpy(np.float64, copy=True)
+_ORDERED = (("0", "1"), ("false", "true"))
+"""Values of a label, in small letters, of which the second is the event."""
 
 
 def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDArray[np.floating[Any]]:
     if reading.logits and reading.percent:
         raise ConfigError("--logits, --percent: probabilities are written in one way; give one of the two")
     if "margin" in frame:
-        given = _numbers_of(frame, "margin")
+        given = _given(frame, "margin")
         # raysim's own models have single precision, whose shortest decimals the table holds.
         single = given.astype(np.float32)
         return single if np.array_equal(single.astype(str).astype(np.float64), given, equal_nan=True) else given
-    p = _numbers_of(frame, "probability")
+    p = _given(frame, "probability")
     p[~np.isfinite(p)] = np.nan
     low, high = np.nanmin(p, initial=0.0), np.nanmax(p, initial=0.0)
     if (reading.logits or reading.percent) and low >= 0 and 0 < high <= 1:
@@ -212,6 +213,17 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
     with np.errstate(divide="ignore"):
         margins: NDArray[np.float64] = logit(p)
     return margins
+
+
+def _given(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    """A column of numbers, NaN where there is none. Raises ``DataError`` for a text."""
+    numbers = pd.to_numeric(frame[name], errors="coerce")
+    texts = numbers.isna() & frame[name].notna() & ~frame[name].astype(str).str.strip().isin(MISSING)
+    if texts.any():
+        raise DataError(
+            f"row {_first(texts)}: {name} '{frame[name][texts].iloc[0]}' is not a number; correct it, or leave it empty"
+        )
+    return numbers.to_numpy(np.float64, copy=True)
 
 
 def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:
