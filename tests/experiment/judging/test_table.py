@@ -105,6 +105,10 @@ WRONG: dict[str, tuple[Change, str]] = {
             ]
         ),
         r"fedavg \(cluster\) seed 0 lacks 3 rows that another model has",
+    "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: 'bytes' is no number"),
+    "a group a row": (
+        lambda frame: pd.concat([frame, frame.assign(seed=frame["seed"] + 7)]).assign(group_ward=range(144)),
+        "group_ward: has 144 values",
     ),
     "nothing": (lambda frame: frame.iloc[:0], "the table has no rows"),
 }
