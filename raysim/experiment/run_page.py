@@ -26,11 +26,11 @@ from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
 from raysim.report.naming import Key, names
-from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import run_page
 from raysim.report.pages.rendering import Page, Provenance
 from raysim.report.panel import Sent, sent
 from raysim.report.sections import attacks, hospital_attributes, privacy, protection, training
+from raysim.report.sections.section import Beside
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import provenance
 from raysim.tracking.stores import NOWHERE

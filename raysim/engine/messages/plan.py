@@ -18,8 +18,6 @@ from raysim.training.models import build_model
 if TYPE_CHECKING:
     from raysim.config.sections.plugin_sections import ModelSection
     from raysim.engine.messages.steps import HospitalStep
-    from raysim.engine.privacy.program_release import ProgramRelease
-    from raysim.secure.protocol import SecureSum
 
 
 @dataclass(frozen=True)
@@ -86,12 +84,6 @@ class ProgramCall:
     """Arrays ``[H, ...]`` of which each hospital receives its own row."""
     terms: dict[str, int]
     """By name, how many terms the sum over all hospitals has."""
-    secure: SecureSum | None = None
-    """The secure sum that all of its sums travel in, one behind the other; None: they are not hidden."""
-    masked: bool = False
-    """Whether masks are really made, and not only counted."""
-    release: ProgramRelease | None = None
-    """What a guarantee of privacy does to what leaves; None: nothing."""
 
     @property
     def remembers(self) -> bool:

@@ -120,9 +120,9 @@ class JobRun:
                 sent = server.pipeline.fitted(cohort)
                 plan = server.plan(t, cohort.state, cohort.ids, sent.problem, measured)
             else:  # without a call, hospitals only measure
-                planned = None if call is None else server.calls.planned(call)
+                planned, steps = (None, ()) if call is None else server.calls.planned(call)
                 ids = NOBODY if call is None else call.ids
-                plan = server.plan(t, server.state, ids, None, measured, planned)
+                plan = server.plan(t, server.state, ids, None, measured, planned, steps)
             partials = server.hospitals.play(plan)
             if server.rounds and not told:
                 server.evaluation.enter(server.rounds[-1], [partial.measured for partial in partials])

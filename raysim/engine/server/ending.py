@@ -117,7 +117,7 @@ class Ending:
         """What the run leaves; ``measured`` is the last measurement of its models."""
         server, view, state, strategy = self._server, self._server.view, self._server.state, self._server.strategy
         facts = strategy.facts(view, state) | server.pipeline.facts()
-        division, sizes = strategy.division(view, state), server.first.sizes
+        division = strategy.division(view, state)
         return Outcome(
             **vars(server.evaluation.gathered),
             rounds=server.rounds,
@@ -142,8 +142,8 @@ class Ending:
             clusters_of_patients=None
             if division is None
             else np.stack(server.measure(GroupSizes(division))).astype(np.int64),
-            privacy=statement(self._job, server.federation, server.traffic.ledger, sizes),
-            noisy_sizes=sizes,
+            privacy=statement(self._job, server.federation, server.traffic.ledger, server.guarantee),
+            noisy_sizes=server.first.sizes,
             seen=server.pipeline.seen,
             recalibrated=recalibrated,
             uncertainty=strategy.uncertainty(view, state),

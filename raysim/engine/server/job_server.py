@@ -18,6 +18,7 @@ from raysim.engine.measuring.evaluation import Evaluation
 from raysim.engine.measuring.measurement import NOTHING, Measured, Measurement
 from raysim.engine.measuring.untrained import same
 from raysim.engine.messages.plan import ProgramCall, RoundPlan, Work
+from raysim.engine.messages.steps import HospitalStep
 from raysim.engine.privacy.calibration import guarantee_of
 from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.privacy.program_release import noise_of
@@ -61,9 +62,7 @@ class JobServer:
         self.job = job = replace(job, work=work)
         model = work.model.bind(federation, "cpu", work.precision)
         self.layout = model.layout
-        programs = self.strategy.uses_programs()
-        guarantee = guarantee_of(job, federation, self.first.sizes) if programs else None
-        private_sums = None if guarantee is None else guarantee.section
+        programs, self.guarantee = self.strategy.uses_programs(), guarantee_of(job, federation, self.first.sizes)
         view = FederationView(
             names=federation.hospitals,
             sizes=federation.sizes("train") if self.first.sizes is None else self.first.sizes,
@@ -84,7 +83,7 @@ class JobServer:
             parameters=model.layout.slices,
             measured=model.layout.measured,
             hides=hides(job),
-            noise=noise_of(private_sums),
+            noise=noise_of(self.guarantee) if programs else None,
             trees=getattr(model, "trees", None),
             least_members=1 if job.secure is None else job.secure.least_members,
         )
@@ -94,10 +93,10 @@ class JobServer:
         self.hospitals = RemoteHospitals(pool, work, self.private, kept, noise)
         size, uses_losses = self.layout.size, self.strategy.uses_selection() and job.selection.uses_losses
         self.travels = size - (0 if self.private is None else int(self.private.sum()))
-        self.pipeline = UpdatePipeline(job, self.strategy, federation, size, self.private, self.first)
+        self.pipeline = UpdatePipeline(job, self.strategy, federation, size, self.private, self.first, self.guarantee)
         bits = self.pipeline.most_bits
         self.traffic = Traffic(Ledger(), self.strategy, view, self.travels, uses_losses, bits)
-        self.calls = ProgramCalls(job, view.sizes, self.traffic, self.pipeline.secure, private_sums)
+        self.calls = ProgramCalls(job, view.sizes, self.traffic, self.pipeline)
         # Where a run may stop after any round, its training loss is taken after each.
         ends_itself = programs and type(job.strategy).done is not Strategy.done
         self.evaluation = Evaluation(
@@ -169,11 +168,12 @@ class JobServer:
         problem: LocalProblem | None = None,
         measured: Measurement = NOTHING,
         call: ProgramCall | None = None,
+        steps: tuple[HospitalStep, ...] = (),
     ) -> RoundPlan:
         """The message in which hospitals measure what is to be ``measured``, and ``ids`` minimise the ``problem`` or
-        answer the ``call``.
+        answer the ``call``, whose ``steps`` they make.
         """
-        precision, steps = self.job.work.precision, () if call is None else self.pipeline.called(round, ids)
+        precision = self.job.work.precision
         if problem is not None:
             steps = self.pipeline.halves(round, problem, ids)
         if measured.serve:

@@ -33,10 +33,10 @@ from raysim.report.judgement.compose import Remarks, comparison_card
 from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.gathered import Asked
 from raysim.report.naming import names, signed, with_interval
-from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import comparison_page
 from raysim.report.pages.rendering import Provenance
 from raysim.report.panel import Panel, sent
+from raysim.report.sections.section import Beside
 from raysim.statistics.differences.search import Searched, searched
 from raysim.storage import clinical_tables
 from raysim.storage.manifest import Manifest

@@ -20,11 +20,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError, DataError, nearest
-from raysim.core.words import counted, listed
+from raysim.core.words import counted, some
 from raysim.data.tables.kinds import MISSING
 from raysim.data.tables.spelling import check_twins, twins, written
+from raysim.engine.measuring.subgroups import MOST_GROUPS
 
 REQUIRED = ("hospital", "label", "model", "seed", "probability")
+
+NUMBERS = ("train_rows", "bytes")
+"""Further columns of numbers."""
 
 GROUP = "group_"
 """Columns that begin with this are attributes of patients."""
@@ -98,6 +102,8 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
             warnings.append(f"{model} has {counted(values, 'value')}: decisions, not probabilities.")
     groups = tuple(name.removeprefix(GROUP) for name in frame.columns if name.startswith(GROUP))
     for name in groups:
+        if (values := frame[GROUP + name].nunique()) >= MOST_GROUPS:
+            raise DataError(f"{GROUP}{name}: has {values:,} values, and fewer than {MOST_GROUPS} are compared; drop it")
         rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
         warnings += [
             f"Groups {written(alike, rows)} of '{GROUP}{name}' differ in blanks or capitals alone: each counts alone."
@@ -129,6 +135,12 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
         frame["role"] = frame["role"].fillna("").astype(str)
         if not (known := frame["role"].isin(ROLES)).all():
             raise DataError(f"row {_first(~known)}: role '{frame['role'][~known].iloc[0]}' is none of {ROLES}")
+    for name in NUMBERS:
+        if name not in frame:
+            continue
+        wrong = pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()
+        if wrong.any():
+            raise DataError(f"row {_first(wrong)}: '{name}' is no number; correct it, or leave the column out")
     if "learner" in frame:
         frame["learner"] = frame["learner"].fillna("").astype(str)
     if not pd.api.types.is_integer_dtype(frame["seed"]):
@@ -143,7 +155,7 @@ def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     parts = set(frame["part"].astype(str))
     if "test" in parts:
         return frame[frame["part"].astype(str) == "test"].reset_index(drop=True)
-    raise DataError(f"part: {listed(sorted(parts))} and no test rows; judge rows that no model was trained on")
+    raise DataError(f"part: {some(sorted(parts), 5)} and no test rows; judge rows that no model was trained on")
 
 
 def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str]:

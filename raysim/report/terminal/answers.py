@@ -122,8 +122,9 @@ def _difference(way: Way, kind: TaskKind, digits: int) -> str:
 
 
 def _notes(card: Card) -> list[str]:
-    fairness = card.line("fairness")
-    return [fairness.text] if fairness is not None and fairness.state != "warn" else []
+    """What no warning says: of one run how well it does, as it has no table, and whether groups are served alike."""
+    lines = [card.line("quality") if len(card.ways) == 1 else None, card.line("fairness")]
+    return [line.text for line in lines if line is not None and line.state != "warn"]
 
 
 def in_time(seconds: float) -> str:

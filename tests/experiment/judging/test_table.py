@@ -87,6 +87,11 @@ WRONG: dict[str, tuple[Change, str]] = {
         r"model: 'fedavg' \(35\), 'FedAvg' \(1\) differ in blanks or",
     ),
     "an unknown role": (lambda frame: frame.assign(role="boss"), "row 1: role 'boss' is none of"),
+    "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: 'bytes' is no number"),
+    "a group a row": (
+        lambda frame: pd.concat([frame, frame.assign(seed=frame["seed"] + 7)]).assign(group_ward=range(144)),
+        "group_ward: has 144 values",
+    ),
     "nothing": (lambda frame: frame.iloc[:0], "the table has no rows"),
 }
 
