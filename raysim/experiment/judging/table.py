@@ -84,8 +84,6 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
     frame = _evaluated(frame)
     frame["event"], event = _events(frame["label"], reading.event)
     frame["margin"] = _margins(frame, reading, warnings)
-    for name in {"bytes", "train_rows"} & set(frame.columns):
-        frame[name] = _given(frame, name)
     frame["served"] = frame["served"].astype(str) if "served" in frame else "global"
     _identify(frame, warnings)
     models = tuple(dict.fromkeys(frame["model"]))

@@ -92,7 +92,6 @@ WRONG: dict[str, tuple[Change, str]] = {
         changed("probability", 4, "high"),
         "row 5: probability 'high' is not a number; correct it",
     ),
-    "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: bytes 'many' is not a number"),
     "a patient of two groups": (
         lambda frame: frame.assign(group_sex=np.where(frame["model"] == "flower", "F", "M")),
         "group_sex: differs between models or seeds for a row of h0",
@@ -105,6 +104,7 @@ WRONG: dict[str, tuple[Change, str]] = {
             ]
         ),
         r"fedavg \(cluster\) seed 0 lacks 3 rows that another model has",
+    ),
     "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: 'bytes' is no number"),
     "a group a row": (
         lambda frame: pd.concat([frame, frame.assign(seed=frame["seed"] + 7)]).assign(group_ward=range(144)),
