@@ -274,7 +274,7 @@ def program_noise(job: Job, guarantee: Guarantee | None) -> Step | None:
         return None
     from raysim.engine.privacy.program_release import ProgramNoise
 
-    return ProgramNoise(guarantee.section, job)
+    return ProgramNoise(guarantee, job)
 
 
 def guard(
