@@ -1,8 +1,8 @@
-"""Paths of input files: those that a YAML file names are relative to its folder, all others to the working directory.
+"""Resolve paths of input files: those in a YAML file relative to its folder, all others to the working directory.
 
-They become absolute when a configuration is read, so that a frozen one means the same files wherever it is read again.
-Paths of output (``--out``, ``tracking.uri``, ``checkpoint.path``) stay relative to the working directory. In all of
-them ``~`` is the user's home folder.
+They become absolute when a configuration is read, so that a frozen one means the same files everywhere. Paths of output
+(``--out``, ``tracking.uri``, ``checkpoint.path``) stay relative to the working directory. In all of them ``~`` is the
+user's home folder.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ SYSTEM = ("trace", "table")
 
 
 WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
-"""The keys that name what is written."""
+"""The keys that name output."""
 
 
 def anchored(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """``tree`` with the paths of its input files made absolute, relative ones from ``folder``, and ``~`` replaced in
-    all.
-    """
+    """Return ``tree`` with absolute paths of input files, relative ones taken from ``folder``, and ``~`` replaced
+    everywhere."""
     result = dict(tree)
     for name, key in WRITTEN:
         if isinstance(section := tree.get(name), Mapping) and isinstance(path := section.get(key), str):
@@ -47,7 +46,8 @@ def anchored(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def path_keys(source: Any) -> tuple[str, ...]:
-    """The keys of a data source that name files or folders: ``path``, and others that its class annotates as paths."""
+    """Return the keys of a data source that name files or folders: ``path``, and others that its class annotates as
+    paths."""
     try:
         types = hints(registry.load("sources", str(source), "data.source"))
     except (ConfigError, NameError, TypeError):  # reported when the source is made
@@ -56,7 +56,7 @@ def path_keys(source: Any) -> tuple[str, ...]:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """A path as a user gives it, with the home folder for ``~``. Raises ``ConfigError`` for one that no system has."""
+    """Return a user's path with the home folder for ``~``. Raises ``ConfigError`` for one that no system can have."""
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
@@ -65,7 +65,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 def shown(path: Path) -> str:
-    """A path for people: relative where it is below the working directory."""
+    """Return a path for display: relative if it is below the working directory."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
@@ -75,7 +75,7 @@ def _absolute(section: Mapping[str, Any], keys: Collection[str], folder: Path) -
 
 
 def _from(path: str, folder: Path) -> str:
-    """An absolute path; an empty one and an address (``s3://...``) stay as they are."""
+    """Return an absolute path; an empty one and an address (``s3://...``) stay unchanged."""
     return path if not path or "://" in path else os.path.abspath(folder / _at_home(path))
 
 

@@ -1,4 +1,4 @@
-"""Reads a YAML file, a mapping or a configuration into one that is complete, checked and never changed again."""
+"""Read a YAML file, a mapping or a configuration into a complete, checked and immutable configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMPARISON = (*SHARED, "strategies", "models")
 
 
 TABLES = (".csv", ".tsv", ".gz", ".parquet", ".pq", ".xlsx", ".xls", ".ods", ".zip", ".sqlite", ".db", ".duckdb")
-"""How the names of tables end, which are no configurations."""
+"""Extensions of tables, which are not configurations."""
 
 SEEDS = 3
 """Default number of seeds of a comparison."""
