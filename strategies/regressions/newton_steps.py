@@ -25,10 +25,7 @@ ROSE = 1e-12
 CALLS = 25
 """The most sums that a fit asks for."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
-"""The same for Firth's penalty, whose steps may close in by a factor each."""
-NEAR, SLOW = 0.1, 0.05
-"""The curvature of Firth's penalty costs as much as ten steps. It is taken once the fall still to come is below
-``NEAR`` of 1 + the loss, and again where a step left more than ``SLOW`` of that fall."""
+"""The same for Firth's penalty where steps are by the information alone, and close in by a factor each."""
 PAIRS = 2500**2
 """The most products of pairs, of rows or of columns in a row, that the curvature of Firth's penalty takes; 50 MB."""
 COLLINEAR = 1e-9
@@ -96,13 +93,6 @@ class Fit:
         """Whether more sums are wanted."""
         return self.status == "going"
 
-    @property
-    def near(self) -> bool:
-        """Whether it is close to its end; never before the second step."""
-        if self.accepted is None or len(self.decrements) < 2:
-            return False
-        return self.decrements[-1] < NEAR * (1 + abs(self.accepted[1]))
-
     def heard(self, sums: Sums, curvature: Floats | None = None) -> Fit:
         """The fit after the ``sums`` at :attr:`beta`.
 
@@ -138,7 +128,7 @@ class Fit:
             decrements=(*self.decrements, decrement),
             information=sums.hessian,
         )
-        if decrement <= (FIRTH_STOP if self.firth else STOP) * (1 + abs(penalised.loss)):
+        if decrement <= (FIRTH_STOP if self.firth and bent is None else STOP) * (1 + abs(penalised.loss)):
             return replace(after, status="converged")
         if not self.firth and self.ridge == 0.0 and separated(after.decrements, penalised.hessian[within]):
             return replace(after, status="separated")
@@ -196,7 +186,7 @@ def firth_gradient(
     """
     mu = family.mean(X @ beta)
     kept = X[:, keep]
-    leverage = np.einsum("ij,ij->i", kept, kept @ np.linalg.inv(information[np.ix_(keep, keep)]))
+    leverage = np.einsum("ij,ij->i", kept, np.linalg.solve(information[np.ix_(keep, keep)], kept.T).T)
     gradient: Floats = X.T @ ((y - mu + family.weight(mu) * leverage * (0.5 - mu)) * counts)
     return gradient
 
@@ -223,7 +213,7 @@ def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats
     scaled = solve_triangular(root, (kept * np.sqrt(weight)[:, None]).T, lower=True)
     hat = np.einsum("ij,ij->j", scaled, scaled)
     bent = kept * slope[:, None]
-    bent, scaled = bent.astype(np.float32), scaled.astype(np.float32)  # a step need not be exact, the gradient is
+    bent, scaled = bent.astype(np.float32), scaled.astype(np.float32)  # the step need not be exact, the gradient is
     if by_columns:
         half = (scaled[first] * scaled[second]) @ bent
         twice = np.where(first == second, np.float32(1.0), np.float32(2.0))
@@ -239,15 +229,12 @@ def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats
 
 def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0, firth: bool = False) -> Fit:
     """The fit to rows ``X [n, p]`` and ``y [n]`` at hand, from coefficients of 0."""
-    fit, curvature = Fit(np.zeros(X.shape[1]), ridge=ridge, firth=firth), None
+    fit = Fit(np.zeros(X.shape[1]), ridge=ridge, firth=firth)
     while fit.going:
-        sums = family.sums(X, y, fit.beta)
+        sums, curvature = family.sums(X, y, fit.beta), None
         if firth:
             keep = independent(sums.hessian) if fit.keep is None else fit.keep
-            if not fit.near:
-                curvature = None
-            elif curvature is None or fit.decrements[-1] > SLOW * fit.decrements[-2]:
-                curvature = firth_curvature(family, X, fit.beta, sums.hessian, keep)
+            curvature = firth_curvature(family, X, fit.beta, sums.hessian, keep)
             sums = sums._replace(gradient=firth_gradient(family, X, y, fit.beta, sums.hessian, keep))
         fit = fit.heard(sums, curvature)
     return fit
