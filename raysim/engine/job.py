@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,10 @@ class Job:
     """What hospitals do after the last round, beside what the strategy lets them."""
     earlier: EarlierPlays = EarlierPlays()
     """What a guarantee charges beside the rounds that count."""
+
+    def guaranteed(self, guarantee: Guarantee | None) -> Job:
+        """This job with its ``guarantee``, whose section has epsilon and noise filled in; itself without one."""
+        return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
     def draws_anew(self) -> bool:

@@ -66,8 +66,7 @@ class Run:
         if self.checked is not None:
             return self.checked
         asked = self.asked()
-        guarantee = guarantee_of(asked, Federation.open(self.data))
-        return asked if guarantee is None else replace(asked, privacy=guarantee.section, guarantee=guarantee)
+        return asked.guaranteed(guarantee_of(asked, Federation.open(self.data)))
 
     @cached_property
     def frozen(self) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,9 +71,26 @@ def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> 
 
 
 def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
-    """The guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`settled` does."""
-    section = settled(section, terms)
+    """The guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`settled` does.
+
+    Jobs of one process with equal sections and terms, such as the trials of a sweep, share the calibration.
+    """
+    section = _settled(_Asked(section.model_dump_json(), terms, section))
     return Guarantee(section, terms, _parts(replace(job, privacy=section)))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What noise is calibrated for."""
+
+    written: str
+    terms: Terms
+    section: PrivacySection = field(compare=False)
+
+
+@lru_cache(maxsize=128)
+def _settled(asked: _Asked) -> PrivacySection:
+    return settled(asked.section, asked.terms)
 
 
 def _parts(job: Job) -> tuple[Any, ...]:
