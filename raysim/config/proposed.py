@@ -14,6 +14,7 @@ from raysim.core.plain_yaml import scalar
 from raysim.core.words import some
 from raysim.data.tables.proposal import Choice, Proposal, propose
 from raysim.data.tables.table_files import Files, hospital_of, is_pattern, read_files, table_files
+from raysim.data.tables.text_form import Keys
 
 FIELD = "table"
 """The name of the table in error messages."""
@@ -50,7 +51,10 @@ def look(path: Path) -> Looked:
     """Read the table at ``path``, or the tables that it is a pattern for. Raises ``DataError`` where there is none."""
     files = table_files(path, FIELD)
     pattern = is_pattern(path.expanduser())
-    read = read_files(files, [], field=FIELD)
+    try:
+        read = read_files(files, [], field=FIELD)
+    except DataError:  # a comma that may be either is left to whoever reads what is proposed
+        read = read_files(files, [], field=FIELD, keys=Keys(decimal="."))
     if not read.table.num_rows:
         raise DataError(f"{FIELD}: '{path}' has no rows; a table needs at least one below its column names")
     proposal = propose(read.table, pattern)
@@ -96,6 +100,11 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
         lines.append("  na_values:")
         lines += [
             f"    {scalar(name)}: {json.dumps(marks, ensure_ascii=False)}" for name, marks in proposal.na_values.items()
+        ]
+    if proposal.units:
+        lines.append("  units:  # check that numbers without one are in it, too")
+        lines += [
+            f"    {scalar(name)}: {json.dumps(units, ensure_ascii=False)}" for name, units in proposal.units.items()
         ]
     if drop := proposal.drop | more:
         lines.append("  drop:")

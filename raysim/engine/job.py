@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -212,9 +213,16 @@ class Outcome(Gathered):
     @property
     def convergence(self) -> Convergence | None:
         """Whether the training loss has converged; None where none was measured, or where no round is left to be
-        played."""
-        curve = self.loss_curve
-        return convergence(list(curve.values()), self.losses.constant) if curve and not self.ended else None
+        played.
+
+        A fit that says that it has not converged needs more rounds, whatever its loss: it may have begun again.
+        """
+        losses = list(self.loss_curve.values())
+        if not losses or self.ended:
+            return None
+        if self.facts.get("converged") == 0:
+            return Convergence("falling", ("few_points",), losses[0], losses[-1], math.nan)
+        return convergence(losses, self.losses.constant)
 
     @property
     def loss_curve(self) -> dict[int, float]:

@@ -111,11 +111,11 @@ def write_comparison(
     limited = (*privacy.sentences(called), *attacks.sentences(called))
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
     fitted = [*coefficients.drawn(results, taken), *importance.drawn(results, taken)]
-    chosen = [] if shown is None else [shown.entries[shown.best].key]
-    chosen += [(result.label, list(result.outcome.metrics)[-1]) for result in results if result.alone]
+    alone = None if shown is None or shown.alone is None else shown.references[shown.alone].key
+    chosen = [] if shown is None else [shown.entries[shown.best].key, *([] if alone is None else [alone])]
     taken += dict.fromkeys(each.label for each in scores.results)
     served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in everything])
-    alone = list(dict.fromkeys(result.label for result in results if result.alone))
+    acting = [*taken, *([] if alone is None else [alone[0]])]
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
         f"{config.name}: {card.predicts}",
@@ -131,8 +131,8 @@ def write_comparison(
         results=results,
         first=first,
         beside=Beside(
-            use=[*clinical.drawn(served, part, [*taken, *alone]), *fitted],
-            use_shared=[*clinical.shared(served, part, [*taken, *alone]), *fitted],
+            use=[*clinical.drawn(served, part, acting), *fitted],
+            use_shared=[*clinical.shared(served, part, acting), *fitted],
             equity=[
                 *([] if unseen is None or not card.ways else said.drawn(unseen, card.ways[0].key, card.ways[0].name)),
                 *attribute_figures(out, hospitals, results, tables.comparison(frame), chosen, titles, sketched),

@@ -30,7 +30,7 @@ from raysim.core.defaults import default
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
 from raysim.report.terminal.progress import phase
-from raysim.storage.manifest import Manifest
+from raysim.storage.manifest import Manifest, check_plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,6 +93,7 @@ def begin(
     refuse(config, "curve")
     config = scores.asked(config)
     if of is not None:
+        check_plain(of)
         part = config.evaluation.part
         hospitals = _finished(of, curve, lines, part)
         write_curve(Manifest.read(of), hospitals, curve, lines, part, _titles(config))

@@ -29,8 +29,8 @@ from raysim.engine.job import EarlierPlays, Outcome
 from raysim.storage import checkpoints, manifest
 from raysim.storage.file_store import file_store
 from raysim.storage.finished import FINISHED, load_finished, save_finished
-from raysim.storage.manifest import Kind, Manifest
-from raysim.storage.results import check_plain, write_config
+from raysim.storage.manifest import Kind, Manifest, check_plain
+from raysim.storage.results import write_config
 from raysim.tracking.client import flatten
 
 FILE = "resume.json"

@@ -125,6 +125,16 @@ def test_a_method_without_a_learning_rate_is_not_told_to_lower_it(run: Result) -
     assert training.sentence(outcome.convergence, 6, None, by_steps=False) == training.of_run(wild)
 
 
+def test_a_fit_that_began_again_has_not_diverged(run: Result) -> None:
+    """Newton starts anew with Firth's penalty where classes are separated, and says that it has not converged."""
+    again = with_losses(run, [0.7, 0.4, 0.4, 0.4, 0.69, 0.65, 0.6])
+    assert again.outcome.convergence is not None
+    assert again.outcome.convergence.verdict == "diverged"
+    fit = replace(again, outcome=replace(again.outcome, facts={"converged": 0.0}))
+    assert training.untrained([fit]) == [("fedavg", pytest.approx(np.nan, nan_ok=True))]
+    assert training.of_run(fit).endswith("too few to say whether it is trained. More rounds may change the figures.")
+
+
 def test_runs_that_stand_still_and_runs_that_never_moved(run: Result) -> None:
     flat = with_losses(run, [0.7] * 7)
     assert training.of_run(flat) == (

@@ -53,7 +53,9 @@ def check_table(path: Path, field: str) -> None:
         files = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
         hint = f"; {nearest(path.name, files)}" if 0 < len(files) <= 20 else "; check the path"
         raise DataError(f"{field}: '{path}' does not exist{hint}")
-    if not path.is_file():
+    if not (path.is_file() or path.is_dir()):
+        raise DataError(f"{field}: '{path}' is a pipe or a device, and no file; save its content as a file")
+    if path.is_dir():
         raise DataError(
             f"{field}: '{path}' is a folder; name a .csv, .csv.gz or .parquet file, or its files: {path / '*.csv'}"
         )

@@ -19,7 +19,7 @@ from raysim.report.pages.page import hospital_page
 from raysim.report.pages.rendering import Page
 from raysim.report.pages.sharing import SHEETS, shared
 from raysim.report.sections.section import Sheet
-from raysim.storage.manifest import spare
+from raysim.storage.manifest import check_plain, spare
 
 FILE = "report.json"
 
@@ -42,6 +42,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
     path = folder / FILE
     if for_sharing and hospital is not None:
         raise ConfigError("--for-sharing: hides which hospital is which; leave --hospital out")
+    check_plain(folder)
     try:
         tree = bounded.read_json(path)
         if for_sharing:

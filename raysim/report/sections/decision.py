@@ -50,7 +50,7 @@ def values(material: Material) -> Values:
     """The forest, the reasons, and the evidence behind them."""
     hospitals, part, drawn = material.hospitals, material.part, []
     if material.shown is not None and material.differences is not None:
-        drawn = forest(material.shown, material.differences, material.table, material.looks)
+        drawn = forest(material.shown, material.differences, material.looks)
     known = hospitals is not None and (material.compared or not hospitals.empty)
     evidence = [judged.sentence(hospitals, part), *judged.not_trained(hospitals, material.called)] if known else []
     return {
