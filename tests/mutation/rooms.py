@@ -161,7 +161,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/convergence.py": ("statistics/test_convergence",),
     "raysim/statistics/intervals.py": ("statistics/test_intervals",),
     "raysim/statistics/levels.py": ("statistics/test_intervals", "statistics/test_spread", "statistics/test_paired"),
-    "raysim/statistics/discrimination/patients.py": ("statistics/test_paired",),
     "raysim/statistics/discrimination/within.py": ("statistics/test_within",),
     "raysim/statistics/meta_analysis/shrinkage.py": ("statistics/test_between_hospitals",),
     "raysim/statistics/clinical/by_hospital.py": ("statistics/test_by_hospital",),

@@ -7,7 +7,7 @@ of the two and not their sum. Seeds are few, and their variance is uncertain by 
 t quantile of its own degrees of freedom, so that it covers whichever part is the larger.
 
 Sources: the cluster-robust variance HC2 with its degrees of freedom, Bell and McCaffrey 2002; the interval from
-variances of unequal certainty, Banerjee 1961; re-splits of the same rows, Nadeau and Bengio 2003. Definitions:
+variances of unequal certainty, Banerjee 1961. Definitions:
 ``docs/statistics.md``.
 """
 
@@ -206,16 +206,3 @@ def paired(
 def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
     """Whether a difference of ``within`` or more is excluded, which is another claim than that none is shown."""
     return -within < interval.low and interval.high < within
-
-
-def resplit_interval(differences: ArrayLike, test_share: float) -> Limits:
-    """Of the mean of ``differences [S]`` over random re-splits of the same rows (Nadeau and Bengio).
-
-    ``test_share`` is test rows over training rows. For one data set of which nothing but summaries is left: it says
-    nothing of other hospitals. NaN for fewer than two re-splits.
-    """
-    d = np.asarray(differences, dtype=np.float64)
-    if len(d) < 2:
-        return Limits(NAN, NAN)
-    reach = float(-stdtrit(len(d) - 1, ALPHA / 2) * np.sqrt((1 / len(d) + test_share) * d.var(ddof=1)))
-    return Limits(float(d.mean()) - reach, float(d.mean()) + reach)
