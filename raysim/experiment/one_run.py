@@ -160,7 +160,7 @@ class Run:
         """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that;
         and the guarantees of the runs that were played for this, also of those that an earlier start began.
         """
-        from raysim.engine.attacks.attack_figures import attack_figures
+        from raysim.engine.attack_figures import attack_figures
 
         job = self.asked()
         if job.adversary is None or not job.adversary.baseline:

@@ -14,10 +14,10 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.attacks.own_attacks import OwnAttack
+from raysim.engine.guarantee import Terms
 from raysim.engine.messages.update_sums import heaviest, number_rows, sum_count
 from raysim.engine.pipeline.secure_sums import SecureSums
 from raysim.engine.privacy.calibration import guarantee_of
-from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.hospital_noise import HospitalNoise
 from raysim.engine.privacy.noisy_statistics import FirstAnswers
 from raysim.engine.server.update_pipeline import UpdatePipeline

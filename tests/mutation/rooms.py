@@ -265,7 +265,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "privacy/test_noisy_figures",
     ),
     "raysim/engine/attacks/checks.py": ("engine/test_attacks",),
-    "raysim/engine/attacks/attack_figures.py": ("engine/test_attacks",),
+    "raysim/engine/attack_figures.py": ("engine/test_attacks",),
     "raysim/engine/attacks/byzantine.py": ("engine/test_attacks", "engine/test_colluding", "robust/*"),
     "raysim/engine/attacks/canaries.py": ("audit/test_canaries",),
     "raysim/engine/attacks/colluding.py": ("engine/test_attacks", "engine/test_colluding"),

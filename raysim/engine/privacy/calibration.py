@@ -15,9 +15,9 @@ from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import largest_entry
 from raysim.data.federation import Federation
+from raysim.engine.guarantee import Guarantee, Terms
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.contributions import patient_counts
-from raysim.engine.privacy.guarantee import Guarantee, Terms
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.strategies.base import Ids

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.defaults import table
 from raysim.core.exact import FRACTION_BITS
+from raysim.engine.guarantee import Terms
 from raysim.engine.job import Job
 from raysim.engine.messages.update_sums import number_rows, weighed
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.calibration import bit_noise, largest_clip
-from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.guard import Guard
 from raysim.engine.privacy.release import FixedWeights, Release, check_sent, fixed_weights
 from raysim.privacy.adaptive import next_clip, update_multiplier

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.engine.guarantee import Terms
 from raysim.engine.job import Job
 from raysim.engine.messages.update_sums import of_entry, weighed
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.calibration import multipliers
-from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.guard import Guard
 from raysim.engine.privacy.patient_release import PatientRelease
 from raysim.engine.privacy.release import Release, check_patient_problem

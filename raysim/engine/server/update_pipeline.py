@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from raysim.engine.attacks.canaries import Watch
     from raysim.engine.attacks.norm_bound import NormBound
     from raysim.engine.attacks.secure_geometric_median import SecureGeometricMedian
+    from raysim.engine.guarantee import Guarantee
     from raysim.engine.pipeline.compressing import CompressedUpdates
     from raysim.engine.pipeline.secure_sums import SecureSums
-    from raysim.engine.privacy.guarantee import Guarantee
     from raysim.engine.privacy.guard import Guard
 
 NOBODY_BAD = np.empty(0, dtype=np.int64)
