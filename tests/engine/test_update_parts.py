@@ -144,7 +144,7 @@ def test_noise_on_counts_covers_also_what_stays_of_the_model(federation: Federat
     section = PrivacySection(noise_multiplier=2.0, delta=1e-3, mode="central")
     job, terms = replace(job_of(federation, Counting()), privacy=section), Terms(rounds=1, rate=1.0, hospitals=3)
     private = np.array([False, True, False, True])
-    guard = HospitalNoise(section, terms, job, Counting(), 4, private)
+    guard = HospitalNoise(section, terms, job, Counting(), 4, private, None)
     cohort = ScheduledCohort(np.arange(3), None, State(np.zeros((1, 4))))
     fitted = guard.posed(View(np.arange(3), np.array([6, 5, 4])), cohort).problem
     assert fitted is not None

@@ -29,7 +29,7 @@ from raysim.strategies.base import FederationView, Floats, LocalProblem, Mask, S
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
-    pass
+    from raysim.engine.pipeline.secure_sums import SecureSums
 
 
 class HospitalNoise(Guard):
@@ -39,9 +39,16 @@ class HospitalNoise(Guard):
     """
 
     def __init__(
-        self, section: PrivacySection, terms: Terms, job: Job, strategy: Strategy, size: int, private: Mask | None
+        self,
+        section: PrivacySection,
+        terms: Terms,
+        job: Job,
+        strategy: Strategy,
+        size: int,
+        private: Mask | None,
+        secure: SecureSums | None = None,
     ) -> None:
-        super().__init__(section, job.work.seed)
+        super().__init__(section, job.work.seed, secure)
         self._terms, self._rate, self._job, self._strategy = terms, terms.rate, job, strategy
         self._size, self._clip, self._hospitals = size, section.clip, terms.rate * terms.hospitals
         self._largest = largest_clip(terms, section.noise_multiplier or 0.0)

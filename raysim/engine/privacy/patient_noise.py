@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from raysim.privacy.noise import grid_units, with_rounding
 from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State
 from raysim.virtual_time.scheduling import ScheduledCohort
 
+if TYPE_CHECKING:
+    from raysim.engine.pipeline.secure_sums import SecureSums
+
 
 class PatientNoise(Guard):
     """Noise that hospitals add for their patients: to their own steps, or in shares to sums of gradients.
@@ -39,8 +43,9 @@ class PatientNoise(Guard):
         federation: Federation,
         size: int,
         private: Mask | None,
+        secure: SecureSums | None = None,
     ) -> None:
-        super().__init__(section, job.work.seed)
+        super().__init__(section, job.work.seed, secure)
         self._terms, self._job, self._size = terms, job, size
         model = job.work.model.bind(federation, "cpu", job.work.precision)
         self._contrasts = bool(getattr(model, "clips_contrast", False))
