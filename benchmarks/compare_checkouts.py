@@ -5,8 +5,8 @@
 BEFORE and AFTER are checkouts with their own ``.venv``. Models, and the columns of all tables that both have, must be
 equal to the last bit on the same machine; columns, tensors and files that only one has are listed, wall-clock seconds
 are left out. No digests are stored: processors differ. A run takes some 4 CPU seconds, most of them for its page, and
-all strategies on all data 20 minutes on a quiet core: a line is printed after each. The eICU demo is read where ``RAYSIM_DATA`` names a folder that
-has it. Exit code 1 means that something differs.
+all strategies on all data 20 minutes on a quiet core: a line is printed after each. The eICU demo is read where
+``RAYSIM_DATA`` names a folder that has it. Exit code 1 means that something differs.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from raysim.core import bounded
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
 from raysim.core.words import counted, listed, some
+from raysim.report.pages.again import instead_of
 from raysim.storage.manifest import check_plain, spare
 
 FILE = "checklist.md"
@@ -138,8 +139,7 @@ def checklist(folder: Path, out: Path | None) -> Path:
         text = written(run)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"RUN: {folder} has no results to fill a checklist from ({type(error).__name__}); name the folder of a "
-            "finished run or comparison"
+            f"RUN: {folder} has no results to fill a checklist from ({type(error).__name__}); {instead_of(folder)}"
         ) from None
     target = out or folder / FILE
     spare(target, "--out")

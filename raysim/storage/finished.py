@@ -1,4 +1,4 @@
-"""What a comparison keeps of a finished run until all its runs are finished."""
+"""The data of a finished run that a comparison stores until all its runs are finished."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FINISHED = "finished.safetensors"
 
 
 def save_finished(folder: Path, outcome: Outcome) -> None:
-    """Write what a comparison needs of a finished run."""
+    """Write the data of a finished run that its comparison needs."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -89,7 +89,7 @@ def _as_gap(packed: Mapping[str, Any]) -> WithinGap:
 
 
 def load_finished(folder: Path) -> Outcome | None:
-    """What :func:`save_finished` wrote, without models, which have a file of their own; None where it is damaged."""
+    """Read the result of :func:`save_finished`, without models, which are in another file; None if it is damaged."""
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
         metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import raysim
 from raysim.cli.main import main
 from raysim.core.errors import ConfigError
 from raysim.report.checklist import CLUSTER, ITEMS, OPEN, checklist
+from raysim.report.pages.again import rewritten
 from tests.experiment.test_scores import table
 
 
@@ -66,8 +68,13 @@ def test_a_run_has_one_too_and_other_folders_are_refused(
     assert not ended.value.code
     assert capsys.readouterr().out == f"checklist: {out}\n"
     assert "*open*" in out.read_text()
-    with pytest.raises(ConfigError, match="has no results to fill a checklist from"):
+    with pytest.raises(ConfigError, match=r"has no results to fill a checklist from .*; name the folder"):
         checklist(tmp_path, None)
+    for name in ("config.yaml", "manifest.json", "resume.json"):  # as a command leaves it that was killed
+        shutil.copy(folder / name, tmp_path / name)
+    for refused in (checklist, lambda dead, out: rewritten(dead, None, out)):
+        with pytest.raises(ConfigError, match=f"; it was stopped before its end, and raysim resume {tmp_path}"):
+            refused(tmp_path, None)
     with pytest.raises(ConfigError, match="--out"):
         checklist(folder, folder / "hospitals.csv")
     assert len(pd.read_csv(folder / "hospitals.csv"))

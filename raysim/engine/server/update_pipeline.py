@@ -107,7 +107,7 @@ class UpdatePipeline:
 
             section, terms = guarantee.section, guarantee.terms
             if strategy.uses_programs():
-                noise = ProgramNoise(section, job)
+                noise = ProgramNoise(guarantee, job)
             elif section.unit == "hospital":
                 self._guard = HospitalNoise(section, terms, job, strategy, size, private, self.secure)
             else:
