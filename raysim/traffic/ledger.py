@@ -36,7 +36,10 @@ LOSS_SCALARS = 4
 PREDICTIONS = "predictions"
 """The kind of models' outputs for single rows, which leave hospitals only where the experimenter asks for them."""
 
-TOLD = (MEASURED, PREDICTIONS)
+IMPORTANCE = "importance"
+"""The kind of the figures of permuted columns, and of sums of predictions with a column the same in every row."""
+
+TOLD = (MEASURED, PREDICTIONS, IMPORTANCE)
 """The kinds that hospitals send to the experimenter: no strategy needs them, and they count as no traffic."""
 
 
