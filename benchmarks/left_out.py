@@ -36,15 +36,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=200)
     draws = parser.parse_args().draws
-    print(
-        "| hospitals, spread, folds | true AUROC | mean: all federations, these hospitals | next hospital | taking part |"
-    )
+    print("| hospitals, spread, folds | true AUROC | mean: of all, of these | next hospital | taking part |")
     print("|---|---|---|---|---|")
     for hospitals, spread, folds in ((8, 0.2, 8), (20, 0.2, 20), (20, 0.0, 20), (20, 0.2, 5)):
         print(left_out(hospitals, spread, folds, draws), flush=True)
-    print(
-        "\n| hospitals, models | gain of the best | corrected | false alarms: alone, as tried | coverage: alone, as tried |"
-    )
+    print("\n| hospitals, models | gain | corrected | false alarms: alone, as tried | coverage: alone, as tried |")
     print("|---|---|---|---|---|")
     for hospitals, models in ((20, 5), (20, 20), (20, 100), (100, 20)):
         print(search(hospitals, models, draws), flush=True)
