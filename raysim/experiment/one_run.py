@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from raysim.config import plugins
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
@@ -25,6 +27,7 @@ from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, write_run
 from raysim.storage.resume import Opened
 from raysim.strategies.shared.weights import Weighted
+from raysim.traffic import ledger
 
 if TYPE_CHECKING:
     from raysim.adversaries.attack_effect import AttackFigures
@@ -104,6 +107,9 @@ class Run:
             from raysim.storage.run_tables import split_pieces
 
             frozen, evaluation = self.frozen, config.evaluation
+            important = self.first and not self.trial and evaluation.importance > 0
+            if important:
+                self._enter_importance(federation, outcome)
             with resume.writing(self.folder):
                 write_run(
                     opened.manifest,
@@ -117,7 +123,7 @@ class Run:
                 )
                 if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
-                if self.first and not self.trial and evaluation.importance:
+                if important:
                     self._write_importance(opened.manifest, federation)
                 if self.first and not self.trial:
                     from raysim.experiment.run_page import write_run_page
@@ -141,6 +147,16 @@ class Run:
             self.entry.learner,
             strategy.uses_training(),
         )
+
+    def _enter_importance(self, federation: Federation, outcome: Outcome) -> None:
+        """Enter what hospitals send for importances into the ledger, each number as float64."""
+        from raysim.serving import importance
+
+        columns, evaluation = len(federation.preprocessing.columns), self.entry.config.evaluation
+        figures = 1 + columns * evaluation.importance + importance.VALUES * min(columns, importance.STRONGEST)
+        ids = np.flatnonzero(federation.sizes(evaluation.part))
+        last = outcome.rounds[-1].round if outcome.rounds else 0
+        outcome.ledger.add(last, ledger.IMPORTANCE, ids, 2 * figures)
 
     def _write_importance(self, out: Manifest, federation: Federation) -> None:
         """Write what each column does to the headline model."""
