@@ -5,9 +5,11 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from raysim.core import bounded
 from raysim.core.errors import ConfigError, nearest
 
 SEPARATORS = ",;\t"
@@ -24,10 +26,11 @@ def read_rows(
     one that is neither ``needed`` nor ``further``.
     """
     try:
-        text = _decoded(path.read_bytes())
+        text = _decoded(bounded.read_bytes(path, bounded.JSON_BYTES))
         separator = max(SEPARATORS, key=text.partition("\n")[0].count)
         reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
-        columns = list(reader.fieldnames or ())
+        columns = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = columns
         for name in needed:
             if name not in columns:
                 raise ConfigError(f"{field}: {path} has no column '{name}'; it has {', '.join(columns) or 'none'}")
@@ -42,7 +45,7 @@ def read_rows(
                 raise ConfigError(f"{field}: {path} line {reader.line_num} has not {len(columns)} fields; mend it")
             rows.append((reader.line_num, {key: value.strip() for key, value in row.items()}))
         return rows
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{field}: {path} cannot be read ({reason}); name a CSV file") from None
 
@@ -57,8 +60,14 @@ def _decoded(content: bytes) -> str:
 
 
 def number(text: str, where: str) -> float:
-    """A field of a file as a number, or a ``ConfigError`` that begins with ``where``."""
+    """A field of a file as a number, with a decimal point or comma, or a ``ConfigError`` that begins with ``where``.
+
+    >>> number("1.5", "speeds"), number("0,75", "speeds")
+    (1.5, 0.75)
+    """
+    if re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", text):
+        raise ConfigError(f"{where}: '{text}' may have its comma before decimals or thousands; write it with a point")
     try:
-        return float(text)
+        return float(re.sub(r"^([+-]?\d*),(\d+)$", r"\1.\2", text))
     except ValueError:
         raise ConfigError(f"{where}: '{text}' is not a number") from None

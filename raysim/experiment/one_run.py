@@ -9,11 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from raysim.config import plugins
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
-from raysim.engine.job import AHEAD, Job, Outcome, Result, Round, RunState
+from raysim.engine.job import AHEAD, Job, Outcome, Result, Round
 from raysim.engine.privacy.calibration import guarantee_of
+from raysim.engine.run_state import RunState
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session
@@ -24,6 +27,7 @@ from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, write_run
 from raysim.storage.resume import Opened
 from raysim.strategies.shared.weights import Weighted
+from raysim.traffic import ledger
 
 if TYPE_CHECKING:
     from raysim.adversaries.attack_effect import AttackFigures
@@ -65,8 +69,7 @@ class Run:
         if self.checked is not None:
             return self.checked
         asked = self.asked()
-        guarantee = guarantee_of(asked, Federation.open(self.data))
-        return asked if guarantee is None else replace(asked, privacy=guarantee.section, guarantee=guarantee)
+        return asked.guaranteed(guarantee_of(asked, Federation.open(self.data)))
 
     @cached_property
     def frozen(self) -> dict[str, Any]:
@@ -95,7 +98,7 @@ class Run:
             outcome = finished
             yield from finished.rounds
         if outcome.attack is None and config.adversary is not None:
-            outcome.attack, further = self._attacked(federation, session, outcome, say)
+            outcome.attack, further = self._attacked(federation, opened, session, outcome, say)
             if outcome.privacy is not None:
                 outcome.privacy = replace(outcome.privacy, further=further)
         result = self.result(federation, outcome)
@@ -104,6 +107,9 @@ class Run:
             from raysim.storage.run_tables import split_pieces
 
             frozen, evaluation = self.frozen, config.evaluation
+            important = self.first and not self.trial and evaluation.importance > 0
+            if important:
+                self._enter_importance(federation, outcome)
             with resume.writing(self.folder):
                 write_run(
                     opened.manifest,
@@ -117,7 +123,7 @@ class Run:
                 )
                 if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
-                if self.first and not self.trial and evaluation.importance:
+                if important:
                     self._write_importance(opened.manifest, federation)
                 if self.first and not self.trial:
                     from raysim.experiment.run_page import write_run_page
@@ -139,7 +145,18 @@ class Run:
             self.entry.title,
             strategy.alone,
             self.entry.learner,
+            strategy.uses_training(),
         )
+
+    def _enter_importance(self, federation: Federation, outcome: Outcome) -> None:
+        """Enter what hospitals send for importances into the ledger, each number as float64."""
+        from raysim.serving import importance
+
+        columns, evaluation = len(federation.preprocessing.columns), self.entry.config.evaluation
+        figures = 1 + columns * evaluation.importance + importance.VALUES * min(columns, importance.STRONGEST)
+        ids = np.flatnonzero(federation.sizes(evaluation.part))
+        last = outcome.rounds[-1].round if outcome.rounds else 0
+        outcome.ledger.add(last, ledger.IMPORTANCE, ids, 2 * figures)
 
     def _write_importance(self, out: Manifest, federation: Federation) -> None:
         """Write what each column does to the headline model."""
@@ -154,17 +171,18 @@ class Run:
         out.csv(DEPENDENCE, importance.dependence(predictor, federation, part, strongest))
 
     def _attacked(
-        self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]
+        self, federation: Federation, opened: Opened, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
         """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that;
-        and the guarantees of the runs that were played for this.
+        and the guarantees of the runs that were played for this, also of those that an earlier start began.
         """
-        from raysim.engine.attacks.attack_figures import attack_figures
+        from raysim.engine.attack_figures import attack_figures
 
         job = self.asked()
         if job.adversary is None or not job.adversary.baseline:
             return attack_figures(job, outcome, None, federation), ()
-        further = []
+        further: list[Statement] = []
+        earlier = opened.begins_baseline() if job.draws_anew else 0
 
         def last(played: Job) -> Outcome | None:
             *_, end = session.run(played, None, 0, say)
@@ -179,7 +197,7 @@ class Run:
         if job.aggregation is not None:
             alike = replace(job.strategy, weights="uniform") if isinstance(job.strategy, Weighted) else job.strategy
             averaged = last(replace(quiet, aggregation=None, strategy=alike))
-        return attack_figures(job, outcome, last(quiet), federation, averaged), tuple(further)
+        return attack_figures(job, outcome, last(quiet), federation, averaged), tuple(further) * (1 + earlier)
 
     def _played(self, opened: Opened, session: Session, say: Callable[[str], None]) -> Generator[Round, None, Outcome]:
         """Play it, telling of its rounds and keeping its checkpoints; returns the outcome."""

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from raysim.config.schema import Config
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError, DataError
-from raysim.core.words import counted
+from raysim.core.words import counted, listed
 from raysim.data.excerpt import excerpt
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome, Result
+from raysim.engine.job import Result
 from raysim.experiment.entries import folder_of
-from raysim.experiment.judging.results import outcome_of
-from raysim.metrics.measures import RANKS
+from raysim.experiment.judging.results import only_ranks, outcome_of
 from raysim.metrics.segments import ranges
 from raysim.report.panel import Alike, Key, Sent, Sketched, sent
 from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, placements
@@ -31,9 +30,6 @@ from raysim.statistics.discrimination.sketches import sketches
 
 MODEL = "score"
 """What tables call the model of a score."""
-
-_ORDER = {*RANKS, "mean_unweighted", "worst_decile", "p10", "gini", "std", "size_bias", "size_bias_abs"}
-"""Metrics of a federation that depend on the order of each hospital's rows alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +59,14 @@ def asked(config: Config) -> Config:
     if config.evaluation.part != "test":
         raise ConfigError("data.scores: are judged on test rows; let evaluation.part be test")
     return config.replaced(evaluation=config.evaluation.model_copy(update={"predictions": True}))
+
+
+def unread(config: Config, command: str) -> list[str]:
+    """A line for a ``command`` that compares nothing with scores: they are only kept from the features."""
+    if not config.data.scores:
+        return []
+    named = listed([f"'{name}'" for name in config.data.scores])
+    return [f"data.scores: {named} are no features; raysim {command} judges no score, raysim compare does"]
 
 
 def check(federation: Federation, labels: Collection[str]) -> None:
@@ -103,7 +107,7 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
             part = excerpt(federation, kept, scratch / folder_of(name) / f"seed-{seed}")
             outcome = outcome_of(part, {MODEL: margins[kept]}, section, seed, tests_groups=False)
             if not probability:
-                _only_ranks(outcome, part)
+                only_ranks(outcome, part)
             at = folder / "scores" / folder_of(name) / f"seed-{seed}"
             result = Result(name, True, seed, part, outcome, at)
             found.append(result)
@@ -118,17 +122,6 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
                 "judged on the others."
             )
     return Scores(found, known, notes) if names else NONE
-
-
-def _only_ranks(outcome: Outcome, federation: Federation) -> None:
-    """Leave out what a score that is no probability does not say."""
-    task = federation.task
-    columns = [i for i, name in enumerate(task.figures) if name not in ("n", *task.counts, *RANKS)]
-    outcome.figures[MODEL][:, columns] = np.nan
-    outcome.scores.clear()
-    for name in outcome.metrics[MODEL]:
-        if name not in _ORDER and name not in ("undefined", "hospitals"):
-            outcome.metrics[MODEL][name] = float("nan")
 
 
 def _beside(results: Sequence[Result], part: Federation, rows: NDArray[np.int64]) -> Mapping[Key, Alike]:

@@ -133,10 +133,10 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
 
 def check_kept(memory: Mapping[str, Any], program: Program, rows: int) -> None:
     """Raise :class:`Invalid` for what a hospital with so many ``rows`` remembers otherwise than declared."""
-    _check_names("keeps", memory, program.keeps, complete=False)
+    _check_names("keeps", memory, program.keeps if program.remembers else {}, complete=False)
     for name, value in memory.items():
         _check_array(name, np.asarray(value), _of_rows(program.keeps[name].shape, rows))
-        if not np.isfinite(value).all():
+        if np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
             raise Invalid(f"{name}: what is kept is not finite")
 
 

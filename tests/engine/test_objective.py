@@ -14,8 +14,9 @@ from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
-from raysim.engine.job import Job, RunState
+from raysim.engine.job import Job
 from raysim.engine.messages.memory import VARIATE
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, State

@@ -14,9 +14,10 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.attacks.own_attacks import OwnAttack
+from raysim.engine.guarantee import Terms
 from raysim.engine.messages.update_sums import heaviest, number_rows, sum_count
 from raysim.engine.pipeline.secure_sums import SecureSums
-from raysim.engine.privacy.guarantee import Terms
+from raysim.engine.privacy.calibration import guarantee_of
 from raysim.engine.privacy.hospital_noise import HospitalNoise
 from raysim.engine.privacy.noisy_statistics import FirstAnswers
 from raysim.engine.server.update_pipeline import UpdatePipeline
@@ -91,7 +92,7 @@ def test_sums_of_numbers_and_of_variates_stand_behind_those_of_updates() -> None
 def test_under_a_bound_all_in_a_sum_have_one_weight(federation: Federation, upload: Upload, even: list) -> None:
     job = replace(job_of(federation, FedAvg()), aggregation=AggregationSection(name="norm_bound"))
     job = replace(job, secure=SecureSection())
-    pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers())
+    pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers(), guarantee_of(job, federation))
     cohort = ScheduledCohort(np.arange(3), LocalProblem(START, upload), State(np.zeros((1, 4))))
     fitted = pipeline.fitted(cohort).problem
     assert fitted is not None
@@ -109,7 +110,7 @@ def test_the_order_of_the_steps_at_hospitals(federation: Federation) -> None:
         compression=CompressionSection(name="grid"),
         secure=SecureSection(),
     )
-    pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers())
+    pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers(), guarantee_of(job, federation))
     problem = LocalProblem(START, Upload(np.ones(3)))
     halves = pipeline.halves(1, problem, np.arange(3))
     assert [type(half).__name__ for half in halves] == ["OwnAttack", "Clip", "Compressing", "Masking"]
@@ -143,7 +144,7 @@ def test_noise_on_counts_covers_also_what_stays_of_the_model(federation: Federat
     section = PrivacySection(noise_multiplier=2.0, delta=1e-3, mode="central")
     job, terms = replace(job_of(federation, Counting()), privacy=section), Terms(rounds=1, rate=1.0, hospitals=3)
     private = np.array([False, True, False, True])
-    guard = HospitalNoise(section, terms, job, Counting(), 4, private)
+    guard = HospitalNoise(section, terms, job, Counting(), 4, private, None)
     cohort = ScheduledCohort(np.arange(3), None, State(np.zeros((1, 4))))
     fitted = guard.posed(View(np.arange(3), np.array([6, 5, 4])), cohort).problem
     assert fitted is not None

@@ -18,10 +18,11 @@ from raysim.config.sections.system import SystemSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job import Job, Outcome, RunState
+from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.update_sums import number_rows
 from raysim.engine.privacy.checks import check_privacy
 from raysim.engine.privacy.release import Release, release_of
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.adaptive import update_multiplier

@@ -22,7 +22,7 @@ from raysim.engine.privacy.program_release import ProgramRelease
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy import accountant
 from raysim.privacy.events import Gaussian
-from raysim.strategies.base import Bound, Needs, Noise
+from raysim.strategies.base import Bound, Calls, FederationView, Needs, Noise, State
 from raysim.strategies.regressions import noisy_newton
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.newton import Newton
@@ -132,10 +132,8 @@ def test_epsilon_is_that_of_one_noisy_sum_a_round(binary: Federation) -> None:
 def test_shares_add_up_to_the_noise_of_the_sum() -> None:
     program = BoundedSums(3, 5.0)
     layout, hospitals, z = SumLayout(program), 40, 2.0
-    release = ProgramRelease("patient", 1, z / hospitals**0.5, "seeded")
-    sums = np.array([[release.units(program, layout, 1, t, h) for h in range(hospitals)] for t in range(300)]).sum(
-        axis=1
-    )
+    each = [ProgramRelease("patient", 1, z / hospitals**0.5, "seeded", 1, t) for t in range(300)]
+    sums = np.array([[release.units(program, layout, h) for h in range(hospitals)] for release in each]).sum(axis=1)
     assert (sums[:, -1] == 0).all()  # how many hospitals answered is public
     drawn = sums[:, :-1] * 2.0**-noisy_newton.BITS
     assert_allclose(drawn.std(axis=0), z * 5.0, rtol=0.15)
@@ -160,6 +158,15 @@ class Private(Bounded):
 
 
 @dataclass(frozen=True)
+class Some(Private):
+    """The same of the first two hospitals: each would know half of the noise."""
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        yield replace(next(super().round(view, state)), ids=view.trainable[:2])
+        return state
+
+
+@dataclass(frozen=True)
 class Loose(Probe):
     """Sums without bounds."""
 
@@ -179,7 +186,12 @@ class Single(Means):
         (Loose(each=False), {}, r"program 'probe' sends '\w+' without a bound; choose another strategy or leave"),
         (Single(), {}, r"program 'mean' sends 'each' by itself"),
         (Private(Bound("hospital", 1.0)), {}, "program 'bounded' bounds 'sum' by hospital"),
-        (Newton(), {"unit": "hospital", "mode": "distributed"}, "program 'regression' bounds 'gradient' by row"),
+        (Some(Bound("row", 1.0)), {}, "program 'bounded' calls 2 of 4 hospitals"),
+        (
+            Newton(),
+            {"unit": "hospital", "mode": "distributed"},
+            "^strategy.name: 'Newton' bounds what each row adds, so",
+        ),
         (Newton(), {"rate": 0.5}, r"^privacy.rate: 0.5 draws patients, and the sums of strategy 'Newton' are of all"),
         (Newton(), {"mode": "local"}, r"^strategy.name: 'Newton' has client programs, which privacy.mode: local"),
         (Newton(firth="always"), {}, r"^strategy.firth: 'always' adds sums that no row's length bounds"),

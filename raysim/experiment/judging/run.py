@@ -6,7 +6,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,10 @@ from raysim.report.judgement.compose import Remarks, comparison_card
 from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.gathered import Asked
 from raysim.report.naming import names, signed, with_interval
-from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import comparison_page
 from raysim.report.pages.rendering import Provenance
 from raysim.report.panel import Panel, sent
+from raysim.report.sections.section import Beside
 from raysim.statistics.differences.search import Searched, searched
 from raysim.storage import clinical_tables
 from raysim.storage.manifest import Manifest
@@ -45,7 +45,7 @@ from raysim.storage.results import choose_folder, provenance
 PART = "test"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Judged:
     """What was found of predictions."""
 
@@ -69,6 +69,9 @@ class Judged:
         """The answer, and no rows."""
         return f"<judged: {self.answer.card.headline}>"
 
+    def __str__(self) -> str:
+        return "\n".join(self.answer.sentences)
+
 
 def judge(
     table: pd.DataFrame,
@@ -79,17 +82,19 @@ def judge(
     predicts: str = "the label",
     name: str = "predictions",
     out: Path | None = None,
+    remarks: Sequence[str] = (),
 ) -> Judged:
     """Judge ``table``, a row a model, seed and test row, as a comparison judges its strategies.
 
     - ``reference``: the model that others are compared with. ``tried``: how many models were tried beside it, shown or
       not (None: those of the table).
     - ``predicts``: what the event is, in words. ``name``: of the page, and of the folder below ``runs/`` without
-      ``out``.
+      ``out``. ``remarks``: what is to be said of the table's file.
 
     Raises ``DataError`` and ``ConfigError``, one line each.
     """
     predictions = checked(table, reading or Reading(), reference)
+    predictions = replace(predictions, warnings=(*remarks, *predictions.warnings))
     candidates = [model for model in predictions.models if model != reference and not predictions.roles.get(model)]
     if tried is not None and tried < len(candidates):
         raise ConfigError(
@@ -142,6 +147,7 @@ def _write(
         names=names(tables.comparison(frame), {}),
         noise=by_chance,
         remarks=Remarks(cautions=tuple(cautions)),
+        compared=len(predictions.models) > 1,
     )
     before = (*([] if search is None else [search.sentence]), *predictions.warnings)
     answer = answer_from(card, shown, by_chance, before)
@@ -246,12 +252,16 @@ class Search:
 
 
 def _searched(shown: Evidence, panel: Panel, tried: int) -> Search | None:
-    """None without a reference or a second model, and with one seed, which says nothing of ways of training."""
+    """None without a reference, a second model or a second hospital, and with one seed, which says nothing of ways of
+    training.
+    """
     others = [entry for i, entry in enumerate(shown.entries) if i != shown.base]
     if shown.base is None or not others or shown.one_seed:
         return None
     base = shown.entries[shown.base]
     pairs = [panel.difference(entry.key, base.key) for entry in others]
+    if not any(pair.variance > 0 for pair in pairs):
+        return None
     place = [panel.place[entry.key] for entry in others]
     rows = np.nansum(panel.rows[panel.place[base.key]], axis=0)
     with warnings.catch_warnings():

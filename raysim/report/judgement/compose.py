@@ -70,12 +70,14 @@ def comparison_card(
     names: Mapping[Key, str],
     noise: Mapping[Key, Noise],
     remarks: Remarks = NO_REMARKS,
+    compared: bool = True,
 ) -> Card:
     """The card of a comparison.
 
     ``shown`` is its evidence, with labels as names; None where no headline figure is defined. Without ``results``
     nothing is known of calibration, net benefit and harm. ``hospitals`` as in :mod:`raysim.report.tables`; ``names``
-    are what people call the models, and ``noise`` that of the first seed.
+    are what people call the models, and ``noise`` that of the first seed. Where nothing was ``compared``, nothing is
+    recommended.
     """
     if shown is None:
         data, kind = data_of(results, hospitals, asked, None), reporting(hospitals)
@@ -110,7 +112,7 @@ def comparison_card(
         shown.kind,
         Verdict(
             taken=plain(names[taken.key]),
-            compared=True,
+            compared=compared,
             federate=federates,
             one_seed=shown.one_seed or not all(each.of_training for each in shown.of_references),
             alone_taken=to_alone,
@@ -135,7 +137,7 @@ def comparison_card(
         ),
         rows=ways(called, alone_taken=to_alone),
         remarks=remarks,
-        recommended=plain(taken.name),
+        recommended=plain(taken.name) if compared else None,
     )
 
 
@@ -222,7 +224,7 @@ def _composed(
         *_too_good(kind, level),
     ]
     lines.sort(key=lambda line: FACTS.index(line.fact))
-    use = use_of(kind, quality_line, calibration_line, data.recommends)
+    use = use_of(kind, lines, data.recommends)
     return Card(
         what,
         headline(verdict, use, lines),
@@ -242,7 +244,9 @@ def _what(data: Data, results: Sequence[Result], hospitals: pd.DataFrame) -> str
     labels, seeds = hospitals["strategy"].nunique(), hospitals["seed"].nunique()
     if labels == 1 and seeds == 1 and results:
         return f"{data.in_short}, {results[0].title or results[0].label}, seed {results[0].seed}"
-    return f"{data.in_short}, {counted(labels, 'method')} x {counted(seeds, 'seed')}"
+    served = len(hospitals[["strategy", "model"]].drop_duplicates())
+    models = f" ({counted(served, 'model')})" if served > labels else ""
+    return f"{data.in_short}, {counted(labels, 'method')}{models} x {counted(seeds, 'seed')}"
 
 
 def _act_at(useful: Usefulness | None) -> str:

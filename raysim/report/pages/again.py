@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,10 +15,13 @@ from raysim.core import bounded
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.package import __version__
+from raysim.report.pages import tabs
 from raysim.report.pages.page import hospital_page
 from raysim.report.pages.rendering import Page
-from raysim.report.pages.sharing import TEMPLATES, shared
-from raysim.storage.manifest import spare
+from raysim.report.pages.sharing import SHEETS, shared
+from raysim.report.sections.section import Sheet
+from raysim.storage.manifest import check_plain, spare
+from raysim.storage.resume import FILE as RESUME
 
 FILE = "report.json"
 
@@ -40,6 +44,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
     path = folder / FILE
     if for_sharing and hospital is not None:
         raise ConfigError("--for-sharing: hides which hospital is which; leave --hospital out")
+    check_plain(folder)
     try:
         tree = bounded.read_json(path)
         if for_sharing:
@@ -48,9 +53,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
             page, name = _page(tree, hospital, folder, beside=out is None)
         html = page.html().encode()
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"RUN: {folder} has no {FILE} that can be read ({error}); name the folder of a finished run or comparison"
-        ) from None
+        raise ConfigError(f"RUN: {folder} has no {FILE} that can be read ({error}); {instead_of(folder)}") from None
     except (KeyError, TypeError, AttributeError, IndexError, TemplateError):
         raise ConfigError(_unusable(path, folder, tree)) from None
     target = out or folder / name
@@ -66,12 +69,19 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
     return target
 
 
+def instead_of(folder: Path) -> str:
+    """What to do about a folder without results: to go on with what was stopped, or to name another."""
+    if (folder / RESUME).is_file() and not (folder / FILE).exists():
+        return f"it was stopped before its end, and raysim resume {shlex.quote(str(folder))} goes on"
+    return "name the folder of a finished run or comparison"
+
+
 def _unusable(path: Path, folder: Path, tree: Any) -> str:
     """The error for a file that this version cannot draw a page from, with what can be done instead."""
     content = tree if isinstance(tree, dict) else {}
     by = content.get("raysim")
     by = by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by, re.ASCII) else "of an unknown version"
-    command = "run" if content.get("template") == "run.html.j2" else "compare"
+    command = "run" if str(content.get("template")).startswith("run") else "compare"
     instead = f"open {folder / 'report.html'}, or " if (folder / "report.html").exists() else ""
     return (
         f"RUN: {path}, written by raysim {by}, is not what raysim {__version__} draws pages from; "
@@ -80,9 +90,15 @@ def _unusable(path: Path, folder: Path, tree: Any) -> str:
 
 
 def _shared(tree: Any, folder: Path) -> Page:
-    if tree["template"] not in TEMPLATES:
+    sheet = _sheet(tree)
+    if sheet.name not in SHEETS:
         raise ConfigError(f"--for-sharing: {folder} holds no run and no comparison; name the folder of one")
-    return Page(tree["template"], shared(tree))
+    return Page(sheet, shared(tree))
+
+
+def _sheet(tree: Any) -> Sheet:
+    """The kind of page of a ``report.json``; files of earlier versions name a template in its place."""
+    return tabs.sheet(tree["template"].removesuffix(".html.j2"))
 
 
 def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tuple[Page, str]:
@@ -92,7 +108,7 @@ def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tup
             own = f"hospital_{_as_file(str(card['name']))}.html"
             if (folder / own).is_file():
                 card["page"] = quote(own)
-        return Page(tree["template"], tree["values"]), "report.html"
+        return Page(_sheet(tree), tree["values"]), "report.html"
     names = [str(card["name"]) for card in tree["values"]["cards"]["hospitals"]]
     if not names:
         raise ConfigError(

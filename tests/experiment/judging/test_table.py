@@ -74,7 +74,42 @@ WRONG: dict[str, tuple[Change, str]] = {
     "no seed": (lambda frame: frame.drop(columns="seed"), "column 'seed' is missing"),
     "no row": (lambda frame: frame.drop(columns="row"), "column 'row' is missing"),
     "an empty hospital": (changed("hospital", 5, None), "row 6: 'hospital' is empty"),
+    "a text for a probability": (
+        changed("probability", 2, "<0.01"),
+        "row 3: probability '<0.01' is not a number; corr",
+    ),
+    "hospitals that are one": (
+        changed("hospital", 5, "h0 "),
+        r"hospital: 'h0' \(23\), 'h0 ' \(1\) differ in blanks or",
+    ),
+    "models that are one": (
+        changed("model", 5, "FedAvg"),
+        r"model: 'fedavg' \(35\), 'FedAvg' \(1\) differ in blanks or",
+    ),
     "an unknown role": (lambda frame: frame.assign(role="boss"), "row 1: role 'boss' is none of"),
+    "a column twice": (lambda frame: pd.concat([frame, frame[["label"]]], axis=1), "column 'label' is there twice"),
+    "a word": (
+        changed("probability", 4, "high"),
+        "row 5: probability 'high' is not a number; correct it",
+    ),
+    "a patient of two groups": (
+        lambda frame: frame.assign(group_sex=np.where(frame["model"] == "flower", "F", "M")),
+        "group_sex: differs between models or seeds for a row of h0",
+    ),
+    "a row that one model served lacks": (
+        lambda frame: pd.concat(
+            [
+                frame.assign(strategy=frame["model"], model="global"),
+                frame[frame["row"] > 0].assign(strategy=lambda f: f["model"], model="cluster"),
+            ]
+        ),
+        r"fedavg \(cluster\) seed 0 lacks 3 rows that another model has",
+    ),
+    "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: 'bytes' is no number"),
+    "a group a row": (
+        lambda frame: pd.concat([frame, frame.assign(seed=frame["seed"] + 7)]).assign(group_ward=range(144)),
+        "group_ward: has 144 values",
+    ),
     "nothing": (lambda frame: frame.iloc[:0], "the table has no rows"),
 }
 
@@ -98,6 +133,32 @@ def test_common_rows_are_judged_and_the_others_counted() -> None:
     assert len(found.frame) == 2 * 18 + 2 * 16
 
 
+def test_rows_are_counted_as_in_the_file_also_where_some_were_for_training() -> None:
+    frame = table().assign(part=lambda f: np.where(f["row"] < 3, "train", " Test"))
+    frame.loc[9, "probability"] = 7.0
+    with pytest.raises(RaysimError, match="row 10: probability 7 exceeds 1"):
+        checked(frame, Reading(), "fedavg")
+
+
+def test_seeds_of_other_names_are_paired_in_order() -> None:
+    frame = table(seeds=3)
+    other = frame["model"] == "flower"
+    frame.loc[other, "seed"] = frame.loc[other, "seed"].replace({0: 7, 2: 9})
+    found = checked(frame, Reading(), "fedavg")
+    assert "flower was trained with other seeds than fedavg: these are paired in order." in found.warnings
+    pd.testing.assert_frame_equal(
+        found.frame.drop(columns="margin"), checked(table(seeds=3), Reading(), "fedavg").frame.drop(columns="margin")
+    )
+
+
+def test_probabilities_are_written_in_one_way() -> None:
+    with pytest.raises(RaysimError, match="--logits, --percent: probabilities are written in one way"):
+        checked(table(), Reading(logits=True, percent=True), "fedavg")
+    for reading, taken in ((Reading(logits=True), "log-odds"), (Reading(percent=True), "per cent")):
+        said = checked(table(), reading, "fedavg").warnings
+        assert f"All probabilities lie between 0 and 1, and are taken as {taken}: are they shares?" in said
+
+
 def test_log_odds_and_per_cent() -> None:
     plain = checked(table(), Reading(), "fedavg").frame["margin"]
     percent = checked(table().assign(probability=lambda f: 100 * f["probability"]), Reading(percent=True), "fedavg")
@@ -113,13 +174,26 @@ def test_the_event_is_the_one_that_was_named() -> None:
     assert found.event == "died"
 
 
+def test_labels_and_groups_are_read_as_in_any_table() -> None:
+    plain = table()
+    words = {"0": [" 0", "0.0", "False", "FALSE"], "1": ["1 ", "1", "True", "TRUE"]}
+    for no, yes in zip(words["0"], words["1"], strict=True):
+        found = checked(plain.assign(label=np.where(plain["label"] == 1, yes, no)), Reading(), "fedavg")
+        assert found.frame["event"].tolist() == plain["label"].tolist()
+    sexes = checked(plain.assign(group_sex=["F", "M", "f", "M", None, "F"] * 12), Reading(), "fedavg")
+    said = "Groups 'F' (24), 'f' (12) of 'group_sex' differ in blanks or capitals alone: each counts alone."
+    assert said in sexes.warnings
+
+
 def test_missing_predictions_and_decisions_are_said() -> None:
     frame = table()
     frame.loc[36, "probability"] = np.nan
     frame.loc[frame["model"] == "fedavg", "probability"] = frame["label"].astype(float)
-    said = checked(frame, Reading(), "fedavg").warnings
+    found = checked(frame, Reading(), "fedavg")
+    said = found.warnings
+    assert found.decisions == {"fedavg"}
     assert "flower has rows without a prediction at 1 hospital: it is not judged there." in said
-    assert "fedavg has 2 values: decisions, not probabilities." in said
+    assert "fedavg has 2 values: decisions, not probabilities. It is ranked, and has no calibration." in said
 
 
 def test_patients_are_the_same_in_all_seeds() -> None:
