@@ -25,22 +25,30 @@ WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
 """The keys that name output."""
 
 
-def anchored(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return ``tree`` with absolute paths of input files, relative ones taken from ``folder``, and ``~`` replaced
-    everywhere."""
+def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:
+    """Return ``tree`` with absolute paths of input files, relative ones taken from ``folder``, and ``~`` replaced.
+
+    Paths at the dotted keys ``laid_over``, or below one of them, are relative to the working directory instead.
+    """
     result = dict(tree)
+
+    def absolute(section: Mapping[str, Any], keys: Collection[str], at: str) -> dict[str, Any]:
+        given = {key for key in keys if {at.partition(".")[0], f"{at}.{key}"} & set(laid_over)}
+        return _absolute(section, {key: Path.cwd() if key in given else folder for key in keys})
+
     for name, key in WRITTEN:
         if isinstance(section := tree.get(name), Mapping) and isinstance(path := section.get(key), str):
             result[name] = {**section, key: _at_home(path)}
     if isinstance(data := tree.get("data"), Mapping):
-        result["data"] = _absolute(data, path_keys(data.get("source", table()["data.source"])), folder)
+        result["data"] = absolute(data, path_keys(data.get("source", table()["data.source"])), "data")
     if isinstance(system := tree.get("system"), Mapping):
-        result["system"] = _absolute(system, SYSTEM, folder)
+        result["system"] = absolute(system, SYSTEM, "system")
     if isinstance(strategy := tree.get("strategy"), Mapping):
-        result["strategy"] = _absolute(strategy, ("from",), folder)
+        result["strategy"] = absolute(strategy, ("from",), "strategy")
     if isinstance(strategies := tree.get("strategies"), list | tuple):
         result["strategies"] = [
-            _absolute(each, ("from",), folder) if isinstance(each, Mapping) else each for each in strategies
+            absolute(each, ("from",), f"strategies.{i}") if isinstance(each, Mapping) else each
+            for i, each in enumerate(strategies)
         ]
     return result
 
@@ -69,9 +77,10 @@ def shown(path: Path) -> str:
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _absolute(section: Mapping[str, Any], keys: Collection[str], folder: Path) -> dict[str, Any]:
-    paths = {key: value for key, value in section.items() if key in keys and isinstance(value, str | os.PathLike)}
-    return {**section, **{key: _from(os.fspath(value), folder) for key, value in paths.items()}}
+def _absolute(section: Mapping[str, Any], homes: Mapping[str, Path]) -> dict[str, Any]:
+    """The section with absolute paths; ``homes`` are the keys of paths, and the folders that these are relative to."""
+    paths = {key: value for key, value in section.items() if key in homes and isinstance(value, str | os.PathLike)}
+    return {**section, **{key: _from(os.fspath(value), homes[key]) for key, value in paths.items()}}
 
 
 def _from(path: str, folder: Path) -> str:
