@@ -174,4 +174,4 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
             f"evaluation.part: no hospital has {job.evaluation.part} rows; "
             f"give data.split.{job.evaluation.part} a share"
         )
-    return job if guarantee is None else dataclasses.replace(job, privacy=guarantee.section, guarantee=guarantee)
+    return job.guaranteed(guarantee)

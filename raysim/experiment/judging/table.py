@@ -94,8 +94,6 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
     if lost:
         warnings.append(f"{counted(lost, 'row')} that not every model has were left out.")
     _same(frame, "event", "label", "a row has one label")
-    for name in [each for each in frame.columns if str(each).startswith(GROUP)]:
-        _same(frame, name, name, "a patient has one value")
     missing = frame[frame["margin"].isna()]
     for model, n in missing.groupby("model")["hospital"].nunique().items():
         warnings.append(
@@ -110,6 +108,7 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
     for name in groups:
         if (values := frame[GROUP + name].nunique()) >= MOST_GROUPS:
             raise DataError(f"{GROUP}{name}: has {values:,} values, and fewer than {MOST_GROUPS} are compared; drop it")
+        _same(frame, GROUP + name, GROUP + name, "a patient has one value")
         rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
         warnings += [
             f"Groups {written(alike, rows)} of '{GROUP}{name}' differ in blanks or capitals alone: each counts alone."
