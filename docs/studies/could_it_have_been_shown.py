@@ -1,8 +1,8 @@
 """The tables of docs/studies/could_it_have_been_shown.md: could published gains have been demonstrated?
 
-``python docs/studies/could_it_have_been_shown.py RESULTS IMPACT`` reads FLamby's own results of two tasks: a folder with
-a CSV for each of five seeds, from its repository (``flamby/results`` of github.com/owkin/FLamby). IMPACT is a CSV of the
-fifteen studies, which R writes: ``data(impact, package = "metamisc"); write.csv(impact, "impact.csv", row.names = F)``.
+``python docs/studies/could_it_have_been_shown.py RESULTS IMPACT`` reads FLamby's own results of two tasks: a folder
+with a CSV for each of five seeds, from its repository (github.com/owkin/FLamby). IMPACT is a CSV of the fifteen
+studies, which R writes: ``data(impact, package = "metamisc"); write.csv(impact, "impact.csv", row.names = F)``.
 Of the other papers it takes the numbers that they print, and says what it assumes. Markdown is printed.
 """
 
@@ -50,8 +50,8 @@ TESTED = 0.2
 
 @dataclass(frozen=True)
 class Published:
-    """A gain that a paper prints, with ``rows`` of all its hospitals and their ``auroc``; ``seeds`` and ``prevalence`` in
-    ``assumed`` are not printed by the paper.
+    """A gain that a paper prints, with ``rows`` of all its hospitals and their ``auroc``. What is ``assumed`` the paper
+    does not print.
     """
 
     claim: str
@@ -85,8 +85,10 @@ PUBLISHED = (
     Published(GMC + "FedGMC over FedAvg, network", 0.0102, 20, 64_974, 0.10, 0.74, 5, ("prevalence",)),
     Published("Wichmann 2025: regression over local", 0.0546, 21, 17_022, 0.28, 0.81, 5, BOTH),
 )
-"""The papers print: CHiP-FL 208 hospital units with 30,943 training rows (four fifths) and one seed; FedGMC 20 hospitals
-with 64,974 stays and five folds; Wichmann 21 hospitals with 17,022 patients, AUROC .8117, 7.21 % above local."""
+"""The papers print: CHiP-FL 208 hospital units with 30,943 training rows, which are four fifths, and one seed; FedGMC
+20 hospitals with 64,974 stays and five folds; Wichmann 21 hospitals with 17,022 patients, AUROC .8117, 7.21 % above
+local.
+"""
 
 
 def main(results: Path, impact: Path) -> None:
@@ -96,8 +98,8 @@ def main(results: Path, impact: Path) -> None:
         "|---|---|---|---|---|---|---|",
         *rows,
         "",
-        "| claim | hospitals | gain | median test rows, share of events, AUROC, seeds | visible in 4 of 5 studies | power "
-        "for the gain |",
+        "| claim | hospitals | gain | median test rows, share of events, AUROC, seeds | visible in 4 of 5 studies | "
+        "power for the gain |",
         "|---|---|---|---|---|---|",
         *map(published, PUBLISHED),
         "",
@@ -143,9 +145,7 @@ def denominator(values: pd.Series, most: int) -> int:
 
 def published(claim: Published) -> str:
     """The row of a published gain."""
-    sites = Many(
-        hospitals=claim.hospitals, median_rows=claim.test_rows, prevalence=claim.prevalence, sigma=SIGMA
-    )
+    sites = Many(hospitals=claim.hospitals, median_rows=claim.test_rows, prevalence=claim.prevalence, sigma=SIGMA)
     design = Design(sites=sites, seeds=claim.seeds, auroc=claim.auroc)
     draws = differences(design.judged(), claim.seeds)
     cells = (
