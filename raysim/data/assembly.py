@@ -239,7 +239,16 @@ def _prepared(
     rows = [np.arange(first, last) for first, last in bounds[:, :2].tolist()]
     units = _units(people, recipe.noise, len(order))
     return prepare_declared(
-        records.features, order, recipe.ranges, recipe.noise, rows, units, recipe.seed, into, flags=flags
+        records.features,
+        order,
+        recipe.preprocessing,
+        recipe.ranges,
+        recipe.noise,
+        rows,
+        units,
+        recipe.seed,
+        into,
+        flags=flags,
     )
 
 

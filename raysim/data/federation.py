@@ -201,6 +201,14 @@ class Federation:
         except FileNotFoundError:  # arrays that nothing has prepared
             return (0,) * len(self.features)
 
+    @cached_property
+    def limits(self) -> tuple[tuple[float, float] | None, ...]:
+        """The declared least and greatest value of each feature that is a number as it was recorded, ``[F]``."""
+        try:
+            return self.preprocessing.limits
+        except FileNotFoundError:  # arrays that nothing has prepared
+            return (None,) * len(self.features)
+
     def rows(self, hospital: int, part: str) -> slice:
         """Where ``part`` (``train``, ``validation`` or ``test``) of ``hospital`` lies in ``X`` and ``y``."""
         k = PARTS.index(part)
