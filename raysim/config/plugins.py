@@ -170,7 +170,7 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
         seed,
         minimum=section.minimum,
         largest=section.largest,
-        ranges=None if raw else section.ranges,
+        ranges=None if raw and section.preprocessing != "declared" else section.ranges,
         noise=None if raw else _scaler_noise(config),
         missing_flags=section.missing_flags and not raw,
         scores=section.scores or (),
