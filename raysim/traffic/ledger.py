@@ -36,7 +36,10 @@ LOSS_SCALARS = 4
 PREDICTIONS = "predictions"
 """Kind of models' outputs for single rows, which leave hospitals only if the experimenter configures it."""
 
-TOLD = (MEASURED, PREDICTIONS)
+IMPORTANCE = "importance"
+"""Kind of the figures of permuted columns, and of sums of predictions if a column had one value."""
+
+TOLD = (MEASURED, PREDICTIONS, IMPORTANCE)
 """Kinds of messages to the experimenter: no strategy needs them, and they do not count as traffic."""
 
 
