@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pandas as pd
 
 from raysim.config.schema import Config
+from raysim.engine import timing
 from raysim.engine.job import Result
-from raysim.engine.measuring import timing
 from raysim.experiment import scores as existing
 from raysim.experiment import tuning
 from raysim.experiment.answering import FILE, card_of_comparison

@@ -69,8 +69,7 @@ class Run:
         if self.checked is not None:
             return self.checked
         asked = self.asked()
-        guarantee = guarantee_of(asked, Federation.open(self.data))
-        return asked if guarantee is None else replace(asked, privacy=guarantee.section, guarantee=guarantee)
+        return asked.guaranteed(guarantee_of(asked, Federation.open(self.data)))
 
     @cached_property
     def frozen(self) -> dict[str, Any]:
@@ -177,7 +176,7 @@ class Run:
         """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that;
         and the guarantees of the runs that were played for this, also of those that an earlier start began.
         """
-        from raysim.engine.attacks.attack_figures import attack_figures
+        from raysim.engine.attack_figures import attack_figures
 
         job = self.asked()
         if job.adversary is None or not job.adversary.baseline:

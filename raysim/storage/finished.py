@@ -14,11 +14,11 @@ from raysim.adversaries.attack_effect import AttackFigures
 from raysim.config.checking import validated
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
-from raysim.core.packing import Arrays, pack, unpack
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.measuring.subgroups import Grouping
+from raysim.engine.packing import Arrays, pack, unpack
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement

@@ -20,8 +20,9 @@ from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import Federation
+from raysim.engine import timing
 from raysim.engine.job import Outcome
-from raysim.engine.measuring import subgroups, timing
+from raysim.engine.measuring import subgroups
 from raysim.storage import attack_tables, patient_tables, served
 from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain

@@ -24,6 +24,7 @@ from raysim.config.checking import validated
 from raysim.core import bounded
 from raysim.core.atomic import remove_stray, write_json
 from raysim.core.errors import ConfigError, ResourceError
+from raysim.core.words import flatten
 from raysim.data.federation import Federation
 from raysim.engine.job import EarlierPlays, Outcome
 from raysim.storage import checkpoints, manifest
@@ -31,7 +32,6 @@ from raysim.storage.file_store import file_store
 from raysim.storage.finished import FINISHED, load_finished, save_finished
 from raysim.storage.manifest import Kind, Manifest, check_plain
 from raysim.storage.results import write_config
-from raysim.tracking.client import flatten
 
 FILE = "resume.json"
 UNSENT = "unsent.json"

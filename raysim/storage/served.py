@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from raysim.core import bounded
 from raysim.core.errors import ConfigError
-from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
 from raysim.engine.client.initial_model import parameters
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.messages.memory import MODEL
+from raysim.engine.packing import Arrays, pack, unpack
 from raysim.strategies.base import OWN, Division, Strategy
 from raysim.strategies.shared.personalization import RECALIBRATED
 from raysim.training.base import Layout

@@ -112,12 +112,13 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
     """
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
-    _check_names("sends", reply.sent, program.sends, complete=True)
+    sends = program.sends  # which a program makes anew each time
+    _check_names("sends", reply.sent, sends, complete=True)
     check_kept(reply.memory, program, rows)
-    groups = max((send.groups for send in program.sends.values()), default=1)
+    groups = max((send.groups for send in sends.values()), default=1)
     if not 0 <= reply.group < groups:
         raise Invalid(f"group: {shown(reply.group)} is no sum; there are 0 to {groups - 1}")
-    for name, send in program.sends.items():
+    for name, send in sends.items():
         array = np.asarray(reply.sent[name])
         due = (rows, *send.shape) if send.by == "row" else send.shape
         _check_array(name, array, due)

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
+from raysim.engine.guarantee import Guarantee
 from raysim.engine.job import Job
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import HospitalStep, LeavingSums
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.pipeline.step import Step
-from raysim.engine.privacy.guarantee import Guarantee
 from raysim.privacy.noise import Origin, normals
 from raysim.strategies.base import Call, FederationView, Program
 from raysim.strategies.view import Noise

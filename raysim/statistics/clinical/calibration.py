@@ -87,20 +87,6 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Brier:
-    """The Brier score and its parts over bins: ``score = reliability - resolution + uncertainty + remainder``.
-
-    The remainder is the variation of predictions within bins; it is 0 if each bin has one prediction.
-    """
-
-    score: float
-    reliability: float
-    resolution: float
-    uncertainty: float
-    remainder: float
-
-
-@dataclass(frozen=True)
 class CalibrationError:
     """The expected calibration error with its 95 % interval, and its distribution by chance alone at these counts.
 
@@ -221,23 +207,6 @@ def _distances(bins: int) -> Floats:
     """Return the absolute values of standard normal numbers, ``[10000, bins]``; they are the same for all data."""
     distances: Floats = np.abs(stream(0, "calibration error").standard_normal((10_000, bins)))
     return distances
-
-
-def brier(groups: Groups, bins: int = BINS) -> Brier:
-    """Compute the Brier score of the rows with its parts over bins of equal width; NaN without rows."""
-    total = float(groups.rows.sum())
-    if not total:
-        return Brier(NAN, NAN, NAN, NAN, NAN)
-    p = expit(groups.logit)
-    score = float(groups.events @ np.square(1 - p) + (groups.rows - groups.events) @ np.square(p)) / total
-    sums = binned(groups, bins)
-    filled = sums.rows > 0
-    n, predicted, events = (values[filled] for values in sums)
-    prevalence = float(groups.events.sum()) / total
-    reliability = float(n @ np.square((predicted - events) / n)) / total
-    resolution = float(n @ np.square(events / n - prevalence)) / total
-    uncertainty = prevalence * (1 - prevalence)
-    return Brier(score, reliability, resolution, uncertainty, score - (reliability - resolution + uncertainty))
 
 
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:

@@ -7,8 +7,7 @@ variance is uncertain: each part of an interval has the t quantile of its own de
 whichever part is larger.
 
 Sources: the cluster-robust variance HC2 with its degrees of freedom, Bell and McCaffrey 2002; the interval from
-variances of unequal certainty, Banerjee 1961; re-splits of the same rows, Nadeau and Bengio 2003. Definitions:
-``docs/statistics.md``.
+variances of unequal certainty, Banerjee 1961. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -208,17 +207,3 @@ def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
     """Return whether a difference of ``within`` or more is excluded, a stronger claim than that none is
     demonstrated."""
     return -within < interval.low and interval.high < within
-
-
-def resplit_interval(differences: ArrayLike, test_share: float) -> Limits:
-    """Return the interval of the mean of ``differences [S]`` over random re-splits of the same rows (Nadeau and
-    Bengio).
-
-    ``test_share`` is test rows over training rows. Use it for one data set of which only summaries are available: it
-    says nothing about other hospitals. NaN for fewer than two re-splits.
-    """
-    d = np.asarray(differences, dtype=np.float64)
-    if len(d) < 2:
-        return Limits(NAN, NAN)
-    reach = float(-stdtrit(len(d) - 1, ALPHA / 2) * np.sqrt((1 / len(d) + test_share) * d.var(ddof=1)))
-    return Limits(float(d.mean()) - reach, float(d.mean()) + reach)

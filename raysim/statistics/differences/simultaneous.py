@@ -35,26 +35,6 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
     return intervals
 
 
-def unbeaten(low: ArrayLike, high: ArrayLike) -> Flags:
-    """Which of ``K`` strategies are not shown worse than any other, ``[K]``.
-
-    ``low`` and ``high`` are ``[K, K]``: the limits of the row's strategy less the column's, NaN where there are none.
-    """
-    worse = np.asarray(high, dtype=np.float64) < 0
-    return np.asarray(~(worse & ~np.eye(len(worse), dtype=bool)).any(axis=1))
-
-
-def recommended(candidates: ArrayLike, traffic: ArrayLike) -> int:
-    """Of the ``candidates [K]`` (flags) the one with the least ``traffic [K]`` in bytes, the first of equals.
-
-    Raises ``ValueError`` where there is no candidate.
-    """
-    flags = np.asarray(candidates, dtype=bool)
-    if not flags.any():
-        raise ValueError("candidates: there is none")
-    return int(np.argmin(np.where(flags, np.asarray(traffic, dtype=np.float64), np.inf)))
-
-
 def not_dominated(better: ArrayLike) -> Flags:
     """Which of ``K`` strategies no other dominates, ``[K]``, from ``better [K, K, D]`` over ``D`` objectives.
 
