@@ -89,7 +89,7 @@ class HospitalGroup:
             result.loss_sums[name] = self._loss_sums(plan, kept, rows_of)
         if plan.problem is not None:
             kept = self._train(plan, kept, result)
-        if plan.call is not None and (mine := np.flatnonzero(self._are_mine(plan.ids)).tolist()):
+        elif plan.call is not None and (mine := np.flatnonzero(self._are_mine(plan.ids)).tolist()):
             opened, model = partial(self._federation, plan.work.federation), partial(self.model, plan.work)
             kept = programs.run(plan, plan.call, mine, opened, model, kept, result, self._made)
         result.seconds = time.perf_counter() - began
@@ -175,6 +175,7 @@ class HospitalGroup:
             kept,
             self._groups,
             self._contributions,
+            self._made,
         )
         sent, remembered = visits.train(chunk)
         result.ids, result.units, result.deltas, result.losses = sent.ids, sent.units, sent.deltas, sent.losses

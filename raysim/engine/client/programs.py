@@ -165,20 +165,20 @@ def run(
     if _adds(program, call):
         result.ids, result.sums = plan.ids[mine], sums
         if mine:
-            contexts = _contexts(plan, call, mine, open, model, received, kept, made)
+            contexts = contexts_of(plan, call, mine, open, model, received, kept, made)
             _run_added(call, layout, contexts, open, sums, later, plan.models.dtype)
         return later
     fused = type(program).run_many is not Program.run_many
     for first in range(0, len(mine), TOGETHER):
         some = mine[first : first + TOGETHER]
-        contexts = _contexts(plan, call, some, open, model, received, kept, made)
+        contexts = contexts_of(plan, call, some, open, model, received, kept, made)
         federations = [open(context.hospital == POOLED) for context in contexts]
         together = program.run_many(contexts) if fused else [None] * len(some)
         for context, federation, answer in zip(contexts, federations, together, strict=True):
             hospital = context.hospital
             with named(federation, hospital, f"running {call.name}"):
                 reply = program.run(context) if answer is None else answer
-            _said(call, federation, hospital, partial(check_reply, reply, program, context.count, call.terms))
+            said(call, federation, hospital, partial(check_reply, reply, program, context.count, call.terms))
             release = call.release
             units = layout.units(bounded(reply, program, context.people, None if release is None else release.unit))
             if release is not None:
@@ -189,7 +189,7 @@ def run(
             for name, values in each.items():
                 values.append(np.asarray(reply.sent[name], np.float64))
             if reply.memory:
-                later[hospital] = later.get(hospital, {}) | _remembered(reply.memory, program, plan.models.dtype)
+                later[hospital] = later.get(hospital, {}) | remembered(reply.memory, program, plan.models.dtype)
     result.ids, result.sums = plan.ids[mine], sums
     result.each = {name: np.stack(values) for name, values in each.items() if values}
     return later
@@ -202,7 +202,7 @@ def _adds(program: Program, call: ProgramCall) -> bool:
     return fused and not masked and all(send.how == "summed" and send.bound is None for send in program.sends.values())
 
 
-def _contexts(
+def contexts_of(
     plan: RoundPlan,
     call: ProgramCall,
     mine: Sequence[int],
@@ -224,7 +224,7 @@ def _contexts(
         own = {name: remembered[what] for what, name in names.items() if what in remembered}
         context = HospitalContext(plan, call, j, federation, model, received, own, made)
         if own:
-            _said(call, federation, hospital, partial(check_memory, own, call.program, context.count))
+            said(call, federation, hospital, partial(check_memory, own, call.program, context.count))
         contexts.append(context)
     return contexts
 
@@ -250,22 +250,22 @@ def _run_added(
     for part in added:
         first = contexts[0].hospital
         checked = partial(check_added, part, program, len(contexts), call.terms)
-        _said(call, open(first == POOLED), first, checked)
+        said(call, open(first == POOLED), first, checked)
         units = layout.units(Reply(part.sums, group=part.group))
         units[layout.size - layout.groups + part.group] = part.hospitals
         sums += units
     for context, memory in zip(contexts, memories, strict=True):
         if memory:
             federation = open(context.hospital == POOLED)
-            _said(call, federation, context.hospital, partial(check_kept, memory, program, context.count))
-            later[context.hospital] = later.get(context.hospital, {}) | _remembered(memory, program, precision)
+            said(call, federation, context.hospital, partial(check_kept, memory, program, context.count))
+            later[context.hospital] = later.get(context.hospital, {}) | remembered(memory, program, precision)
 
 
 def _rows(federation: Federation, hospital: int) -> Any:
     return pooled_rows(federation) if hospital == POOLED else federation.rows(hospital, "train")
 
 
-def _remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
+def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
     """What a hospital remembers, by the engine's names."""
     return {
         _kept_name(name): np.array(value, dtype=precision if name == MODEL else program.keeps[name].dtype)
@@ -277,7 +277,7 @@ def _kept_name(name: str) -> str:
     return name if name == MODEL else KEPT + name
 
 
-def _said(call: ProgramCall, federation: Federation, hospital: int, check: Callable[[], None]) -> None:
+def said(call: ProgramCall, federation: Federation, hospital: int, check: Callable[[], None]) -> None:
     """Run a ``check``; its error also says whose program it is about, and where that ran."""
     try:
         check()

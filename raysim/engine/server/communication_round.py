@@ -18,7 +18,6 @@ from raysim.engine.measuring.stopping import Stopping
 from raysim.engine.measuring.untrained import same
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan
 from raysim.engine.server.job_server import JobServer
-from raysim.engine.server.merging import in_precision
 from raysim.engine.server.pool import Pool
 from raysim.engine.server.remote import RemoteState
 from raysim.strategies.base import (
@@ -168,13 +167,13 @@ class CommunicationRound(JobServer):
         precision, clinical = self._job.work.precision, self._job.evaluation.clinical
         steps = () if call is None else self._pipeline.called(t, ids)
         if problem is not None:
-            steps = self._pipeline.halves(t, problem, ids)
+            steps, call = self._pipeline.halves(t, problem, ids), self._calls.training(problem)
         plan = RoundPlan(
             work=self._job.work,
             round=t,
             models=state.models.astype(precision),
             ids=ids if problem is None else problem.entries(ids),
-            problem=None if problem is None else in_precision(problem, precision),
+            problem=None if problem is None else replace(problem, received={}),
             call=call,
             mixture=self._strategy.mixture(self._view, state),
             private=self._private,

@@ -74,8 +74,8 @@ class JobServer:
         self._job, self._strategy, self._since = replace(job, work=work), strategy, since
         model = work.model.bind(self._federation, "cpu", work.precision)
         self._layout = model.layout
-        guarantee = guarantee_of(self._job, self._federation, self._first.sizes) if strategy.uses_programs() else None
-        private_sums = None if guarantee is None else guarantee.section
+        guarantee = guarantee_of(self._job, self._federation, self._first.sizes)
+        section = None if guarantee is None else guarantee.section
         view = FederationView(
             names=self._federation.hospitals,
             sizes=self._federation.sizes("train") if self._first.sizes is None else self._first.sizes,
@@ -96,7 +96,7 @@ class JobServer:
             parameters=model.layout.slices,
             measured=model.layout.measured,
             hides=hides(job),
-            noise=noise_of(private_sums),
+            noise=noise_of(section),
             trees=getattr(model, "trees", None),
             least_members=1 if job.secure is None else job.secure.least_members,
         )
@@ -109,7 +109,7 @@ class JobServer:
             self._job, strategy, self._federation, self._layout.size, self._private, self._first
         )
         self._traffic = Traffic(Ledger(), strategy, view, travels, uses_losses, self._pipeline.most_bits)
-        self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure, private_sums)
+        self._calls = ProgramCalls(self._job, view.sizes, self._traffic, self._pipeline.secure, section)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
         ends_itself = strategy.uses_programs() and type(job.strategy).done is not Strategy.done

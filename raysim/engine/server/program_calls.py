@@ -15,7 +15,7 @@ from raysim.engine.job import Job
 from raysim.engine.messages.plan import PartialResult, ProgramCall
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.privacy.program_release import WAYS, release_of
-from raysim.strategies.base import POOLED, Answers, Call, Ids
+from raysim.strategies.base import POOLED, Answers, Call, Ids, LocalProblem
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import UPDATE
 
@@ -128,6 +128,16 @@ class ProgramCalls:
             masked,
             None if private is None else release_of(private, self._job.secure, call, number, name),
         )
+
+    def training(self, problem: LocalProblem) -> ProgramCall | None:
+        """The program that hospitals run as the local training of a ``problem``; None: the configured one."""
+        program = problem.program
+        if program is None:
+            return None
+        name = f"strategy '{self._job.name}', round {self._round}, program '{program.name}'"
+        # As models, in the precision of hospitals.
+        arrays = {name: np.asarray(value).astype(self._job.work.precision) for name, value in problem.received.items()}
+        return ProgramCall(program, name, 0, arrays, {}, {})
 
     def answers(self, call: Call, planned: ProgramCall, partials: Sequence[PartialResult]) -> Answers:
         """What came back; it is entered as traffic."""

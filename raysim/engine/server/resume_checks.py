@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from raysim.config.sections.privacy import UPDATES
 from raysim.engine.job import History
-from raysim.engine.messages.memory import FIRST, KEPT, MODEL, SECOND, STEPS, VARIATE, HospitalStates
+from raysim.engine.messages.memory import FIRST, KEPT, MODEL, SECOND, STEPS, HospitalStates
 from raysim.strategies.base import POOLED, Ids
 from raysim.traffic.ledger import UPDATE, Ledger
 
@@ -31,7 +31,7 @@ def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: i
         if not (hospital == POOLED or 0 <= hospital < hospitals):
             raise ValueError(f"it holds what hospital {hospital} remembers, and there are {hospitals}")
         for what, vector in vectors.items():
-            if what in (MODEL, VARIATE):
+            if what == MODEL:
                 due: tuple[int, ...] = (size,)
             elif RESIDUAL.fullmatch(what):
                 due = (travels,)

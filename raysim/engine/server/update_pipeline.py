@@ -20,7 +20,6 @@ from raysim.engine.job import Job
 from raysim.engine.messages.plan import PartialResult
 from raysim.engine.messages.steps import HospitalStep
 from raysim.engine.messages.update_sums import sum_count
-from raysim.engine.pipeline.making import Making
 from raysim.engine.pipeline.step import Step
 from raysim.engine.privacy.noisy_statistics import FirstAnswers
 from raysim.engine.server.merging import summed, update_bits, update_of
@@ -67,7 +66,6 @@ class UpdatePipeline:
             self._watch,
             norm_bound(job),
             secure_median(job, federation),
-            Making(),
             self._guard,
             self._compressed,
             self.secure,
