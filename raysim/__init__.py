@@ -14,7 +14,7 @@ if not os.path.isdir(os.path.join(os.path.dirname(__file__), "strategies")):
 
 if TYPE_CHECKING:
     from raysim.api.describing import describe
-    from raysim.api.judging import judge
+    from raysim.api.judging import judge, validate
     from raysim.api.loading import load
     from raysim.api.running import compare, curve, resume, run, sweep
     from raysim.config.schema import Config
@@ -109,6 +109,7 @@ __all__ = [
     "run",
     "shares",
     "sweep",
+    "validate",
 ]
 
 
@@ -124,6 +125,7 @@ _HOMES = {
     "resume": "raysim.api.running",
     "run": "raysim.api.running",
     "sweep": "raysim.api.running",
+    "validate": "raysim.api.judging",
 }
 """Where names come from that are not in ``raysim.strategies.base``."""
 

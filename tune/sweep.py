@@ -20,6 +20,7 @@ from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.notes import observed_over_expected
+from raysim.experiment.scores import unread
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
 from raysim.experiment.unseen.folds import refuse
@@ -54,6 +55,8 @@ def begin(source: Source, overrides: Sequence[str], out: Path | None, console: C
     with phase(console, "reading data"):
         plan, config = make_plan(read_tree(source, overrides))
     refuse(config, "sweep")
+    for line in unread(config, "sweep"):
+        say(console, line)
     check_reachable(config.tracking.uri)
     folder = choose_folder(out, config.name)
     with held(folder):

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysim.engine.job import Job, Outcome, Round, RunState
+from raysim.engine.job import Job, Outcome, Round
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.pool import Pool
 from raysim.tune.settings import TRAFFIC

@@ -1,15 +1,19 @@
-"""Judges predictions of any framework, from Python."""
+"""Judges predictions of any framework, and models that exist already, from Python."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from raysim.api.request import Overrides, configuration, path_of, search_path_restored
+from raysim.config.paths import expanded
+
 if TYPE_CHECKING:
+    from raysim.config.reading import Source
     from raysim.experiment.judging.run import Judged
+    from raysim.experiment.validation.run import Validated
 
 
 def judge(
@@ -41,7 +45,29 @@ def judge(
     from raysim.experiment.judging.run import judge as judged
     from raysim.experiment.judging.table import Reading
 
-    table = predictions if isinstance(predictions, pd.DataFrame) else read(Path(predictions))
-    reading = Reading(logits, percent, event, common)
-    folder = None if out is None else Path(out)
-    return judged(table, reference, tried=tried, reading=reading, predicts=predicts, name=name, out=folder)
+    table, remarks = (predictions, ()) if isinstance(predictions, pd.DataFrame) else read(expanded(predictions))
+    how, folder = Reading(logits, percent, event, common), path_of(out)
+    return judged(table, reference, tried=tried, reading=how, predicts=predicts, name=name, out=folder, remarks=remarks)
+
+
+def validate(
+    model: str | os.PathLike[str],
+    config: Source | None = None,
+    *,
+    data: pd.DataFrame | None = None,
+    overrides: Overrides | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Validated:
+    """Judge a model that exists at every hospital, without training, as ``raysim validate`` does.
+
+    - ``model``: a folder of ``raysim export``, an ONNX file, or the name of a column of the table.
+    - ``config``: a YAML file, a mapping with its content, or a ``Config``, whose section ``data`` names the hospitals'
+      rows; ``data``: a data frame with them. ``overrides`` are laid over ``config``.
+    - ``out``: the folder, a new one below ``runs/`` where None.
+
+    Raises :class:`raysim.RaysimError`, in one line, for what is no model, or does not fit the rows.
+    """
+    from raysim.experiment.validation.run import validate as validated
+
+    with search_path_restored():
+        return validated(os.fspath(model), configuration(config, data=data, overrides=overrides), out=path_of(out))

@@ -9,7 +9,7 @@ from raysim.api.sweep_result import SweepResult
 from raysim.config.paths import expanded
 from raysim.core.errors import ConfigError
 from raysim.storage import resume
-from raysim.storage.manifest import NAME, Manifest
+from raysim.storage.manifest import NAME, Manifest, check_plain
 
 Loaded = RunResult | ComparisonResult | CurveResult | SweepResult
 
@@ -30,6 +30,7 @@ def load(folder: str | os.PathLike[str]) -> Loaded:
     path = expanded(folder)
     if not (path / NAME).is_file():
         raise ConfigError(f"{path}: holds no results of raysim; name the folder of a run, comparison, curve or sweep")
+    check_plain(path)
     kind = Manifest.read(path).kind
     if kind not in KINDS:
         raise ConfigError(f"{path}: holds a {kind}, which cannot be loaded; read its files")

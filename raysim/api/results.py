@@ -175,7 +175,9 @@ class RunResult(Results):
     @property
     def training(self) -> str:
         """A sentence on how far the run is trained; empty where no loss was measured."""
-        return training.sentence(self.convergence, self.summary["rounds"], self._stopped)
+        strategy = plugins.build_strategy(self.config.strategy, model=self.config.model)
+        by_steps = strategy.uses_training()
+        return training.sentence(self.convergence, self.summary["rounds"], self._stopped, by_steps=by_steps)
 
     @cached_property
     def answer(self) -> Answer:

@@ -26,7 +26,7 @@ from raysim.config.paths import expanded
 from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
-from raysim.report.terminal.progress import phase
+from raysim.report.terminal.progress import phase, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,6 +160,7 @@ def play_run(
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
             from raysim.experiment.runs import Experiment
+            from raysim.experiment.scores import unread
             from raysim.experiment.unseen.folds import refuse
 
             config = reading.resolve(config)
@@ -167,6 +168,8 @@ def play_run(
             if config.models:
                 raise ConfigError("models: raysim run trains one model; name it in model, or use raysim compare")
             experiment = Experiment(config, [config], [config.seed], out, again=again)
+        for line in unread(config, "run"):
+            say(console, line)
         experiment.play(console, in_process=in_process, verbose=verbose)
         from raysim.api.results import RunResult
 

@@ -61,14 +61,16 @@ def judge(
     from raysim.report.terminal.tables import comparison_table
 
     began, console = time.perf_counter(), console_of(json)
+    table, remarks = read(predictions)
     found = judged(
-        read(predictions),
+        table,
         reference,
         tried=tried,
         reading=Reading(logits, percent, event, common),
         predicts=predicts,
         name=predictions.stem,
         out=out,
+        remarks=remarks,
     )
     if json:
         rows = found.comparison.to_dict("records")

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from raysim.core.background import BackgroundIterator
-from raysim.engine.job import Event, Job, RunState
+from raysim.engine.job import Job
+from raysim.engine.run_state import Event, RunState
 from raysim.engine.server.cadence import Every
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.pool import Pool

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from raysim.core.errors import ConfigError, nearest
-from raysim.core.words import as_yaml
+from raysim.core.words import as_yaml, counted
 
 T = TypeVar("T")
 
@@ -104,7 +104,11 @@ def _first_line(error: ValidationError, kind: Any, where: str, beside: Sequence[
         names_field = where and text.split(":")[0].replace("_", "").replace(".", "").isalnum() and ": " in text
         return f"{path}.{text}" if names_field else f"{path}: {text}"
     words = _WORDS.get(first["type"], "does not fit: " + first["msg"])
-    return f"{path}: {as_yaml(first['input'])} {words.format(**first.get('ctx', {}))}"
+    given = first["input"]
+    # Records of a data frame hold rows of patients.
+    of_rows = isinstance(given, list | tuple) and any(isinstance(each, Mapping) for each in given)
+    shown = f"a list of {counted(len(given), 'group')} of keys" if of_rows else as_yaml(given)
+    return f"{path}: {shown} {words.format(**first.get('ctx', {}))}"
 
 
 def _is_branch(part: Any) -> bool:

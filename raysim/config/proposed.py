@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-import yaml
-
 from raysim.core.errors import DataError
+from raysim.core.plain_yaml import scalar
 from raysim.core.words import some
 from raysim.data.tables.proposal import Choice, Proposal, propose
 from raysim.data.tables.table_files import Files, hospital_of, is_pattern, read_files, table_files
@@ -64,7 +63,7 @@ def four_lines(looked: Looked) -> str:
     lines = [
         "data:",
         "  source: table",
-        f"  path: {_scalar(str(looked.path))}",
+        f"  path: {scalar(str(looked.path))}",
         f"  silo: {_chosen(proposal.hospital)}",
         f"  label: {_chosen(proposal.label)}",
     ]
@@ -76,7 +75,7 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
     proposal, form = looked.proposal, looked.read.form
     path = looked.path.expanduser()
     shown = path if path.is_absolute() else Path(os.path.relpath(path, folder))
-    lines = [f"name: {_scalar(looked.name)}", "data:", "  source: table", f"  path: {_scalar(str(shown))}"]
+    lines = [f"name: {scalar(looked.name)}", "data:", "  source: table", f"  path: {scalar(str(shown))}"]
     if form is not None and not looked.named_after:
         lines += [f"  separator: {json.dumps(form.separator)}"] if form.separator != "," else []
         lines += [f"  decimal: {json.dumps(looked.read.decimal)}"] if looked.read.decimal != "." else []
@@ -87,21 +86,20 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
     if proposal.task == "regression":
         lines.append("  task: regression")
     if proposal.event is not None:
-        lines.append(f"  positive: {_scalar(proposal.event)}")
+        lines.append(f"  positive: {scalar(proposal.event)}")
     if proposal.patient.column is not None:
-        lines.append(f"  group: {_scalar(proposal.patient.column)}  # the patient: {reason(proposal.patient)}")
-    lines += [f"  {key}: {_scalar(name)}" for key, name in proposal.attributes.items()]
+        lines.append(f"  group: {scalar(proposal.patient.column)}  # the patient: {reason(proposal.patient)}")
+    lines += [f"  {key}: {scalar(name)}" for key, name in proposal.attributes.items()]
     if proposal.censored:
         lines.append(f"  censored: {json.dumps(proposal.censored)}  # what values beyond a limit are taken as")
     if proposal.na_values:
         lines.append("  na_values:")
         lines += [
-            f"    {_scalar(name)}: {json.dumps(marks, ensure_ascii=False)}"
-            for name, marks in proposal.na_values.items()
+            f"    {scalar(name)}: {json.dumps(marks, ensure_ascii=False)}" for name, marks in proposal.na_values.items()
         ]
     if drop := proposal.drop | more:
         lines.append("  drop:")
-        lines += [f"    - {_scalar(name)}  # {why}" for name, why in drop.items()]
+        lines += [f"    - {scalar(name)}  # {why}" for name, why in drop.items()]
     trained = (files("raysim.config") / "proposed.yaml").read_text()
     return "\n".join(lines) + "\n" + "".join(line for line in trained.splitlines(keepends=True) if line[:1] != "#")
 
@@ -115,13 +113,4 @@ def reason(choice: Choice) -> str:
 
 
 def _chosen(choice: Choice) -> str:
-    return _scalar(OPEN if choice.column is None else choice.column)
-
-
-def _scalar(text: str) -> str:
-    """A text as YAML: plain where it stays that text."""
-    plain = re.fullmatch(r"[\w./~][\w ./()*~-]*", text) is not None and not text.endswith(" ")
-    try:
-        return text if plain and yaml.safe_load(text) == text else json.dumps(text, ensure_ascii=False)
-    except yaml.YAMLError:
-        return json.dumps(text, ensure_ascii=False)
+    return scalar(OPEN if choice.column is None else choice.column)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,3 +23,16 @@ def dumped(tree: Mapping[str, Any]) -> str:
 def loaded(text: str) -> Any:
     """What a packaged text says."""
     return yaml.load(text, Loader=_Loader)
+
+
+def scalar(text: str) -> str:
+    """A text as YAML: plain where it stays that text, else in quotes.
+
+    >>> scalar("age"), scalar("lactate, mmol/l"), scalar("007"), scalar("no")
+    ('age', '"lactate, mmol/l"', '"007"', '"no"')
+    """
+    plain = re.fullmatch(r"[\w./~][\w ./()*~-]*", text) is not None and not text.endswith(" ")
+    try:
+        return text if plain and yaml.safe_load(text) == text else json.dumps(text, ensure_ascii=False)
+    except yaml.YAMLError:
+        return json.dumps(text, ensure_ascii=False)

@@ -26,6 +26,21 @@ def entries(kind: str) -> dict[str, EntryPoint]:
     return dict(sorted(by_name.items()))
 
 
+ABBREVIATIONS = frozenset(("cnn", "lstm", "mlp"))
+"""Parts of the names of models that people write in capitals."""
+
+
+def of_learner(learner: str) -> str:
+    """What people call a model, from its name in tables; a user's own label stands as it is written.
+
+    >>> of_learner("logistic_regression"), of_learner("fashion_cnn"), of_learner("small_net"), of_learner("net")
+    ('logistic regression', 'fashion CNN', 'small_net', 'net')
+    """
+    if learner not in entries("models"):
+        return learner
+    return " ".join(word.upper() if word in ABBREVIATIONS else word for word in learner.split("_"))
+
+
 def load(kind: str, name: str, field: str) -> Any:
     """The object registered as ``name``; case, ``-`` and ``_`` do not matter. ``field`` is named in the error."""
     registered = entries(kind)

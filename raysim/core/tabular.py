@@ -8,6 +8,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from raysim.core import bounded
 from raysim.core.errors import ConfigError, nearest
 
 SEPARATORS = ",;\t"
@@ -24,7 +25,7 @@ def read_rows(
     one that is neither ``needed`` nor ``further``.
     """
     try:
-        text = _decoded(path.read_bytes())
+        text = _decoded(bounded.read_bytes(path, bounded.JSON_BYTES))
         separator = max(SEPARATORS, key=text.partition("\n")[0].count)
         reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
         columns = list(reader.fieldnames or ())
@@ -42,7 +43,7 @@ def read_rows(
                 raise ConfigError(f"{field}: {path} line {reader.line_num} has not {len(columns)} fields; mend it")
             rows.append((reader.line_num, {key: value.strip() for key, value in row.items()}))
         return rows
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{field}: {path} cannot be read ({reason}); name a CSV file") from None
 

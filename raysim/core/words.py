@@ -33,30 +33,34 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
 def listed(names: Sequence[str], most: int | None = None) -> str:
     """Names as a phrase; of more than ``most`` the first, and how many more there are.
 
+    Names that hold a comma are divided by semicolons.
+
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], 2), listed(["a"]), listed([])
     ('a, b and c', 'a, b and 1 more', 'a', '')
+    >>> listed(["a", "b, lam 1", "c"])
+    'a; b, lam 1; and c'
     """
     if most is not None and len(names) > most:
         return some(names, most)
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    between, last = _between(names)
+    return last.join(filter(None, [between.join(names[:-1]), *names[-1:]]))
 
 
-def some(names: Sequence[str], most: int, between: str = ", ") -> str:
+def some(names: Sequence[str], most: int, between: str | None = None) -> str:
     """The first names one behind another, and how many more there are.
 
-    >>> some(["a", "b"], 2), some(["a", "b", "c"], 2)
-    ('a, b', 'a, b and 1 more')
+    >>> some(["a", "b"], 2), some(["a", "b", "c"], 2), some(["a, lam 1", "b", "c"], 2)
+    ('a, b', 'a, b and 1 more', 'a, lam 1; b; and 1 more')
     """
-    return between.join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+    usual, last = _between(names)
+    return (usual if between is None else between).join(names[:most]) + (
+        f"{last}{len(names) - most:,} more" if len(names) > most else ""
+    )
 
 
-def of_learner(learner: str) -> str:
-    """What people call a model, from its name in tables; one of up to three letters is an abbreviation.
-
-    >>> of_learner("logistic_regression"), of_learner("mlp")
-    ('logistic regression', 'MLP')
-    """
-    return learner.upper() if len(learner) <= 3 else learner.replace("_", " ")
+def _between(names: Sequence[str]) -> tuple[str, str]:
+    """What stands between names, and before the last one."""
+    return ("; ", "; and ") if any(", " in name for name in names) else (", ", " and ")
 
 
 def capitalised(text: str) -> str:

@@ -184,12 +184,16 @@ def _parts(
 
 
 def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[np.int8]:
-    """``part [N]`` with all rows of hospitals that are to be unseen in the test part."""
+    """``part [N]`` with all rows of hospitals that are to be unseen in the test part, and those of the others in none,
+    where these train on them.
+    """
     if not split.unseen:
         return part
     for name in split.unseen:
         if name not in rows.names:
             raise DataError(f"data.split.unseen: '{name}' is not a hospital; {nearest(name, rows.names)}")
+    if split.trained_on == "all":
+        part = np.where(part == 2, np.int8(0), part)
     return np.where(np.isin(np.array(rows.names, dtype=object), split.unseen)[rows.home], np.int8(2), part)
 
 

@@ -95,7 +95,8 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
     remarks: tuple[str, ...] = ()
     if isinstance(table, Path):
         usual = Keys(written.separator, written.decimal or ".", written.encoding)
-        made = read_files(table_files(table, FIELD), as_text, FIELD, usual=usual, numeric=numeric)
+        keys = Keys(decimal="." if written.decimal == "." else None)
+        made = read_files(table_files(table, FIELD), as_text, FIELD, keys, usual=usual, numeric=numeric)
         read, remarks = made.table, tuple(f"{FIELD}: {remark}" for remark in made.remarks)
         names, where = read.column_names, f"'{table}'"
         if is_pattern(table.expanduser()) and fitted.hospital not in names:
@@ -105,7 +106,8 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
             check_index(table, name, FIELD)
         read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
         names, where = [str(name) for name in table.columns], "the data frame"
-        read, _ = with_points(read, written.decimal, False, as_text, FIELD, where, numeric=numeric)
+        usually = written.decimal or "."
+        read, *_ = with_points(read, written.decimal, False, as_text, FIELD, where, usually, numeric)
     missing = [name for name in needed if name not in names]
     if missing:
         remedy = nearest(missing[0], names) if 0 < len(names) <= 20 else "the run was trained with it"

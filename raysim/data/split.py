@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ class Split(Section):
     - ``used``: the share of each hospital's training rows that is trained on; the others are left out. Smaller shares
       are within larger ones, and all other parts stay as they are.
     - ``unseen``: hospitals whose rows are all test rows, whatever else decides parts.
+    - ``trained_on``: ``train``; or ``all``, where the test rows of all other hospitals become training rows, so that
+      only ``unseen`` hospitals test.
     """
 
     train: float = default("data.split.train", allow_inf_nan=False)
@@ -50,6 +52,7 @@ class Split(Section):
     independent: bool | None = default("data.split.independent")
     used: float = default("data.split.used", gt=0, le=1)
     unseen: tuple[str, ...] = default("data.split.unseen")
+    trained_on: Literal["train", "all"] = default("data.split.trained_on")
 
     @model_validator(mode="after")
     def _consistent(self) -> Split:
@@ -57,6 +60,8 @@ class Split(Section):
             raise ValueError(f"column '{self.column}' decides the parts, {given} cannot too; keep one of them")
         if self.folds is not None and (given := self._given(*PARTS)):
             raise ValueError(f"folds {self.folds} decides the parts, {given} cannot too; keep one of them")
+        if self.trained_on == "all" and not self.unseen:
+            raise ValueError("trained_on 'all' leaves no test rows; name the hospitals that test in unseen")
         for part in PARTS:
             value = getattr(self, part)
             if not 0 <= value <= 1:
@@ -78,17 +83,20 @@ class Split(Section):
     @model_serializer(mode="wrap")
     def _without_idle_fractions(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Where folds or a column decide, a written configuration names no fractions: it could not be read again. No
-        hospital that is unseen is not written, nor that all training rows are used, so that runs of earlier versions go
-        on.
+        hospital that is unseen is not written, nor that all training rows are used and no others, so that runs of
+        earlier versions go on.
         """
         decided = self.folds is not None or self.column is not None
         idle = {*(PARTS if decided else ()), *(() if self.unseen else ("unseen",))}
         idle |= {"used"} if self.used == 1 else set()
+        idle |= {"trained_on"} if self.trained_on == "train" else set()
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
-        """This split with a part for each patient that depends on nobody else; a column gives parts as it does."""
-        return self if self.column is not None else self.model_copy(update={"independent": True})
+        """This split with a part for each patient that depends on nobody else, and so with what is used of it; a column
+        gives parts as it does.
+        """
+        return self.model_copy(update={"independent": True})
 
     def effective_seed(self, run: int) -> int | None:
         """The seed that decides the parts of a run with seed ``run``; None where a column does."""
@@ -104,11 +112,15 @@ class Split(Section):
 
     def described(self, by: str, run: int) -> str:
         """The split in words; ``by`` is what was never divided."""
-        alone = f"; each {by} by a hash of its own, so that shares are kept on average" if self.independent else ""
+        hashed = self.independent and (self.column is None or self.used < 1)
+        whom = "patient or row" if self.column is not None else by
+        alone = f"; each {whom} by a hash of its own, so that shares are kept on average" if hashed else ""
         if self.used < 1:
             alone += f"; {100 * self.used:g} % of training rows used"
         if self.unseen:
             alone += f"; all rows of {counted(len(self.unseen), 'hospital')} test"
+        if self.trained_on == "all":
+            alone += ", and the test rows of all others train"
         if self.column is not None:
             return f"split: by column '{self.column}'{alone}"
         if (fold := self.fold(run)) is not None:

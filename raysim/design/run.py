@@ -14,7 +14,9 @@ from raysim.core.words import counted
 from raysim.design.settings import Design, read_design
 from raysim.report import svg
 from raysim.report.pages.contents import Cell, Row
-from raysim.report.pages.rendering import render
+from raysim.report.pages.rendering import Page
+from raysim.report.sections.common import plain, set_by
+from raysim.report.sections.section import Section
 from raysim.report.svg import Chart, Figure, Style
 from raysim.report.svg.styles import SHAPES
 from raysim.report.terminal.block import Block
@@ -22,6 +24,14 @@ from raysim.statistics.design.power import Draws, Sites, differences, slope_powe
 from raysim.statistics.levels import POWER
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
+
+MORE = """\
+{{ parts.figures_table("Shares are of 4,000 simulated studies (a slope: of 400).", "Plan", headings, rows) }}
+<p class="note">Studies are simulated under a normal model from the sizes of the hospitals, and judged as a comparison \
+judges them. Where fewer than ten hospitals take part no slope on size is computed.</p>
+"""
+
+SECTIONS = (Section("figures", "What more would buy", MORE),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,15 +151,15 @@ def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
         f"Shows a spread of {design.spread:g}",
         f"Shows that half the size gains {design.halving:g}",
     )
-    return render(
-        "design.html.j2",
-        title=design.name,
-        lead=[found.headline, *notes(found)],
-        headings=headings,
-        rows=rows,
-        pictures=[picture(curve)],
-        provenance={"command": "raysim design config.yaml", "config": config, "notes": []},
-    )
+    values = {
+        "title": design.name,
+        "lead": [found.headline, *notes(found)],
+        "headings": headings,
+        "rows": rows,
+        "pictures": [picture(curve)],
+        **set_by("raysim design config.yaml", config, Studies_simulated="4,000 of each plan"),
+    }
+    return Page(plain("design", "Design of a comparison", SECTIONS, "Power", "What was assumed"), values).html()
 
 
 def notes(found: Planned) -> list[str]:

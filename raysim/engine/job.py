@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,23 +20,16 @@ from raysim.config.sections.secure import SecureSection
 from raysim.config.sections.system import SystemSection
 from raysim.config.sections.training import StopSection
 from raysim.data.federation import Federation
-from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.measuring.measurement import Gathered
 from raysim.engine.measuring.recalibrating import Recalibrated
-from raysim.engine.measuring.stopping import Stopped, Stopping
-from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.messages.plan import Work
-from raysim.metrics.error_counts import ErrorCounts
-from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
 from raysim.statistics.convergence import Convergence, convergence
-from raysim.statistics.discrimination.auroc import PairSums
-from raysim.statistics.patient_groups.within import WithinGap
-from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy, Uncertainty
+from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, Strategy, Uncertainty
 from raysim.strategies.shared.personalization import LastSteps
 from raysim.traffic.ledger import UPDATE, Bytes, Ledger
 from raysim.training.base import Layout
-from raysim.virtual_time.clock import Clock
 
 if TYPE_CHECKING:
     from raysim.engine.attacks.canaries import Canaries
@@ -149,8 +143,8 @@ class Round:
         self.bytes_up += further.up
 
 
-@dataclass(eq=False)
-class Outcome:
+@dataclass(eq=False, kw_only=True)
+class Outcome(Gathered):
     """What a finished run leaves."""
 
     rounds: list[Round]
@@ -183,48 +177,26 @@ class Outcome:
     """How rows are cut into the groups that models belong to, or None."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per model served, its outputs for all rows ``[n]`` or ``[n, C]``, where these were asked for."""
-    losses: TrainingLosses = field(default_factory=TrainingLosses)
-    """Training losses, beside those of the rounds."""
     stopped: Stopped | None = None
     """How the run ended where it may stop early; None where it may not."""
     facts: dict[str, float] = field(default_factory=dict)
     """Figures that the strategy reports beside its models."""
     clusters_of_patients: Ids | None = None
     """The training rows of each hospital in each group of its division, ``[N, G]``; None without one."""
-    grouping: Grouping | None = None
-    """The groups of patients whose figures were asked for, or None."""
-    groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
-    """The figures of these groups per model served and attribute, as :func:`subgroups.merged` gives them."""
-    gaps: dict[str, WithinGap] = field(default_factory=dict)
-    """By attribute, the gap within hospitals of the model served last; empty where it was not asked for."""
-    pairs: dict[str, PairSums] = field(default_factory=dict)
-    """Per model served, each hospital's sums over pairs of test rows, ``[N]`` each; only for labels of two classes."""
     bad: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The ids of the hospitals that attacked."""
     attack: AttackFigures | None = None
     """What the attack changed; None without one."""
-    sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Per model served, sketches for the covariance of a hospital's AUROC with other models', ``[N, SUMS]``; see
-    :mod:`raysim.statistics.discrimination.sketches`."""
     privacy: Statement | None = None
     """The guarantee of privacy, with the epsilon that was spent; None where nothing was guaranteed."""
 
-    errors: dict[str, ErrorCounts] = field(default_factory=dict)
-    """Per model served of a real label, the histogram of all hospitals' errors on test rows."""
-    untrained: dict[str, Mask] = field(default_factory=dict)
-    """Per model served, the hospitals ``[N]`` whose model nobody has trained: all its figures are undefined there."""
     one_class: dict[str, Mask] = field(default_factory=dict)
     """Per model served, the hospitals ``[N]`` that trained it themselves, in whole or the part that they keep, on rows
     of one class; empty under a guarantee of privacy, where nobody knows."""
     noisy_sizes: Ids | None = None
     """How many units each hospital trains on, as it has released with noise, ``[N]``; None where that is public."""
-    scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
     seen: Floats | None = None
     """The component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
-    validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """As ``scores``, of validation rows, on which thresholds are chosen; empty where there are none, or where figures
-    are of validation rows themselves."""
     recalibrated: Recalibrated | None = None
     """The recalibration of the model that is called ``recalibrated``; None without one."""
     uncertainty: Uncertainty | None = None
@@ -237,9 +209,16 @@ class Outcome:
     @property
     def convergence(self) -> Convergence | None:
         """Whether the training loss has converged; None where none was measured, or where no round is left to be
-        played."""
-        curve = self.loss_curve
-        return convergence(list(curve.values()), self.losses.constant) if curve and not self.ended else None
+        played.
+
+        A fit that says that it has not converged needs more rounds, whatever its loss: it may have begun again.
+        """
+        losses = list(self.loss_curve.values())
+        if not losses or self.ended:
+            return None
+        if self.facts.get("converged") == 0:
+            return Convergence("falling", ("few_points",), losses[0], losses[-1], math.nan)
+        return convergence(losses, self.losses.constant)
 
     @property
     def loss_curve(self) -> dict[int, float]:
@@ -305,63 +284,5 @@ class Result:
     """Whether its hospitals train by themselves."""
     learner: str = ""
     """What tables call the model; empty where that is not known."""
-
-
-@dataclass(eq=False)
-class History:
-    """The record of a job so far: what a resumed run goes on writing."""
-
-    rounds: list[Round]
-    """Its rounds, the last one not evaluated yet."""
-    ledger: Ledger
-    """What has left hospitals."""
-    seconds: float
-    """How long it took, in seconds of real time."""
-    setup_down: int
-    """Bytes that hospitals received before the first round."""
-    models_held: Ids
-    """As :attr:`raysim.traffic.exchange.Traffic.models_held`, ``[N]``."""
-    losses: TrainingLosses = field(default_factory=TrainingLosses)
-    """Training losses, beside those of the rounds."""
-    cohorts: list[Ids | None] = field(default_factory=list)
-    """Who was asked for an update in each round; None: nobody was, as models stay where they are."""
-
-    def copy(self) -> History:
-        """A copy that a run may change."""
-        return replace(
-            self,
-            rounds=[replace(row, metrics={name: dict(of) for name, of in row.metrics.items()}) for row in self.rounds],
-            ledger=Ledger(list(self.ledger.entries)),
-            models_held=self.models_held.copy(),
-            cohorts=list(self.cohorts),
-        )
-
-
-@dataclass(eq=False)
-class RunState:
-    """The state of a job: what it can go on from, with the same hyper-parameters or others."""
-
-    round: int
-    """The round after which it was taken; 0: before the first."""
-    state: State
-    """The strategy's state."""
-    kept: HospitalStates | None
-    """What hospitals remember, None where no strategy has let them."""
-    memory: Any = None
-    """What the selection remembers."""
-    history: History | None = None
-    """The record so far. With one this is a checkpoint: the job goes on as if it had never stopped."""
-    clock: Clock | None = None
-    """The virtual clock, with what is under way between hospitals and server; None without one."""
-    stopping: Stopping | None = None
-    """The checks on validation rows so far, where the job may stop early."""
-    reception: Any = None
-    """What privacy guarantees carry from round to round, in plain values; see :class:`Reception`."""
-    best: RunState | None = None
-    """The state after the best of these checks, as far as the job needs it to end with its models."""
-    attacks: Any = None
-    """What attacks and robust rules carry from round to round, in plain values; None without."""
-
-
-Event = Round | Outcome | RunState
-"""What a run yields while it is played."""
+    by_steps: bool = True
+    """Whether its strategy trains by the configured learning rate."""

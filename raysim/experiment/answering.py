@@ -91,4 +91,6 @@ def _training(config: Config, results: Sequence[Result]) -> Line:
     diverged = dict.fromkeys(label for label, each in verdicts if each is not None and each.verdict == "diverged")
     falling = [(called[label], fall) for label, fall in untrained(results)]
     measured = any(each is not None for _, each in verdicts)
-    return training(falling, [called[label] for label in diverged], measured, plugins.rounds(config))
+    by_steps = any(result.by_steps for result in results if result.label in diverged)
+    named = [called[label] for label in diverged]
+    return training(falling, named, measured, plugins.rounds(config), by_steps=by_steps)

@@ -16,7 +16,14 @@ from raysim.experiment import scores as existing
 from raysim.experiment import tuning
 from raysim.experiment.answering import FILE, card_of_comparison
 from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
-from raysim.experiment.run_page import PAGE, files_in, page_provenance, tracked_at, write_page
+from raysim.experiment.run_page import (
+    PAGE,
+    attribute_figures,
+    files_in,
+    page_provenance,
+    tracked_at,
+    write_page,
+)
 from raysim.experiment.scores import NONE as NO_SCORES
 from raysim.experiment.scores import Scores
 from raysim.experiment.stacked_tables import (
@@ -33,16 +40,15 @@ from raysim.experiment.unseen import said
 from raysim.experiment.unseen.files import Found
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients, importance
-from raysim.report.figures.models import styles
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
-from raysim.report.judgement.evidence import Evidence, evidence
+from raysim.report.judgement.evidence import evidence
 from raysim.report.naming import names
-from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import comparison_page
-from raysim.report.panel import Sent, sent
-from raysim.report.sections import attacks, hospital_attributes, privacy, protection, training, virtual_time
+from raysim.report.panel import sent
+from raysim.report.sections import attacks, privacy, protection, training, virtual_time
+from raysim.report.sections.section import Beside
 from raysim.storage import clinical_tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import PREDICTIONS, SPLIT, write_config
@@ -105,9 +111,11 @@ def write_comparison(
     limited = (*privacy.sentences(called), *attacks.sentences(called))
     taken = [] if shown is None else [shown.entries[shown.best].key[0]]
     fitted = [*coefficients.drawn(results, taken), *importance.drawn(results, taken)]
+    alone = None if shown is None or shown.alone is None else shown.references[shown.alone].key
+    chosen = [] if shown is None else [shown.entries[shown.best].key, *([] if alone is None else [alone])]
     taken += dict.fromkeys(each.label for each in scores.results)
     served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in everything])
-    alone = list(dict.fromkeys(result.label for result in results if result.alone))
+    acting = [*taken, *([] if alone is None else [alone[0]])]
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
         f"{config.name}: {card.predicts}",
@@ -123,11 +131,11 @@ def write_comparison(
         results=results,
         first=first,
         beside=Beside(
-            use=[*clinical.drawn(served, part, [*taken, *alone]), *fitted],
-            use_shared=[*clinical.shared(served, part, [*taken, *alone]), *fitted],
+            use=[*clinical.drawn(served, part, acting), *fitted],
+            use_shared=[*clinical.shared(served, part, acting), *fitted],
             equity=[
                 *([] if unseen is None or not card.ways else said.drawn(unseen, card.ways[0].key, card.ways[0].name)),
-                *_attribute_figures(frame, hospitals, results, sketched, out, shown, titles),
+                *attribute_figures(out, hospitals, results, tables.comparison(frame), chosen, titles, sketched),
                 *_patient_group_figures(frame, results, out, part, titles),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
             ],
@@ -145,27 +153,6 @@ def write_comparison(
     )
     write_page(out, page)
     return table
-
-
-def _attribute_figures(
-    frame: pd.DataFrame,
-    hospitals: pd.DataFrame,
-    results: Sequence[Result],
-    sketched: Sent,
-    out: Manifest,
-    shown: Evidence | None,
-    titles: Mapping[str, str],
-) -> list[svg.Figure]:
-    """Write how hospitals of each kind are served, and draw it for the best model and those of training alone."""
-    means = hospital_attributes.table(hospitals, results[0].federation, sketched)
-    if means.empty:
-        return []
-    out.csv(hospital_attributes.FILE, means)
-    overview = tables.comparison(frame)
-    alone = {result.label: (result.label, list(result.outcome.metrics)[-1]) for result in results if result.alone}
-    best = [] if shown is None else [shown.entries[shown.best].key]
-    keys = list(dict.fromkeys([*best, *alone.values()]))
-    return hospital_attributes.drawn(means, keys, names(overview, titles), styles(overview))
 
 
 def _patient_group_figures(

@@ -13,6 +13,7 @@ their figures.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,7 +30,7 @@ from raysim.core.defaults import default
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
 from raysim.report.terminal.progress import phase
-from raysim.storage.manifest import Manifest
+from raysim.storage.manifest import Manifest, check_plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,11 +86,14 @@ def begin(
     With ``of``, nothing is run: the table and the pictures are made from the comparison in that folder. Returns the
     folder.
     """
+    from raysim.experiment import scores
     from raysim.experiment.unseen.folds import refuse
 
     config, curve, lines = read(source, overrides)
     refuse(config, "curve")
+    config = scores.asked(config)
     if of is not None:
+        check_plain(of)
         part = config.evaluation.part
         hospitals = _finished(of, curve, lines, part)
         write_curve(Manifest.read(of), hospitals, curve, lines, part, _titles(config))
@@ -127,6 +131,7 @@ def _play(
     verbose: bool,
     again: bool = False,
 ) -> Path:
+    from raysim.experiment import scores
     from raysim.experiment.comparison import write_comparison
     from raysim.experiment.runs import Experiment
     from raysim.experiment.stacked_tables import per_hospital
@@ -146,7 +151,9 @@ def _play(
         hospitals = per_hospital(results, config.evaluation.part)
         titles = {result.label: result.title or result.label for result in results}
         drawn, answer = write_curve(out, hospitals, curve, lines, config.evaluation.part, titles)
-        write_comparison(out, config, results, [drawn], found=answer.headline)
+        with tempfile.TemporaryDirectory() as scratch:
+            known = scores.entered(results, config.evaluation, out.folder, Path(scratch))
+            write_comparison(out, config, results, [drawn], found=answer.headline, scores=known)
 
     experiment.play(console, in_process=in_process, verbose=verbose, begin=begin, conclude=conclude, kind="curve")
     return experiment.folder

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raysim.config import plugins
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
-from raysim.core.words import of_learner
+from raysim.core.registry import of_learner
 from raysim.strategies.base import Selection, Strategy
 
 
@@ -34,8 +34,13 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """What people call the strategy, and with it the learner where its label ends with one."""
-        return self.way_title if self.way == self.label else f"{self.way_title}, {of_learner(self.learner)}"
+        """What people call the strategy, with the learner where its label ends with one that the title does not name.
+
+        Boosted trees from sums, say, are boosted trees.
+        """
+        learner, words = of_learner(self.learner), re.split(r"\W+", self.way_title.casefold())
+        named = self.way == self.label or learner.split()[-1].casefold() in words
+        return self.way_title if named else f"{self.way_title} with {learner}"
 
     @property
     def way_title(self) -> str:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from raysim.config import plugins
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
-from raysim.engine.job import AHEAD, Job, Outcome, Result, Round, RunState
+from raysim.engine.job import AHEAD, Job, Outcome, Result, Round
 from raysim.engine.privacy.calibration import guarantee_of
+from raysim.engine.run_state import RunState
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session
@@ -95,7 +96,7 @@ class Run:
             outcome = finished
             yield from finished.rounds
         if outcome.attack is None and config.adversary is not None:
-            outcome.attack, further = self._attacked(federation, session, outcome, say)
+            outcome.attack, further = self._attacked(federation, opened, session, outcome, say)
             if outcome.privacy is not None:
                 outcome.privacy = replace(outcome.privacy, further=further)
         result = self.result(federation, outcome)
@@ -139,6 +140,7 @@ class Run:
             self.entry.title,
             strategy.alone,
             self.entry.learner,
+            strategy.uses_training(),
         )
 
     def _write_importance(self, out: Manifest, federation: Federation) -> None:
@@ -154,17 +156,18 @@ class Run:
         out.csv(DEPENDENCE, importance.dependence(predictor, federation, part, strongest))
 
     def _attacked(
-        self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]
+        self, federation: Federation, opened: Opened, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
         """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that;
-        and the guarantees of the runs that were played for this.
+        and the guarantees of the runs that were played for this, also of those that an earlier start began.
         """
         from raysim.engine.attacks.attack_figures import attack_figures
 
         job = self.asked()
         if job.adversary is None or not job.adversary.baseline:
             return attack_figures(job, outcome, None, federation), ()
-        further = []
+        further: list[Statement] = []
+        earlier = opened.begins_baseline() if job.draws_anew else 0
 
         def last(played: Job) -> Outcome | None:
             *_, end = session.run(played, None, 0, say)
@@ -179,7 +182,7 @@ class Run:
         if job.aggregation is not None:
             alike = replace(job.strategy, weights="uniform") if isinstance(job.strategy, Weighted) else job.strategy
             averaged = last(replace(quiet, aggregation=None, strategy=alike))
-        return attack_figures(job, outcome, last(quiet), federation, averaged), tuple(further)
+        return attack_figures(job, outcome, last(quiet), federation, averaged), tuple(further) * (1 + earlier)
 
     def _played(self, opened: Opened, session: Session, say: Callable[[str], None]) -> Generator[Round, None, Outcome]:
         """Play it, telling of its rounds and keeping its checkpoints; returns the outcome."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raysim.core.errors import ConfigError
-from raysim.core.words import listed, of_learner
+from raysim.core.registry import of_learner
+from raysim.core.words import listed
 from raysim.experiment.entries import Entry
 
 

@@ -173,7 +173,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     # Before the first round hospitals are only asked for their losses.
     training, last = next(plan for plan in pool.plans if plan.round), pool.plans[-1]
     first = run.rows[0]
-    moved = replace(training, serve=last.serve, losses_of=last.losses_of) if job.evaluation.every else training
+    moved = replace(training, measured=last.measured) if job.evaluation.every else training
     partials, between = _up(moved, placement, pool)
     return PlannedTraffic(
         cohort=first.cohort_size,
@@ -216,7 +216,7 @@ class _DryRunPool:
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         self.plans.append(plan)
-        if plan.serve:
+        if plan.measured.serve:
             raise _Measured
         if plan.call is not None:  # what comes next depends on the sums
             return self._hospitals.round(plan, memory)
@@ -255,10 +255,12 @@ class _DryRunPool:
             layout = SumLayout(plan.call.program)
             result.ids, result.sums = mine, np.ones(layout.size, np.int64)
             result.each = {name: np.zeros((len(mine), *send.shape)) for name, send in layout.each.items()}
-        for name in plan.losses_of:
-            result.loss_sums[name] = np.ones((len(served), 2))
-        for name in plan.serve:
-            result.figures[name] = np.zeros((len(served), len(Federation.open(plan.work.federation).task.figures)))
+        for name in plan.measured.losses_of:
+            result.measured.loss_sums[name] = np.ones((len(served), 2))
+        for name in plan.measured.serve:
+            result.measured.figures[name] = np.zeros(
+                (len(served), len(Federation.open(plan.work.federation).task.figures))
+            )
         return result
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
+import pandas as pd
 
 from raysim.config import plugins
 from raysim.config.schema import Config
@@ -18,14 +19,18 @@ from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Result
 from raysim.experiment.answering import FILE, card_of_run
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
+from raysim.report import svg, tables
 from raysim.report.figures import coefficients, importance
+from raysim.report.figures.models import styles
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
-from raysim.report.pages.beside import Beside
+from raysim.report.naming import Key, names
 from raysim.report.pages.page import run_page
 from raysim.report.pages.rendering import Page, Provenance
-from raysim.report.sections import attacks, privacy, protection, training
+from raysim.report.panel import Sent, sent
+from raysim.report.sections import attacks, hospital_attributes, privacy, protection, training
+from raysim.report.sections.section import Beside
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import provenance
 from raysim.tracking.stores import NOWHERE
@@ -47,11 +52,14 @@ def write_run_page(
     trained = training.of_run(result)
     limited = [text for text in (privacy.of_run(result), attacks.of_run(result)) if text]
     out.json(FILE, answer_from(card, noise=by_chance, before=[text for text in (trained, *limited) if text]).as_json())
-    served = clinical_rows.of_run(result.label, result.folder)
+    served, seen = clinical_rows.of_run(result.label, result.folder), per_seed([result])
+    overview, keys = tables.comparison(seen), [(result.label, model) for model in result.outcome.figures]
+    titles = {result.label: result.title or result.label}
+    kinds = [] if whole else attribute_figures(out, hospitals, [result], overview, keys, titles, sent([result]))
     fitted = [*coefficients.drawn([result]), *importance.drawn([result])]
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}: {card.predicts}",
-        per_seed([result]),
+        seen,
         page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
         hospitals=hospitals,
         rounds=per_round([result]),
@@ -60,18 +68,40 @@ def write_run_page(
         part=part,
         result=None if whole else result,
         card=card,
+        noise=by_chance or {},
         beside=Beside(
             use=[*clinical.drawn(served, part), *fitted],
             use_shared=[*clinical.shared(served, part), *fitted],
+            equity=kinds,
             method=training.drawn([result]),
             protections=protection.protections(config),
-            traffic=protection.traffic([result], {result.label: result.title or result.label}),
+            traffic=protection.traffic([result], titles),
             privacy=limited,
             links=[*back, *tracked_at(frozen.get("tracking"))],
             files=files_in(out),
         ),
     )
     write_page(out, page)
+
+
+def attribute_figures(
+    out: Manifest,
+    hospitals: pd.DataFrame,
+    results: Sequence[Result],
+    overview: pd.DataFrame,
+    shown: Sequence[Key],
+    titles: Mapping[str, str],
+    sketched: Sent,
+) -> list[svg.Figure]:
+    """Write how hospitals of each kind are served, and draw it for the models ``shown``; nothing without attributes.
+
+    ``overview`` as :func:`raysim.report.tables.comparison` gives it.
+    """
+    means = hospital_attributes.table(hospitals, results[0].federation, sketched)
+    if means.empty:
+        return []
+    out.csv(hospital_attributes.FILE, means)
+    return hospital_attributes.drawn(means, list(dict.fromkeys(shown)), names(overview, titles), styles(overview))
 
 
 def write_page(out: Manifest, page: Page) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from raysim.config.schema import Config
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError, DataError
-from raysim.core.words import counted
+from raysim.core.words import counted, listed
 from raysim.data.excerpt import excerpt
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
@@ -63,6 +63,14 @@ def asked(config: Config) -> Config:
     if config.evaluation.part != "test":
         raise ConfigError("data.scores: are judged on test rows; let evaluation.part be test")
     return config.replaced(evaluation=config.evaluation.model_copy(update={"predictions": True}))
+
+
+def unread(config: Config, command: str) -> list[str]:
+    """A line for a ``command`` that compares nothing with scores: they are only kept from the features."""
+    if not config.data.scores:
+        return []
+    named = listed([f"'{name}'" for name in config.data.scores])
+    return [f"data.scores: {named} are no features; raysim {command} judges no score, raysim compare does"]
 
 
 def check(federation: Federation, labels: Collection[str]) -> None:

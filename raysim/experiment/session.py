@@ -19,7 +19,8 @@ from raysim.config.nodes import Node, parse_nodes
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
-from raysim.engine.job import AHEAD, Event, Job, Round, RunState
+from raysim.engine.job import AHEAD, Job, Round
+from raysim.engine.run_state import Event, RunState
 from raysim.engine.server.cadence import Every
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.pool import Pool

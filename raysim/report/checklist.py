@@ -17,7 +17,7 @@ from raysim.core import bounded
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
 from raysim.core.words import counted, listed, some
-from raysim.storage.manifest import spare
+from raysim.storage.manifest import check_plain, spare
 
 FILE = "checklist.md"
 
@@ -128,6 +128,7 @@ def checklist(folder: Path, out: Path | None) -> Path:
 
     Raises ``ConfigError`` for a folder without results, and for a file that cannot be written or is another result.
     """
+    check_plain(folder)
     try:
         answer = bounded.read_json(folder / "answer.json")
         page = bounded.read_json(folder / "report.json")["values"]

@@ -28,8 +28,11 @@ SHORT = {
     ", global model": ", global",
     ", cluster models": ", clusters",
     " (reference)": "",
+    " with logistic regression": ", regression",
+    " with linear regression": ", regression",
+    " with boosted trees": ", trees",
 }
-"""Ends of names that are shortened where there is little room."""
+"""Parts of names that are shortened where there is little room."""
 
 
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
@@ -53,11 +56,11 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
 def short(name: str) -> str:
     """A name in less room.
 
-    >>> short("CHiP-FL, hospitals' own models"), short("Training alone (reference)")
-    ('CHiP-FL, own', 'Training alone')
+    >>> short("CHiP-FL, hospitals' own models"), short("Training alone with boosted trees (reference)")
+    ('CHiP-FL, own', 'Training alone, trees')
     """
-    for end, shorter in SHORT.items():
-        name = name.removesuffix(end) + shorter if name.endswith(end) else name
+    for long, shorter in SHORT.items():
+        name = name.replace(long, shorter)
     return name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core import bounded
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.extras import need
 from raysim.data.fitted import Preprocessing
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REMEDY = "name a folder of raysim export, an ONNX file, or a column of the table"
+
+DESCRIBED = "export.json"
+"""The file in which an export says what it is."""
 
 Outputs = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -44,17 +47,17 @@ class Exported:
     def open(path: Path) -> Exported:
         """The model at ``path``. Raises ``ConfigError`` where there is none."""
         if path.is_dir():
-            described = path / "export.json"
-            if not described.is_file():
+            if not (path / DESCRIBED).is_file():
                 raise ConfigError(f"{path}: holds no exported model; {REMEDY}")
-            told = json.loads(described.read_text())
-            file = path / str(told["file"])
+            told = _told(path / DESCRIBED)
+            file = path / str(told.get("file"))
+            if file.resolve().parent != path.resolve():
+                raise ConfigError(f"{path / DESCRIBED}: names {file}, which is no file of its folder; export it again")
             return Exported(path.name, _outputs(file), read_preprocessing(path), told.get("trained_on", {}))
-        beside = path.with_name(PREPROCESSING)
-        fitted = read_preprocessing(path.parent) if beside.is_file() else None
-        described = path.with_name("export.json")
-        told = json.loads(described.read_text()).get("trained_on", {}) if described.is_file() else None
-        return Exported(path.stem, _outputs(path), fitted, told)
+        fitted = read_preprocessing(path.parent) if path.with_name(PREPROCESSING).is_file() else None
+        described = path.with_name(DESCRIBED)
+        trained_on = _told(described).get("trained_on", {}) if described.is_file() else None
+        return Exported(path.stem, _outputs(path), fitted, trained_on)
 
     def risks(self, columns: pd.DataFrame) -> tuple[NDArray[np.float64], tuple[str, ...]]:
         """The probability of the event of each of ``n`` rows, ``[n]``, and how the rows differ from those of training.
@@ -89,11 +92,27 @@ class Exported:
         return risks, notes
 
 
+def _told(described: Path) -> dict[str, Any]:
+    """What an export says of itself."""
+    try:
+        told = bounded.read_json(described)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{described}: cannot be read ({error}); export it again") from None
+    if not isinstance(told, dict) or not isinstance(told.get("trained_on", {}), dict):
+        raise ConfigError(f"{described}: does not describe an exported model; export it again")
+    return told
+
+
 def _outputs(file: Path) -> Outputs:
+    if not file.is_file():
+        raise ConfigError(f"{file}: is no file; {REMEDY}")
     if file.suffix == ".onnx":
         return _of_onnx(file)
     if file.suffix == ".pt2":
-        return _of_torch(file)
+        raise ConfigError(
+            f"{file}: is a program, which can do whatever its author wants as soon as it is read; export the model "
+            "with --format json or onnx"
+        )
     if file.name == FILES["xgboost"]:
         raise ConfigError(f"{file}: is a model of xgboost; export it as json or onnx")
     if file.name == FILES["json"]:
@@ -117,18 +136,5 @@ def _of_onnx(file: Path) -> Outputs:
 
     def outputs(X: NDArray[np.float32]) -> NDArray[Any]:
         return np.asarray(session.run(real[-1:], {name: X})[0])
-
-    return outputs
-
-
-def _of_torch(file: Path) -> Outputs:
-    import torch
-
-    program = torch.export.load(str(file)).module()
-
-    def outputs(X: NDArray[np.float32]) -> NDArray[Any]:
-        with torch.no_grad():
-            scores: NDArray[Any] = program(torch.from_numpy(X)).numpy()
-        return scores
 
     return outputs

@@ -11,7 +11,7 @@ from raysim.core.words import some
 from raysim.data.fitted import Preprocessing
 from raysim.engine.messages.plan import ModelSpec
 from raysim.storage import manifest
-from raysim.storage.manifest import Manifest
+from raysim.storage.manifest import Manifest, check_plain
 from raysim.storage.served import MODELS, PREPROCESSING, SERVING
 from raysim.training.base import Model
 from raysim.training.models import build_model
@@ -24,6 +24,7 @@ NAMED = 12
 
 def is_comparison(folder: Path) -> bool:
     """Whether ``folder`` holds the results of a comparison, or of a curve, which is one."""
+    check_plain(folder)
     return (folder / manifest.NAME).is_file() and Manifest.read(folder).kind in ("compare", "curve")
 
 
@@ -33,6 +34,7 @@ def check_run(folder: Path) -> None:
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; {REMEDY}")
+    check_plain(folder)
     if not (folder / manifest.NAME).exists():
         raise ConfigError(f"{folder}: holds no run; {REMEDY}")
     kind = Manifest.read(folder).kind

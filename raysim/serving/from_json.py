@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core import bounded
 from raysim.core.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -21,7 +21,7 @@ def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
     Raises ``ConfigError`` for another file.
     """
     try:
-        tree = json.loads(file.read_text())
+        tree = bounded.read_json(file)
         known = tree.get("link", tree.get("loss"))
     except (OSError, ValueError, AttributeError):
         raise ConfigError(f"{file}: is no model of raysim export; export it again") from None

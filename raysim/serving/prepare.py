@@ -13,6 +13,15 @@ import pandas as pd
 
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
 TRUTH = {"true": "1", "True": "1", "TRUE": "1", "false": "0", "False": "0", "FALSE": "0"}
+BEYOND = r"(?:[<>]=?|≤|≥)?\s*[+-]?[1-9][0-9]{0,2}"  # what begins a number of thousands
+SPACES = " \u00a0\u2009\u202f"
+SPACED = rf"(?:['’][0-9]{{3}})+|(?:[{SPACES}][0-9]{{3}})+"
+GROUPED = {
+    ".": rf"{BEYOND}(?:{SPACED}|(?:,[0-9]{{3}})+)(?:\.[0-9]+)?",
+    ",": rf"{BEYOND}(?:{SPACED}|(?:\.[0-9]{{3}})+)(?:,[0-9]+)?",
+    None: rf"{BEYOND}(?:(?:{SPACED})(?:\.[0-9]+)?|(?:,[0-9]{{3}})+\.[0-9]+|(?:,[0-9]{{3}}){{2,}})",
+}
+"""Numbers with marks between thousands, by the decimal mark; None: what is not named can only be a point."""
 SHARES = {"half": 0.5, "limit": 1.0, "missing": float("nan")}
 
 
@@ -107,6 +116,10 @@ def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
 
 def _number(text: str, name: str, described: dict[str, Any]) -> float:
     censored, written = described["censored"], TRUTH.get(text.strip(), text.strip())
+    written = re.sub(r"^((?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2", written)  # the minus sign of typesetters
+    if re.fullmatch(GROUPED[described["decimal"]], written):
+        between = "." if described["decimal"] == "," else ","
+        written = re.sub(rf"[{between}'’{SPACES}]([0-9]{{3}})", r"\1", written)
     if units := "|".join(map(re.escape, described.get("units", {}).get(name, []))):
         bare = re.fullmatch(rf"((?:[<>≤≥]=?\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+))\s*(?:{units})", written)
         written = bare[1] if bare else written

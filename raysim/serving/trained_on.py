@@ -16,6 +16,7 @@ UNKNOWN = (
     "The folder does not say what trained the model: if rows of these hospitals did, its figures are too good; "
     "export it again."
 )
+UNSAID = "Nothing says which rows trained the model: if rows of these hospitals did, its figures are too good."
 SHARED = (
     "Rows of this table trained the model: its figures are too good; judge other rows, or its test rows with the "
     "run's own config.yaml."
@@ -39,8 +40,13 @@ def trained_on(config: Config) -> dict[str, Any]:
     return {"files": files or [digest(config.data.source, fields)], "rows": digest(*rows)}
 
 
-def shared(stored: Mapping[str, Any], config: Config) -> tuple[str | None, bool]:
-    """What a reader must know of rows that trained the model, and whether its test rows are those of ``config``."""
+def shared(stored: Mapping[str, Any] | None, config: Config) -> tuple[str | None, bool]:
+    """What a reader must know of rows that trained the model, and whether its test rows are those of ``config``.
+
+    ``stored``: as :func:`trained_on`; None for a model that is not an export of raysim.
+    """
+    if stored is None:
+        return UNSAID, False
     if not stored:
         return UNKNOWN, False
     here = trained_on(config)

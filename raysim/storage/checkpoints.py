@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
 from raysim.core.errors import ConfigError, ResourceError
-from raysim.engine.job import RunState
+from raysim.engine.run_state import RunState
 from raysim.storage.encoding import Damaged, decode, encode
 from raysim.storage.file_store import FileStore, file_store, reason
 from raysim.strategies.base import Strategy

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from raysim.core.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
-from raysim.engine.job import History, Round, RunState
+from raysim.engine.job import Round
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.stopping import Stopping
 from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.run_state import History, RunState
 from raysim.storage.file_store import reason
 from raysim.strategies.base import Ids, Strategy
 from raysim.traffic.ledger import Ledger

@@ -15,6 +15,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
@@ -170,6 +172,21 @@ class Manifest:
     def _write(self) -> None:
         tree = {"format": FORMAT, "kind": self.kind, "version": self.version, "files": self._files}
         write_json(self.folder / NAME, tree)
+
+
+def check_plain(folder: Path) -> None:
+    """Raise ``ConfigError`` where ``folder`` holds anything but files and folders, at any depth.
+
+    raysim makes no links. In the folder of a stranger a link could lead what is read, written or removed out of it, and
+    a pipe could hold up the command for ever.
+    """
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent) / name
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                what = "a link" if stat.S_ISLNK(mode) else "a pipe, a socket or a device"
+                raise ConfigError(f"{path}: is {what}, and raysim works in folders of plain files; remove it")
 
 
 def spare(path: Path, option: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import platform
-import stat
 import tempfile
 import time
 import uuid
@@ -25,7 +24,7 @@ from raysim.engine.job import Outcome
 from raysim.engine.measuring import subgroups, timing
 from raysim.storage import attack_tables, patient_tables, served
 from raysim.storage.coefficients import COEFFICIENTS, coefficients
-from raysim.storage.manifest import NAME, Manifest
+from raysim.storage.manifest import NAME, Manifest, check_plain
 
 SPLIT = "split.csv"
 """Which part each row of the source is in."""
@@ -66,21 +65,6 @@ def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
             )
     check_plain(folder)
     return folder
-
-
-def check_plain(folder: Path) -> None:
-    """Raise ``ConfigError`` where ``folder`` holds anything but files and folders, at any depth.
-
-    raysim makes no links. In the folder of a stranger a link could lead what is written, or removed, out of it, and
-    a pipe could hold up the command for ever.
-    """
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(parent) / name
-            mode = path.lstat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                what = "a link" if stat.S_ISLNK(mode) else "a pipe, a socket or a device"
-                raise ConfigError(f"{path}: is {what}, and raysim writes into folders of plain files; remove it")
 
 
 def write_run(

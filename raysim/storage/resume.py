@@ -29,8 +29,8 @@ from raysim.engine.job import EarlierPlays, Outcome
 from raysim.storage import checkpoints, manifest
 from raysim.storage.file_store import file_store
 from raysim.storage.finished import FINISHED, load_finished, save_finished
-from raysim.storage.manifest import Kind, Manifest
-from raysim.storage.results import check_plain, write_config
+from raysim.storage.manifest import Kind, Manifest, check_plain
+from raysim.storage.results import write_config
 from raysim.tracking.client import flatten
 
 FILE = "resume.json"
@@ -72,6 +72,8 @@ class Ticket:
     """How many earlier starts there were, and :attr:`rounds` how many rounds of theirs were played again."""
     rounds: int = 0
     """See :attr:`starts`."""
+    baselines: int = 0
+    """How often the runs without the attack were begun."""
     format: int = FORMAT
 
     @property
@@ -133,7 +135,7 @@ def read_ticket(folder: Path) -> Ticket:
         ticket = Ticket(**tree)
         if not re.fullmatch("[0-9a-f]{32}", ticket.id):
             raise ValueError(f"id {ticket.id!r} is none of raysim's")
-        if min(ticket.reached, ticket.starts, ticket.rounds) < 0:
+        if min(ticket.reached, ticket.starts, ticket.rounds, ticket.baselines) < 0:
             raise ValueError("it counts plays below 0")
     except OSError as error:
         raise ConfigError(
@@ -242,6 +244,14 @@ class Opened:
         self.ticket = dataclasses.replace(self.ticket, reached=round)
         with writing(self.folder):
             self.ticket.save(self.folder)
+
+    def begins_baseline(self) -> int:
+        """Note, before they are played, that the runs without the attack are begun; returns how often they were."""
+        before = self.ticket.baselines
+        self.ticket = dataclasses.replace(self.ticket, baselines=before + 1)
+        with writing(self.folder):
+            self.ticket.save(self.folder)
+        return before
 
     def finished(self) -> Outcome | None:
         """The outcome of a finished run of a comparison, as :func:`load_finished` gives it.

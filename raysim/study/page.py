@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
@@ -12,25 +12,26 @@ import pandas as pd
 from raysim.report.naming import number, signed
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
+from raysim.report.sections.common import plain, set_by
+from raysim.report.sections.section import Section
 from raysim.study.answer import called, headline, ranking
 from raysim.study.charts import MODELS, figures
 from raysim.study.predictors import ALL
 from raysim.study.settings import Study
 
+PACKAGES = ("raysim", "numpy", "scikit-learn")
+"""Those that decide the numbers."""
 
-@dataclass(frozen=True)
-class Setting:
-    """What was studied: printed at the foot of the page, with the configuration that repeats it."""
+FIGURES = """\
+{% for table in tables %}
+{{ parts.figures_table(table.caption, "Metric", table.columns, table.rows) }}
+{% endfor %}
+<p class="note">R² is of predictions for partitions of seeds that the model did not see: 1 is exact, 0 no better than \
+the mean. Importance and what shuffling costs are in the pictures, and by number of clients in importances.csv. Rank \
+correlation with alpha: −1 or 1 for a metric that always moves one way.</p>
+"""
 
-    data: str
-    partitions: str
-    seeds: Sequence[int]
-    config: str
-    command: str = "raysim study config.yaml"
-    notes: Sequence[str] = ()
-    versions: dict[str, str] = field(
-        default_factory=lambda: {name: version(name) for name in ("raysim", "numpy", "scikit-learn")}
-    )
+TABLES = Section("figures", "How well metrics predict the skew", FIGURES)
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,20 @@ def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Stu
     infeasible = int((~table["feasible"]).sum())
     partitions = f"{len(table):,}" + (f", of which {infeasible:,} are not feasible" if infeasible else "")
     return Page(
-        "study.html.j2",
+        plain("study", "Which measure predicts the skew", [TABLES]),
         {
             "title": title,
             "lead": lead(table, shares, study),
             "tables": [_figures(shares, clients) for clients in dict.fromkeys(shares["clients"])],
             "pictures": list(figures(table, shares, study.candidates)),
-            "provenance": Setting(note, partitions, study.seeds, config),
+            **set_by(
+                "raysim study config.yaml",
+                config,
+                Data=note,
+                Partitions=partitions,
+                Seeds=", ".join(map(str, study.seeds)),
+                Versions=", ".join(f"{name} {version(name)}" for name in PACKAGES),
+            ),
         },
     )
 

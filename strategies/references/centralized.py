@@ -45,7 +45,7 @@ SOLVER = PooledNewton()
 class Centralized(Strategy):
     """``solve`` for regressions."""
 
-    title: ClassVar[str] = "All rows in one place"
+    title: ClassVar[str] = "Pooled training"
     needs: ClassVar[Needs] = Needs.more("sends every row")
 
     is_reference: ClassVar[bool] = True

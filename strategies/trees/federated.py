@@ -127,7 +127,7 @@ def _splits(trees: Mapping[str, Any]) -> dict[str, Any]:
 class PooledTrees(FederatedTrees):
     """The same trees on the rows of all hospitals in one place."""
 
-    title: ClassVar[str] = "All rows in one place"
+    title: ClassVar[str] = "Pooled training"
     needs: ClassVar[Needs] = Needs.more("sends every row")
     is_reference: ClassVar[bool] = True
 

@@ -67,6 +67,11 @@ def test_what_python_prints_of_a_federation_shows_no_rows():
     assert "array" not in repr(described.federation)
 
 
+def test_records_in_the_place_of_a_section_are_not_shown():
+    with pytest.raises(raysim.RaysimError, match=r"^data: a list of 2 groups of keys is not a group of keys$"):
+        raysim.run({"data": [{"age": 71}, {"age": 72}]})
+
+
 @pytest.mark.parametrize("call", [raysim.run, raysim.compare, raysim.describe])
 def test_a_data_frame_in_the_place_of_a_configuration_is_not_shown(call: Any):
     rows = pd.DataFrame({"site": ["a", "b"], "age": [71, 72]})

@@ -25,8 +25,9 @@ from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
-from raysim.engine.job import Job, Outcome, Round, RunState
+from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.messages.plan import Inquiry, ModelSpec, Work
+from raysim.engine.run_state import RunState
 from raysim.engine.server.pool import Pool
 from raysim.experiment.session import Session, open_session
 from raysim.strategies.base import HospitalRows, Strategy

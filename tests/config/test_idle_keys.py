@@ -19,6 +19,8 @@ SMALL: dict[str, Any] = {
     "checkpoint": {"every": 0},
 }
 
+GUARANTEE: dict[str, Any] = {"unit": "hospital", "epsilon": 2, "delta": 0.01}
+
 
 @pytest.mark.parametrize(
     ("section", "line"),
@@ -50,6 +52,21 @@ SMALL: dict[str, Any] = {
             "aggregation.kept: 100 is more than the 8 hospitals with training rows",
         ),
         ({"secure": {"threshold": 100}}, "secure.threshold: 100 is more than the 8 hospitals with training rows"),
+        ({"secure": {"neighbours": 100}}, "secure.neighbours: 100 is more than each of the 8 hospitals with training"),
+        (
+            {"privacy": GUARANTEE | {"rows_per_patient": 7}},
+            "privacy.rows_per_patient: 7 is not used by privacy.unit: 'hospital'",
+        ),
+        ({"privacy": GUARANTEE | {"equal_epsilon": False}}, "privacy.equal_epsilon: false is for noise of each"),
+        (
+            {"privacy": GUARANTEE | {"declared_public": ["metrics", "sizes", "size"]}},
+            "privacy.declared_public: 'size' is named twice",
+        ),
+        (
+            {"privacy": {"epsilon": 2, "unit": "patient", "statistics": {"metric": {}, "metrics": {}}}},
+            "privacy.statistics: 'metrics' is there twice, with and without an s",
+        ),
+        ({"privacy": GUARANTEE, "evaluation": {"importance": 2}}, "evaluation.importance: 2 tells values of columns"),
     ],
 )
 def test_what_has_no_effect_is_refused(section: dict[str, Any], line: str, tmp_path: Path):

@@ -19,7 +19,8 @@ from raysim.data.sources.table import Table
 from raysim.data.split import Split
 from raysim.engine.attacks.checks import warnings
 from raysim.engine.attacks.own_attacks import FeatureScale, OwnAttack
-from raysim.engine.job import Outcome, RunState
+from raysim.engine.job import Outcome
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode

@@ -15,7 +15,8 @@ from raysim.config.sections.secure import SecureSection
 from raysim.config.sections.system import SystemSection
 from raysim.core import registry
 from raysim.data.federation import Federation
-from raysim.engine.job import Job, RunState
+from raysim.engine.job import Job
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.storage.encoding import encode
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -13,7 +13,8 @@ from raysim.compression import compressors
 from raysim.config.sections.compression import CompressionSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.engine.job import Outcome, RunState
+from raysim.engine.job import Outcome
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -14,8 +14,9 @@ from raysim.config.sections.training import StopSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job import Job, Outcome, RunState
+from raysim.engine.job import Job, Outcome
 from raysim.engine.measuring.stopping import Stopped, Stopping
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator, JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode

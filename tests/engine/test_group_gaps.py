@@ -13,8 +13,9 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome, RunState
+from raysim.engine.job import Outcome
 from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.storage.encoding import decode, encode
 from raysim.storage.finished import load_finished, save_finished

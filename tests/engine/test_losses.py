@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation, pooled_rows
-from raysim.engine.job import Outcome, RunState
+from raysim.engine.job import Outcome
 from raysim.engine.measuring.losses import TrainingLosses, constant_loss
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.statistics.convergence import convergence
 from raysim.storage.run_tables import rounds_table

@@ -16,9 +16,9 @@ from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.engine.attacks.secure_geometric_median import NU, PASSES, Pass
 from raysim.engine.client.local_training import CohortTraining
-from raysim.engine.job import RunState
 from raysim.engine.messages.memory import MODEL
 from raysim.engine.messages.steps import BESIDE, UPDATE, Leaving
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.robust.centres import geometric_median

@@ -1,4 +1,4 @@
-"""What actors send back, merged by hand: order of ids, stable entries, exact sums, and what is sent beside behind them."""
+"""What actors send back, merged by hand: order of ids, stable entries, exact sums, and numbers sent beside."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.engine.job import Outcome, RunState
+from raysim.engine.job import Outcome
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.secure import traffic

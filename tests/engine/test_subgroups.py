@@ -103,6 +103,19 @@ def test_unknown_is_said_in_several_ways_and_groups_are_told_by_their_whole_name
         assert figures[h, :, 0].tolist() == [*counts, len(sexes) - sum(counts)]
 
 
+def test_an_attribute_of_nobody_is_none_and_one_of_everybody_is_refused(demographic: Federation, federate):
+    n = len(demographic.y)
+    np.savez(demographic.folder / "patients.npz", sex=np.full(n, ""))
+    empty = Federation.open(demographic.folder)
+    assert subgroups.grouping(empty, None, ()) is None
+    other = federate([60, 60])
+    np.savez(other.folder / "patients.npz", name=np.arange(len(other.y)).astype(str))
+    with pytest.raises(
+        ConfigError, match=r"evaluation.groups: 'name' divides patients into 1[0-9]+ groups, and at most"
+    ):
+        subgroups.grouping(Federation.open(other.folder), None, ())
+
+
 def test_gaps_by_hand():
     figures = np.full((3, 2, 8), np.nan)
     figures[:, :, 0] = [[10, 10], [5, 5], [4, 0]]

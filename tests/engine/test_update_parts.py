@@ -16,6 +16,7 @@ from raysim.data.federation import Federation
 from raysim.engine.attacks.own_attacks import OwnAttack
 from raysim.engine.messages.update_sums import heaviest, number_rows, sum_count
 from raysim.engine.pipeline.secure_sums import SecureSums
+from raysim.engine.privacy.calibration import guarantee_of
 from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.hospital_noise import HospitalNoise
 from raysim.engine.privacy.noisy_statistics import FirstAnswers
@@ -84,7 +85,7 @@ def test_sums_of_numbers_stand_behind_those_of_updates() -> None:
 def test_under_a_bound_all_in_a_sum_have_one_weight(federation: Federation, upload: Upload, even: list) -> None:
     job = replace(job_of(federation, FedAvg()), aggregation=AggregationSection(name="norm_bound"))
     job = replace(job, secure=SecureSection())
-    pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers())
+    pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers(), guarantee_of(job, federation))
     cohort = ScheduledCohort(np.arange(3), LocalProblem(START, upload), State(np.zeros((1, 4))))
     fitted = pipeline.fitted(cohort).problem
     assert fitted is not None
@@ -102,7 +103,7 @@ def test_the_order_of_the_steps_at_hospitals(federation: Federation) -> None:
         compression=CompressionSection(name="grid"),
         secure=SecureSection(),
     )
-    pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers())
+    pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers(), guarantee_of(job, federation))
     problem = LocalProblem(START, Upload(np.ones(3)))
     halves = pipeline.halves(1, problem, np.arange(3))
     assert [type(half).__name__ for half in halves] == ["OwnAttack", "Clip", "Compressing", "Masking"]

@@ -65,7 +65,7 @@ def test_runs_are_found_and_have_their_model(compared: Path) -> None:
 
 def test_names_are_words_of_way_and_model(compared: Path) -> None:
     page = (compared / "report.html").read_text()
-    for name in ("FedAvg, logistic regression", "FedAvg, MLP", "MOON, MLP"):
+    for name in ("FedAvg with logistic regression", "FedAvg with MLP", "MOON with MLP"):
         assert name in page
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 import raysim
 from raysim.config import plugins, reading
@@ -154,3 +156,19 @@ def test_apache_in_the_demo(data_folder: Path) -> None:
     other = reading.resolve({"data": {**tree, "scores": ["apache"]}})
     with pytest.raises(DataError, match=r"data\.scores: 'apache' is no score of source eicu"):
         plugins.build_federation(other, plugins.build_source(other.data), 0)
+
+
+def test_a_run_says_that_it_judges_no_score(tmp_path: Path) -> None:
+    shown = StringIO()
+    alone = {key: value for key, value in config().items() if key not in ("strategies", "seeds")}
+    raysim.run(alone, data=table(), out=tmp_path / "run", in_process=True, console=Console(file=shown))
+    assert "data.scores: 'old' and 'points' are no features; raysim run judges no score" in shown.getvalue()
+    fitted = json.loads((tmp_path / "run" / "preprocessing.json").read_text())
+    assert [column["name"] for column in fitted["columns"]] == ["x", "z"]
+
+
+def test_a_curve_has_them_as_references(tmp_path: Path) -> None:
+    asked = config(strategies=["fedavg", "fedprox"], seeds=[0]) | {"curve": {"field": "mu", "values": [0.1, 1]}}
+    raysim.curve(asked, data=table(), out=tmp_path / "out", in_process=True)
+    answer = json.loads((tmp_path / "out" / "answer.json").read_text())
+    assert {way["name"] for way in answer["ways"] if way["role"] == "reference"} >= {"old", "points"}

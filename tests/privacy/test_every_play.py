@@ -19,6 +19,7 @@ from dp_accounting import GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
 from raysim.config.sections.privacy import PrivacySection
+from raysim.engine.attacks import attack_figures
 from raysim.engine.privacy.privacy_ledger import guaranteed as promised_before
 from raysim.storage.resume import read_ticket
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -126,6 +127,23 @@ def test_a_run_without_the_attack_is_in_the_joint_epsilon():
     assert told["epsilon"] == pytest.approx(by_hand(ROUNDS))
     assert (told["all_plays"]["plays"], told["all_plays"]["epsilon"]) == (2, pytest.approx(by_hand(2 * ROUNDS)))
     assert joint("attacked") == (2, pytest.approx(by_hand(2 * ROUNDS), rel=1e-3))
+
+
+def test_a_run_without_the_attack_that_was_stopped_is_charged(monkeypatch):
+    """It is played from its start again, with other noise; the last two rounds of the attacked one are, too."""
+    attacked = system(TREE) | {"adversary": {"attack": "sign_flip", "share": 0.2, "baseline": True}}
+    with monkeypatch.context() as patch:
+        patch.setattr(attack_figures, "attack_figures", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            start(attacked, "attacked")
+    go_on("attacked")
+    told = guaranteed("attacked")
+    assert told["epsilon"] == pytest.approx(by_hand(ROUNDS + 2))
+    assert (told["all_plays"]["plays"], told["all_plays"]["epsilon"]) == (3, pytest.approx(by_hand(3 * ROUNDS + 2)))
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_rounds_that_are_played_again_with_other_noise_are_charged(monkeypatch):

@@ -18,10 +18,11 @@ from raysim.config.sections.system import SystemSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job import Job, Outcome, RunState
+from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.update_sums import number_rows
 from raysim.engine.privacy.checks import check_privacy
 from raysim.engine.privacy.release import Release, release_of
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.adaptive import update_multiplier
@@ -147,19 +148,17 @@ def first_sums(federation: Federation, job: Job) -> tuple[np.ndarray, np.ndarray
         partials, later = forward(plan, memory)
         if plan.round == 1 and plan.problem is not None and plan.problem.sent is not None:
             assert isinstance(release_of(plan), Release)
-            sent, variates = plan.problem.sent, plan.problem.objective.variates
+            sent = plan.problem.sent
             into = np.zeros(len(plan.ids), dtype=int) if sent.sum_index is None else sent.sum_index
             shares = np.full(sent.sums, 1e-300)
             capped = np.minimum(federation.sizes("train")[plan.ids] / (job.privacy.cap or 1), 1.0)
             np.maximum.at(shares, into, sent.weight / capped)
             units = np.sum([partial.units for partial in partials], axis=0) * 2.0**-44
             rows = number_rows(plan.problem, units.shape[1])
-            if plan.problem.chosen:  # all are in all sums; the counts have a bound of their own
+            if plan.problem.spread:  # all are in all sums
                 shares[:] = shares.max()
-                units = units[: sent.sums]
-            elif rows:
-                shares = np.append(shares, np.full(rows, shares.max()))
-            shares = shares if variates is None else np.append(shares, variates.weight.max())
+            beside = shares if sent.weight_beside is None else sent.weight_beside
+            shares = np.append(shares, np.full(rows, beside.max()))
             seen.append((units, shares))
         return partials, later
 

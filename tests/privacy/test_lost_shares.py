@@ -12,9 +12,10 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
-from raysim.engine.job import Job, RunState
+from raysim.engine.job import Job
 from raysim.engine.pipeline.secure_sums import SecureSums
 from raysim.engine.pipeline.shares import sure_to_be_left
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from raysim.core.errors import ConfigError
 from raysim.data.contribution import drawn
 from raysim.engine.client.hospital_group import HospitalGroup
-from raysim.engine.messages.plan import Inquiry, StatisticNoise
+from raysim.engine.measuring.measurement import StatisticNoise
+from raysim.engine.messages.plan import Inquiry
 from raysim.engine.privacy.noisy_answers import noisy_answer, without_rows
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum, noisy_sum

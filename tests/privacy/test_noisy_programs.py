@@ -132,10 +132,8 @@ def test_epsilon_is_that_of_one_noisy_sum_a_round(binary: Federation) -> None:
 def test_shares_add_up_to_the_noise_of_the_sum() -> None:
     program = BoundedSums(3, 5.0)
     layout, hospitals, z = SumLayout(program), 40, 2.0
-    release = ProgramRelease("patient", 1, z / hospitals**0.5, "seeded")
-    sums = np.array([[release.units(program, layout, 1, t, h) for h in range(hospitals)] for t in range(300)]).sum(
-        axis=1
-    )
+    each = [ProgramRelease("patient", 1, z / hospitals**0.5, "seeded", 1, t) for t in range(300)]
+    sums = np.array([[release.units(program, layout, h) for h in range(hospitals)] for release in each]).sum(axis=1)
     assert (sums[:, -1] == 0).all()  # how many hospitals answered is public
     drawn = sums[:, :-1] * 2.0**-noisy_newton.BITS
     assert_allclose(drawn.std(axis=0), z * 5.0, rtol=0.15)

@@ -15,8 +15,9 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome, RunState
+from raysim.engine.job import Outcome
 from raysim.engine.privacy.noisy_statistics import first_noise
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace

@@ -22,8 +22,9 @@ from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.contribution import drawn
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome, RunState
+from raysim.engine.job import Outcome
 from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy import accountant, quick

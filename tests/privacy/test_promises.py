@@ -14,7 +14,16 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.privacy import calibration
-from raysim.engine.privacy.calibration import Beside, bit_noise, by_hospital, largest_clip, settled, spent, terms_of
+from raysim.engine.privacy.calibration import (
+    Beside,
+    bit_noise,
+    by_hospital,
+    guarantee_of,
+    largest_clip,
+    settled,
+    spent,
+    terms_of,
+)
 from raysim.engine.privacy.grid_checks import check_grid
 from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.noisy_statistics import figure_noise, left_out
@@ -140,7 +149,7 @@ def test_the_server_sees_one_round_of_sums_as_well_as_many(federation: Federatio
     ledger = Ledger()
     for round in range(rounds):
         ledger.add(round + 1, "update", np.arange(6), 4)
-    guarantee = statement(guaranteed(federation), federation, ledger)
+    guarantee = statement(job := guaranteed(federation), federation, ledger, guarantee_of(job, federation))
     assert guarantee is not None
     assert math.isinf(guarantee.covered["server"]) == exposed
     assert (guarantee.covered["outsider"] > 0) == exposed

@@ -120,6 +120,19 @@ def test_a_removed_patient_moves_nothing_but_one_clip(tmp_path, patient, split, 
         assert kinds >= {"size", "metrics", "update"}
 
 
+@pytest.mark.parametrize("split", [{"column": "part", "used": 0.5}, {"folds": 4, "used": 0.4}])
+@pytest.mark.parametrize("patient", REMOVED)
+def test_a_removed_patient_changes_nobodys_use(tmp_path, patient, split):
+    """Where a share of the training rows is used, too, whoever decides who trains."""
+    whole = table(tmp_path)
+    stay = (whole["patient"] != patient).to_numpy()
+    whole[stay].to_csv(tmp_path / "without.csv", index=False)
+    one, other = (federation(config(tmp_path / f"{name}.csv", split, "none")) for name in ("with", "without"))
+    others = placed(other, np.flatnonzero(stay))
+    assert {place for place in placed(one, np.arange(len(whole))) if stay[place[2]]} == others
+    assert len(others) < stay.sum()
+
+
 def taken(records: Records, rows: np.ndarray) -> Records:
     """These ``rows`` of some records alone."""
     return replace(

@@ -111,7 +111,7 @@ def test_no_two_hospitals_have_one_file(tree, tmp_path):
         {"values": {"title": "\ud800"}},
         {"values": {"provenance": {"hospitals": "many"}}},
         {"values": {"cards": {"hospitals": [1]}}},
-        {"values": {"template": "x"}},
+        {"values": {"sheet": "x"}},
         {"values": {"accuracy_figures": {"markup": 1}}},
     ],
 )

@@ -84,8 +84,8 @@ def test_a_complex_model_that_is_better_is_taken():
     assert said.card.recommended == "fedavg, mlp"
     which = said.card.line("which")
     assert which is not None
-    assert "Linear against MLP: -0.04" in which.text
-    assert which.text.endswith("with fedavg, linear, worse.")
+    assert "Linear against MLP (fedavg, linear): -0.04" in which.text
+    assert which.text.endswith("worse.")
     assert "No gain" not in said.card.headline
 
 

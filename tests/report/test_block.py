@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raysim.core import registry
 from raysim.report.judgement.card import Card, Line, Way
 from raysim.report.terminal import answers
 from raysim.report.terminal.block import MOST, WIDEST, Block, Warning, lines
@@ -22,6 +23,7 @@ FULL = Block(
     report="runs/main/report.html",
     next="raysim compare main.yaml --set training.rounds=60",
     more=4,
+    noun="model",
 )
 
 
@@ -36,7 +38,7 @@ def test_a_block_has_all_its_parts_in_order() -> None:
         " !! Risks are off",
         " !  Not trained",
         "    Method 0",
-        "and 4 more: --details",
+        "and 4 more models: --details",
         "No gap",
         "Report runs/main/report.html",
         "Next   raysim compare",
@@ -50,12 +52,40 @@ def test_what_does_not_fit_is_counted() -> None:
     shown = lines(long)
     assert len(shown) == MOST
     left = sum("Method" in line for line in shown)
-    assert any(f"and {4 + 6 - left} more" in line for line in shown)
+    assert any(f"and {4 + 6 - left} more models: --details" in line for line in shown)
     assert any(line.startswith("Next") for line in shown)
-    names = dataclasses.replace(FULL, rows=[["A name that is longer than there is room for " * 2, *ROWS[0][1:]]])
-    (row,) = [line for line in lines(names) if line.endswith("no difference")]
-    assert len(row) <= 80
-    assert "\N{HORIZONTAL ELLIPSIS}" in row
+
+
+def test_long_names_stand_whole() -> None:
+    name = "Hierarchical clusters, boosted trees, recalibrated (reference)"
+    shown = lines(dataclasses.replace(FULL, rows=[["FedAvg", *ROWS[0][1:]], [name, *ROWS[0][1:]]]))
+    assert max(map(len, shown)) <= 80
+    at = next(i for i, line in enumerate(shown) if line.startswith("    Hierarchical"))
+    assert shown[at].endswith("no difference")
+    below = [line for line in shown[at:] if line.startswith("    Hier") or line.startswith("      ")]
+    assert " ".join(" ".join(line[4:31].strip() for line in below).split()) == name
+
+
+def test_every_title_of_a_strategy_has_a_line_of_its_own() -> None:
+    for cls in (registry.load("strategies", name, "strategy") for name in registry.entries("strategies")):
+        end = " (reference)" if cls.is_reference else ""
+        rows = [[f"{cls.title}{end}", "0.886", "+0.005 (-0.006 to +0.015)", "no difference"]]
+        (row,) = [line for line in lines(Block("what", "answer", rows=rows)) if "no difference" in line]
+        assert row.startswith(f"    {cls.title}{end}  "), row
+
+
+def test_references_go_last_where_lines_run_out() -> None:
+    rows = [
+        ["FedAvg", "taken"],
+        ["Ditto", "worse"],
+        ["MOON", "worse"],
+        ["Training alone", "worse"],
+        ["Pooled", "worse"],
+    ]
+    block = Block("what", "answer", rows=rows, references=2)
+    left = [[line.split()[0] for line in lines(block, most=most)[2:]] for most in (7, 6, 5)]
+    assert left[0] == ["FedAvg", "Ditto", "MOON", "Training", "Pooled"]
+    assert left[1:] == [["FedAvg", "Training", "Pooled", "and"], ["FedAvg", "Training", "and"]]
 
 
 @given(
@@ -116,7 +146,7 @@ def test_the_block_of_a_card() -> None:
         Warning("Risks 3.1 times too high: recalibrate it", True),
         Warning("Not trained: try training.rounds=40", False),
     ]
-    assert block.rows[0] == ["FedAvg = FedProx", "0.886", "taken", ""]
+    assert block.rows[0] == ["FedAvg = FedProx", "0.886", "taken (mean AUROC)", ""]
     assert block.rows[1][0] == "M0"
     assert block.rows[-1] == ["Training alone (reference)", "0.837", "-0.049 (-0.076 to -0.022)", "worse"]
     assert (len(block.rows), block.more, block.notes) == (6, 3, ["No gap."])

@@ -63,7 +63,7 @@ def shown_of(shift: float) -> tuple[Card, list[svg.Figure]]:
     card = comparison_card(shown, (), hospitals, asked, names=called, noise={})
     shown = shown.renamed(called)
     differences = tables.differences(frame, "fedavg", hospitals)
-    return card, forest(shown, differences, table, figures.styles(table))
+    return card, forest(shown, differences, figures.styles(table))
 
 
 def test_the_card_names_what_is_taken_and_by_how_much_it_is_better() -> None:
@@ -91,7 +91,7 @@ def test_the_forest_has_one_line_a_way_and_folds_equal_models() -> None:
     table = tables.comparison(per_seed)
     shown = shown.renamed(naming.names(table, {}))
     differences = tables.differences(per_seed, "fedavg", hospitals)
-    (drawn,) = forest(shown, differences, table, figures.styles(table))
+    (drawn,) = forest(shown, differences, figures.styles(table))
     page = Page(str(drawn.markup))
     rows = [text for tag, text in page.texts if tag == "span" and text in {*map(short, shown.entries[0].called)}]
     assert rows == [], "the reference has no line, nor has its twin"
@@ -136,7 +136,7 @@ def test_a_page_has_one_interval_for_training_alone() -> None:
     assert signed(-value, Limits(-joint.high, -joint.low), 3) in line.text
     assert (card.ways[1].low, card.ways[1].high) == tuple(joint)
     assert any(printed in sentence for sentence in answer_from(card, shown).reasons)
-    (drawn,) = forest(shown, tables.differences(frame, "fedavg", hospitals), table, figures.styles(table))
+    (drawn,) = forest(shown, tables.differences(frame, "fedavg", hospitals), figures.styles(table))
     assert f"{naming.number(joint.low, 3, sign=True)} to {naming.number(joint.high, 3, sign=True)}" in drawn.markup
     assert "Those of training alone hold together for all methods." in drawn.caption
 

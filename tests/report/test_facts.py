@@ -413,6 +413,8 @@ def test_training() -> None:
     assert (line.state, line.remedy, line.setting) == ("warn", "try training.rounds=40", "training.rounds=40")
     assert not line.forbids
     assert training([], ["FedAvg"], True, 20).text == "Training diverged: FedAvg."
+    assert training([], ["FedAvg"], True, 20).remedy == "lower training.learning_rate"
+    assert "learning_rate" not in training([], ["Newton"], True, 20, by_steps=False).remedy
 
 
 # D8: what the data cannot tell
@@ -490,10 +492,11 @@ ENOUGH, TOO_FEW = limiting.limits(data(), pair(0.01)), limiting.limits(data(2), 
 def said(
     federate: str, quality: Line = GOOD, calibration: Line = RIGHT, limits: Line = ENOUGH, *more: Line, **fields: object
 ) -> tuple[str, str]:
-    use = use_of(CLASSIFICATION, quality, calibration, not limits.forbids)
+    lines = [quality, calibration, limits, *more]
+    use = use_of(CLASSIFICATION, lines, not limits.forbids)
     verdict = {"taken": "FedAvg", "compared": True, "federate": federate, "one_seed": False, "alone_taken": False}
     made_of = Verdict(**{**verdict, "act_at": "20 %", **fields})  # type: ignore[arg-type]
-    return headline(made_of, use, [quality, calibration, limits, *more]), use
+    return headline(made_of, use, lines), use
 
 
 @pytest.mark.parametrize(
@@ -558,10 +561,18 @@ def test_headlines(federated, calibrated, fields, words, use) -> None:
     assert got == use
 
 
+def test_a_model_whose_training_diverged_is_not_to_be_used() -> None:
+    wild = replace(training([], ["FedAvg"], True, 20), forbids=True, short="training of FedAvg diverged")
+    assert said("yes", GOOD, OFF, ENOUGH, wild) == ("Do not use FedAvg: its training diverged.", "none")
+    text, use = said("yes", COIN, RIGHT, ENOUGH, wild)
+    assert text.startswith("Do not use FedAvg: it is not demonstrated to rank better than chance")
+    assert (text.endswith("its training diverged."), use) == (True, "none")
+
+
 def test_a_label_that_is_a_number_has_values() -> None:
     line = quality(REGRESSION, 2.31, Limits(2.1, 2.52), 20, None)
-    assert use_of(REGRESSION, line, NOT_MEASURED, True) == "values"
-    assert use_of(REGRESSION, line, NOT_MEASURED, False) == "none"
+    assert use_of(REGRESSION, [line, NOT_MEASURED], True) == "values"
+    assert use_of(REGRESSION, [line, NOT_MEASURED], False) == "none"
     text, _ = said("no", line, NOT_MEASURED, alone_taken=True, larger=False)
     assert text == "Train alone: federating errs more."
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
+import raysim
 from raysim.report.figures.models import styles
 from raysim.report.panel import Panel
 from raysim.report.sections.hospital_attributes import MOST, drawn, table
@@ -75,3 +78,27 @@ def test_the_figure_tells_each_mean_in_words(federate: MakeFederation):
     assert f"north, Training alone: {row['auroc']:.3f} over 1 hospital" in chart.description
     assert chart.title == "Region"
     assert drawn(means, [("chip", "own")], names, looks) == []
+
+
+def test_a_run_says_it_too(tmp_path: Path) -> None:
+    """On its page and in its folder, in the words of a comparison."""
+    rows = np.random.default_rng(3).normal(size=(800, 2))
+    patients = pd.DataFrame(rows, columns=["x", "z"]).assign(
+        hospital=[f"h{k % 4}" for k in range(800)],
+        region=[("coast", "ICU hills")[k % 2] for k in range(800)],
+        died=(rows[:, 0] + rows[:, 1] > 0).astype(int),
+    )
+    config = {
+        "data": {"source": "table", "silo": "hospital", "label": "died", "attributes": ["region"]},
+        "training": {"rounds": 1},
+        "tracking": {"uri": "none"},
+    }
+    result = raysim.run(config, data=patients, out=tmp_path / "out", in_process=True)
+    means = pd.read_csv(result.folder / "attributes.csv")
+    assert means[["model", "value", "hospitals"]].to_numpy().tolist() == [
+        ["global", "ICU hills", 2],
+        ["global", "coast", 2],
+    ]
+    page = (result.folder / "report.html").read_text()
+    assert '<h2 id="equity">Equity</h2>' in page
+    assert f"ICU hills, FedAvg: {means['auroc'][0]:.3f}" in page

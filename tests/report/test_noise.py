@@ -18,6 +18,7 @@ from raysim.report import tables
 from raysim.report.judgement import noise
 from raysim.report.naming import signed
 from raysim.report.pages import contents, sentences
+from raysim.statistics.chance.floor_figures import share_as_extreme
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play, store
 from tests.report.answered import answered
@@ -34,6 +35,18 @@ def result(federate: MakeFederation, tmp_path: Path) -> Result:
     np.savez(federation.folder / "patients.npz", sex=rng.choice(["F", "M", ""], n, p=[0.5, 0.4, 0.1]))
     federation = type(federation).open(federation.folder)
     return Result("fedavg", False, 7, federation, play(federation, FedAvg(), rounds=2, tests_groups=True), tmp_path)
+
+
+def test_fewer_federations_are_simulated_where_hospitals_are_very_many() -> None:
+    assert [noise.draws_for(hospitals) for hospitals in (0, 208, 50_000, 100_000, 1_000_000)] == [
+        200,
+        200,
+        200,
+        100,
+        40,
+    ]
+    # Even the fewest can exclude equal service: none of the draws is as extreme.
+    assert share_as_extreme(np.zeros(noise.FEWEST_DRAWS, bool)) < 0.025
 
 
 def test_the_table_has_floors_excesses_the_slope_and_the_gap(result: Result) -> None:

@@ -109,6 +109,32 @@ def test_a_run_that_diverged(run: Result) -> None:
     assert training.sentences(seeds)[0].count("seed 3") == 1
 
 
+def test_a_method_without_a_learning_rate_is_not_told_to_lower_it(run: Result) -> None:
+    wild = replace(with_losses(run, [0.7, 1.0, 3.0, 5.0, 8.0, 9.0, 10.9]), by_steps=False)
+    mends = "Add rows or a ridge, or under privacy raise epsilon."
+    assert training.of_run(wild).endswith(f"10.9 in 6 rounds: it diverged. {mends}")
+    (said,) = training.sentences([replace(wild, label="newton"), replace(wild, by_steps=True)])
+    assert said == (
+        "Diverged, so that their figures say nothing: fedavg (training loss 0.7 to 10.9). Lower "
+        "training.learning_rate. Diverged, so that their figures say nothing: newton (training loss 0.7 to 10.9). "
+        f"{mends}"
+    )
+    falling = replace(with_losses(run, [0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4]), by_steps=False)
+    assert training.of_run(falling).endswith("More rounds may change the figures.")
+    outcome = wild.outcome
+    assert training.sentence(outcome.convergence, 6, None, by_steps=False) == training.of_run(wild)
+
+
+def test_a_fit_that_began_again_has_not_diverged(run: Result) -> None:
+    """Newton starts anew with Firth's penalty where classes are separated, and says that it has not converged."""
+    again = with_losses(run, [0.7, 0.4, 0.4, 0.4, 0.69, 0.65, 0.6])
+    assert again.outcome.convergence is not None
+    assert again.outcome.convergence.verdict == "diverged"
+    fit = replace(again, outcome=replace(again.outcome, facts={"converged": 0.0}))
+    assert training.untrained([fit]) == [("fedavg", pytest.approx(np.nan, nan_ok=True))]
+    assert training.of_run(fit).endswith("too few to say whether it is trained. More rounds may change the figures.")
+
+
 def test_runs_that_stand_still_and_runs_that_never_moved(run: Result) -> None:
     flat = with_losses(run, [0.7] * 7)
     assert training.of_run(flat) == (

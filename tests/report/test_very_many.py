@@ -11,6 +11,7 @@ import raysim
 from raysim.core.errors import ConfigError
 from raysim.report.pages import page
 from raysim.report.pages.again import rewritten
+from raysim.report.sections import section
 
 SETTINGS = {
     "data": {"hospitals": 6, "rows": 900, "features": 6},
@@ -24,7 +25,7 @@ def test_a_page_of_more_hospitals_than_it_can_show_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(page, "MOST_HOSPITALS", most)
+    monkeypatch.setattr(section, "MOST_HOSPITALS", most)
     ways = ["fedavg", "local"]
     alone, together = tmp_path / "alone", tmp_path / "together"
     raysim.run(SETTINGS, out=alone, in_process=True)

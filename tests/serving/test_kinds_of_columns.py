@@ -28,6 +28,7 @@ CELLS: dict[str, list[str]] = {
     "below": ["<0.3", "< 1", "0.7", "2"],
     "above": [">9", "≥ 10", "4.5"],
     "units": ["5 mg", "6.5mg", "<7 mg", "8"],
+    "thousands": ["1,234.5", "2,345", "1'000", "3\u00a0456.5", "−7", "<1,200.5"],
     "marked": ["?", "3", "4.5"],
     "sentinel": ["-999", "-999.0", "7", "8.25"],
     "zeros marked": ["00", "0", "1"],
@@ -52,7 +53,7 @@ KEYS: dict[str, Any] = {
 
 
 def rows(seed: int) -> pd.DataFrame:
-    """A table of texts, with all of the 25 kinds of columns."""
+    """A table of texts, with all of the 26 kinds of columns."""
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {
@@ -65,7 +66,7 @@ def rows(seed: int) -> pd.DataFrame:
 
 
 def test_all_kinds_are_scored_alike(place: Path, tmp_path: Path) -> None:
-    assert len(CELLS) == 25
+    assert len(CELLS) == 26
     rows(0).to_csv(tmp_path / "rows.csv", index=False)
     data = {"source": "table", "path": str(tmp_path / "rows.csv"), "silo": "hospital", "label": "died"}
     run = folder_of(place, {"name": "fedavg", "label": "kinds"}, data=data | KEYS | {"split": {"column": "part"}})

@@ -18,8 +18,9 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import pack, pack_state, unpack, unpack_state
 from raysim.data.federation import Federation
-from raysim.engine.job import Job, Outcome, RunState
+from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec, Work
+from raysim.engine.run_state import RunState
 from raysim.engine.server.cadence import AUTO_SECONDS, Cadence
 from raysim.engine.server.coordinator import Coordinator
 from raysim.storage.checkpoints import Checkpoints, Writer, clear

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raysim.engine.job import RunState
+from raysim.engine.run_state import RunState
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Personalization, Recalibration

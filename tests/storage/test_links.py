@@ -10,15 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from rich.console import Console
 
+import raysim
 from raysim.config import reading
 from raysim.core import bounded
 from raysim.core.errors import ConfigError
+from raysim.experiment.curve import begin
+from raysim.report.checklist import checklist
 from raysim.report.pages.again import rewritten
+from raysim.serving.predictor import Predictor
 from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
 from raysim.storage.tables import check_place
+from tests.experiment.test_curve import SETTINGS as CURVE
 from tests.storage.test_resume import SMALL, go_on, here, start, stopped  # noqa: F401
 
 UNTRACKED = SMALL | {"tracking": {"uri": "none"}}
@@ -38,7 +45,7 @@ def test_a_link_in_a_strangers_folder_leads_no_removal_out_of_it(here: Path):  #
     (theirs / "manifest.json").write_text(json.dumps({"format": 1, "kind": "run", "version": "0.1.0", "files": files}))
     with pytest.raises(ConfigError) as refused:
         start(UNTRACKED, "theirs")
-    assert str(refused.value) == "theirs/plots: is a link, and raysim writes into folders of plain files; remove it"
+    assert str(refused.value) == "theirs/plots: is a link, and raysim works in folders of plain files; remove it"
     assert listing(ours) == {"thesis.svg": b"mine"}
 
 
@@ -54,7 +61,7 @@ def test_a_linked_run_is_not_written_into(what: str, here: Path, monkeypatch):  
         theirs.rename(ours)
     theirs.symlink_to(ours)
     before = listing(here / "ours") if ours.is_dir() else ours.read_text()
-    with pytest.raises(ConfigError, match=r"theirs/runs.*: is a link, and raysim writes"):
+    with pytest.raises(ConfigError, match=r"theirs/runs.*: is a link, and raysim works"):
         go_on("theirs")
     assert (listing(ours) if ours.is_dir() else ours.read_text()) == before
 
@@ -123,7 +130,7 @@ def test_a_pipe_is_no_file(name: str, do: Callable[[Path], Any], tmp_path: Path)
     os.mkfifo(tmp_path / name)
     error = within_a_minute(lambda: do(tmp_path))
     assert isinstance(error, ConfigError)
-    assert "it is a pipe or a device, and no file; save its content as a file" in str(error)
+    assert "is a pipe" in str(error)
 
 
 def test_a_pipe_in_a_folder_is_refused(tmp_path: Path):
@@ -148,3 +155,23 @@ def test_what_is_longer_than_allowed_is_refused_still(tmp_path: Path):
     assert bounded.read_bytes(tmp_path / "long", 3) == b"123"
     with pytest.raises(ValueError, match="more than 2 bytes"):
         bounded.read_bytes(tmp_path / "long", 2)
+
+
+def test_what_only_reads_a_folder_follows_no_link(here: Path):  # noqa: F811
+    """A curve that is drawn again writes, too: its picture would lie where a linked folder leads."""
+    start(UNTRACKED, "theirs")
+    (here / "curve.yaml").write_text(yaml.safe_dump(CURVE))
+    (here / "ours").mkdir()
+    (here / "theirs" / "linked").symlink_to(here / "ours")
+    quiet = Console(quiet=True)
+    reads: tuple[Callable[[Path], Any], ...] = (
+        lambda folder: rewritten(folder, None, None),
+        lambda folder: checklist(folder, None),
+        Predictor.open,
+        raysim.load,
+        lambda folder: begin(here / "curve.yaml", [], None, quiet, of=folder, in_process=True, verbose=False),
+    )
+    for read in reads:
+        with pytest.raises(ConfigError, match=r"^theirs/linked: is a link, and raysim works in folders of plain files"):
+            read(Path("theirs"))
+    assert listing(here / "ours") == {}

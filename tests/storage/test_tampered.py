@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save
 
 from raysim.core.errors import ConfigError
-from raysim.engine.job import RunState
+from raysim.engine.run_state import RunState
 from raysim.storage.checkpoints import Checkpoints
 from raysim.storage.encoding import Damaged, decode, encode, read_tensors
 from raysim.storage.finished import load_finished

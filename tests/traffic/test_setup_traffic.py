@@ -17,8 +17,9 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.reading import resolve
 from raysim.config.sections.system import SystemSection
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome, Round, RunState
+from raysim.engine.job import Outcome, Round
 from raysim.engine.measuring.timing import reached
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.storage.encoding import decode, encode

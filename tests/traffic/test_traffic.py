@@ -11,8 +11,9 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.system import SystemSection
-from raysim.engine.job import RunState
-from raysim.engine.server.coordinator import Coordinator, JobRun
+from raysim.engine.run_state import RunState
+from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.job_server import JobServer
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.base import FederationView, Floats, HospitalRows, State
@@ -35,14 +36,14 @@ def test_candidates_tell_losses_under_the_model_that_they_would_start_from(strat
     """Of four that are asked, each about its cluster's model, two train from it; CHiP-FL's also get the global one."""
     federation = federate([40, 30, 25, 20, 30, 22])
     asked = []
-    measure = JobRun._measure
+    measure = JobServer.measure
 
     def listen(self, question, *, models=None, ids=None):
         if question.kind == "loss":
-            asked.append((self._round, models, ids))
+            asked.append((self.view.round, models, ids))
         return measure(self, question, models=models, ids=ids)
 
-    monkeypatch.setattr(JobRun, "_measure", listen)
+    monkeypatch.setattr(JobServer, "measure", listen)
     selection = PowerOfChoice(candidates=4, fraction=0.34, minimum=1)
     outcome = play(federation, strategy, selection=selection, **RUN)
     assert [row.bytes_down for row in outcome.rounds] == [4 * models * outcome.layout.size] * 3

@@ -18,6 +18,7 @@ from raysim.report.pages.rendering import Page
 from raysim.tune.answer import Tested, falls
 from raysim.tune.choice import Choice, at_the_edge, headline, title
 from raysim.tune.importances_beside import Importances
+from raysim.tune.page.sections import SHEET
 from raysim.tune.page.trial_charts import figures, student
 from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
@@ -71,7 +72,7 @@ def sweep_page(
     keys = [dimension.key for dimension in space]
     recommended = choice.recommended
     return Page(
-        "sweep.html.j2",
+        SHEET,
         {
             "title": name,
             "lead": headline(choice),
@@ -94,6 +95,16 @@ def sweep_page(
             "data": svg.json_block("trials", trial_data(choice, keys)),
             "numbers": [(i, trial.number) for i, trial in enumerate(choice.trials)],
             "provenance": setting,
+            "facts": [
+                ("Data", setting.data),
+                ("Hospitals", f"{setting.hospitals:,}"),
+                ("Rows", "released with noise" if setting.rows is None else f"{setting.rows:,}"),
+                ("Seeds", ", ".join(map(str, setting.seeds))),
+                ("Versions", ", ".join(f"{package} {of}" for package, of in setting.versions.items())),
+            ],
+            "links": [("MLflow", setting.mlflow) if setting.mlflow.startswith("http") else (setting.mlflow, "")]
+            if setting.mlflow
+            else [],
         },
     )
 

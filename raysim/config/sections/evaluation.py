@@ -45,6 +45,8 @@ class UnseenSection(Section):
       hospitals, each of which is left out together. None: ``leave_one_out`` for up to 20 hospitals, else 10.
     - ``onboarding``: numbers of labelled rows with which a hospital joins. ``held``: the share of its rows that never
       do.
+    - ``trained_on``: ``train``, or ``all``: the hospitals that take part in a fold, on which nothing is tested there,
+      train on their test rows as well.
     - ``joining``: what it makes of them: it recalibrates the model that serves it, fine-tunes it, or chooses the
       cluster whose model has the lowest loss on them.
     """
@@ -55,6 +57,7 @@ class UnseenSection(Section):
     onboarding: tuple[int | Literal["all"], ...] = default("evaluation.unseen.onboarding")
     held: float = default("evaluation.unseen.held", gt=0, lt=1)
     joining: Literal["recalibrate", "fine_tune", "cluster"] = default("evaluation.unseen.joining")
+    trained_on: Literal["train", "all"] = default("evaluation.unseen.trained_on")
 
     @field_validator("folds")
     @classmethod

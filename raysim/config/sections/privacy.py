@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import FiniteFloat, field_validator, model_validator
@@ -131,6 +132,15 @@ class PrivacySection(Section):
         for name in value:
             if plain(name) in map(plain, UPDATES):
                 raise ValueError(f"'{name}' is what models are learned from, and cannot be declared public; drop it")
+        if (twice := _named_twice(value)) is not None:
+            raise ValueError(f"'{twice}' is named twice; name it once")
+        return value
+
+    @field_validator("statistics")
+    @classmethod
+    def _names_kinds_once(cls, value: dict[str, NoisyStatistic]) -> dict[str, NoisyStatistic]:
+        if (twice := _named_twice(value)) is not None:
+            raise ValueError(f"'{twice}' is there twice, with and without an s; keep one of the two")
         return value
 
     @field_validator("noise_multiplier")
@@ -152,6 +162,12 @@ class PrivacySection(Section):
             raise ConfigError(
                 f"privacy.rate: {self.rate:g} is the chance of a patient in privacy.mode: pooled, which is not set; "
                 "take it out"
+            )
+        self.refuse_idle("privacy", "unit", {"rows_per_patient": ("patient",)})
+        if not (self.own_steps or self.equal_epsilon):
+            raise ConfigError(
+                "privacy.equal_epsilon: false is for noise of each hospital's own steps (unit: patient or example, "
+                f"mode: local), not for {self.unit} and {self.way}; take it out"
             )
         self._check_statistics()
         if self.adaptive is not None and (self.unit != "hospital" or self.way == "local"):
@@ -261,6 +277,16 @@ class PrivacySection(Section):
 def plain(kind: str) -> str:
     """A kind of egress as it is compared: ``sizes`` names ``size``."""
     return kind.removesuffix("s")
+
+
+def _named_twice(kinds: Iterable[str]) -> str | None:
+    """The first of ``kinds`` that one before it names too; None: there is none."""
+    named = set[str]()
+    for kind in kinds:
+        if plain(kind) in named:
+            return kind
+        named.add(plain(kind))
+    return None
 
 
 UPDATES = ("update", "variate")

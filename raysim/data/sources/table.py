@@ -20,7 +20,7 @@ from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
 from raysim.data.tables.reading import Reading, limited
-from raysim.data.tables.spelling import check_totals, check_twins
+from raysim.data.tables.spelling import check_cut, check_totals, check_twins
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
 
@@ -193,7 +193,7 @@ class Table(BaseModel):
             raise DataError(f"data.path: '{self.path}' has no rows; a table needs at least one below its column names")
         na = self.na_values
         marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, dict) else tuple(na)
-        decimal = self.decimal or ("," if read.decimal == "," else None)
+        decimal = self.decimal or (read.decimal if read.decimal == "," or read.thousands else None)
         form = {} if read.form is None else {"separator": read.form.separator, "encoding": read.form.encoding}
         units = {name: tuple(each) for name, each in self.units.items()}
         reading = Reading(marks, dict(self.censored.items()), decimal, **form, units=units)
@@ -206,8 +206,10 @@ class Table(BaseModel):
         check_twins("data.silo", "hospitals", Counter(silo.tolist()))
         group = None if self.group is None else texts(table, self.group, "data.group or data.split.by", rows=kept)
         check_totals("data.silo", silo, kept)
+        check_cut("data.silo", self._silo, silo, kept)
         if group is not None:
             check_totals("data.group", group, kept)
+            check_cut("data.group", str(self.group), group, kept)
         label = (
             class_labels(table, self.label, self.positive, kept)
             if self.task == "classification"
@@ -256,6 +258,11 @@ class Table(BaseModel):
 
     def _check_columns(self, table: pa.Table) -> None:
         names = table.column_names
+        if len(names) == 1:
+            raise DataError(
+                f"data.path: '{self.path}' has a single column, '{names[0]}'; say what separates columns "
+                "(data.separator)"
+            )
         named: list[tuple[str, str | None]] = [
             ("silo", self._silo),
             ("label", self.label),

@@ -65,7 +65,7 @@ def texts(
     """
     import pyarrow.compute as pc
 
-    column = plain_text(table, name, field)
+    column = whole_names(plain_text(table, name, field))
     if column.null_count and unknown is None:
         row = placed(pc.index(pc.is_null(column), True).as_py(), rows)
         raise DataError(
@@ -76,6 +76,16 @@ def texts(
     different = np.array([*encoded.dictionary.to_pylist(), unknown], object)
     values: NDArray[Any] = different[encoded.indices.fill_null(-1).to_numpy()]
     return values
+
+
+def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts without '.0' where all are whole numbers: a program that has read them as numbers writes them so."""
+    import pyarrow.compute as pc
+
+    if not pc.any(pc.ends_with(column, ".0")).as_py():
+        return column
+    whole = pc.all(pc.match_substring_regex(column, r"^-?(?:0|[1-9][0-9]*)(?:\.0)?$")).as_py()
+    return pc.replace_substring_regex(column, r"\.0$", "") if whole else column
 
 
 def placed(at: int, rows: NDArray[np.int64] | None) -> int:

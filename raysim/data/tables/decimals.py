@@ -1,24 +1,40 @@
-"""Numbers with a decimal comma, as numbers: recognised where nothing else is possible, else asked for."""
+"""Numbers with a decimal comma, or with marks between thousands, as plain numbers.
+
+The decimal mark is recognised where nothing else is possible, else asked for. It tells what a comma or a point before
+three digits is: ``1,234`` is 1234 where the decimal mark is a point.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from raysim.core.errors import DataError
-from raysim.core.words import counted
+from raysim.core.words import counted, some
 from raysim.data.tables.columns import is_text
-from raysim.data.tables.kinds import find
+from raysim.data.tables.kinds import SPACES, find
+from raysim.data.tables.reading import cast
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Mark = Literal[".", ","]
 
-_BEYOND = r"^\s*(?:[<>]=?|≤|≥)?\s*"  # a limit, where a number begins with it
-_COMMA = rf"{_BEYOND}[+-]?\d*,\d+(?:[eE][+-]?\d+)?\s*$"
-_POINT = rf"{_BEYOND}[+-]?\d*\.\d+(?:[eE][+-]?\d+)?\s*$"
-_THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2},\d{3}\s*$"
+_BEYOND = r"^\s*(?:[<>]=?|≤|≥)?\s*[+-]?"  # a limit and a sign, where a number begins with them
+_POWER = r"(?:[eE][+-]?[0-9]+)?\s*$"
+_HEAD = "[1-9][0-9]{0,2}"  # before the first mark between thousands
+_SPACED = rf"(?:['’][0-9]{{3}})+|(?:[{SPACES}][0-9]{{3}})+"  # marks that are no decimal mark
+_POINTS, _COMMAS = r"(?:\.[0-9]{3})+", r"(?:,[0-9]{3})+"
+_COMMA = rf"{_BEYOND}(?:[0-9]*|{_HEAD}(?:{_SPACED}|{_POINTS})),[0-9]+{_POWER}"
+_POINT = rf"{_BEYOND}(?:[0-9]*|{_HEAD}(?:{_SPACED}|{_COMMAS}))\.[0-9]+{_POWER}"
+_ONE_COMMA = rf"{_BEYOND}{_HEAD},[0-9]{{3}}\s*$"
+_GROUPED: dict[Mark, str] = {
+    ".": rf"{_BEYOND}{_HEAD}(?:{_SPACED}|{_COMMAS})(?:\.[0-9]+)?\s*$",
+    ",": rf"{_BEYOND}{_HEAD}(?:{_SPACED}|{_POINTS})(?:,[0-9]+)?\s*$",
+}
+_TELLING = rf"{_BEYOND}{_HEAD}(?:(?:{_SPACED})(?:\.[0-9]+)?|{_COMMAS}\.[0-9]+|,[0-9]{{3}}{_COMMAS})\s*$"
+_POINTS_ALONE = rf"{_BEYOND}{_HEAD}{_POINTS}\s*$"
+_NAMED = 6  # columns that a remark names
 
 
 def with_points(
@@ -30,13 +46,13 @@ def with_points(
     where: str,
     usual: Mark | None = None,
     numeric: Collection[str] = (),
-) -> tuple[pa.Table, Mark]:
-    """The table with a point for the comma of numbers, and the decimal mark that it had.
+) -> tuple[pa.Table, Mark, str]:
+    """The table with plain numbers, the decimal mark that they had, and a remark on marks between thousands, if any.
 
     - ``named``: the mark that the configuration names; None: it follows from the columns of text that are numbers for
       the most part.
-    - ``recognise``: whether a comma in them can be a decimal mark without being named. It cannot where commas separate
-      columns or nothing does, as it may separate thousands.
+    - ``recognise``: whether a comma in them can be a decimal mark without being named. Where commas separate columns,
+      or nothing does, it can in ``numeric`` columns alone.
     - ``as_text``: columns that are no numbers. ``where``: the table in errors, which name ``field``.
     - ``usual``: the mark that decides in doubt. ``numeric``: columns that are numbers, whatever else stands in them.
 
@@ -45,72 +61,115 @@ def with_points(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if named == ".":
-        return table, "."
-    texts = [
-        column.name
+    texts = {
+        column.name: pc.cast(table.column(column.name), pa.string())
         for column in table.schema
         if is_text(column.type) and not pa.types.is_dictionary(column.type) and column.name not in as_text
-    ]
-    decimals = {
-        name: commas
-        for name in texts
-        if (commas := _matching(table.column(name), ",", _COMMA))
-        and (name in numeric or _mostly(commas, table.column(name)) or find(table.column(name)).kind == "mixed")
     }
-    if not decimals:
-        return table, named or "."
-    first = next(iter(decimals))
-    for name in decimals:
-        if points := _matching(table.column(name), ".", _POINT):
+    odd = {name: _with_minus(column) for name, column in texts.items() if cast(column, pa.float64()) is None}
+    mark = named or _mark(table, texts, odd, recognise, field, where, usual, numeric)
+    grouped = []
+    for name, column in (texts | odd if mark == "," else odd).items():
+        sure = mark == "," or named == "." or _count(column, _GROUPED["."]) > _count(column, _ONE_COMMA)
+        groups = _count(column, _GROUPED[mark] if sure else _TELLING)
+        commas = _count(column, _COMMA) if mark == "," else 0
+        if not (groups or commas) or not (name in numeric or _is_number(column, groups + commas)):
+            continue
+        if mark == "," and (points := _count(column, _POINT)) > _count(column, _POINTS_ALONE):
             raise DataError(
-                f"{field}: column '{name}' of {where} has a comma in {counted(decimals[name], 'number')} and a point "
+                f"{field}: column '{name}' of {where} has a comma in {counted(commas or groups, 'number')} and a point "
                 f"in {points:,}; write one decimal mark"
             )
-    if named is None:
-        floats = [
-            column.name
-            for column in table.schema
-            if pa.types.is_floating(column.type) or (column.name in texts and _has_points(table.column(column.name)))
-        ]
-        thousands = all(_matching(table.column(name), ",", _THOUSANDS) == count for name, count in decimals.items())
-        why = (
-            f", and column '{floats[0]}' numbers with a point"
-            if floats
-            else ", always with three digits behind it, as thousands have it"
-            if thousands
-            else ""
-            if recognise
-            else ", which separates columns too"
-        )
-        if why and usual == ".":
-            return table, "."
-        if why and usual is None:
-            raise DataError(
-                f"{field}: column '{first}' of {where} has {counted(decimals[first], 'number')} with a comma{why}; "
-                "say whether it is the decimal mark (data.decimal: ',') or part of a text (data.decimal: '.')"
-            )
-    for name in decimals:
-        column = pc.cast(table.column(name), pa.string())
-        written = pc.if_else(pc.match_substring_regex(column, _COMMA), pc.replace_substring(column, ",", "."), column)
-        table = table.set_column(table.column_names.index(name), name, written)
-    return table, ","
+        if groups:
+            grouped.append(f"'{name}'")
+        odd[name] = _plain(column, mark)
+    for name, column in odd.items():
+        table = table.set_column(table.column_names.index(name), name, column)
+    remark = f"has marks between the thousands of {some(grouped, _NAMED)}, which are left out" if grouped else ""
+    return table, mark, remark
 
 
-def _mostly(count: int, column: pa.ChunkedArray) -> bool:
-    """Whether ``count`` are most of a column's values, which makes it numbers without a closer look."""
-    return bool(2 * count > len(column) - column.null_count)
+def _mark(
+    table: pa.Table,
+    texts: Mapping[str, pa.ChunkedArray],
+    odd: Mapping[str, pa.ChunkedArray],
+    recognise: bool,
+    field: str,
+    where: str,
+    usual: Mark | None,
+    numeric: Collection[str],
+) -> Mark:
+    """The decimal mark of the ``texts``, of which those that are ``odd`` are not all plain numbers already."""
+    import pyarrow as pa
+
+    decimals = {}
+    for name, column in odd.items():
+        commas, between = _count(column, _COMMA), _count(column, _ONE_COMMA)
+        told = between == commas and _count(column, _TELLING)  # by 1,234.5 in the same column
+        if commas and not told and (name in numeric or _is_number(column, commas)):
+            decimals[name] = commas, between
+    if not decimals:
+        return "."
+    floats = [
+        column.name
+        for column in table.schema
+        if pa.types.is_floating(column.type)
+        or (column.name in texts and column.name not in decimals and _has_points(texts[column.name]))
+    ]
+    thousands = all(commas == between for commas, between in decimals.values())
+    numbers = not thousands and decimals.keys() <= set(numeric)
+    why = (
+        f", and column '{floats[0]}' numbers with a point"
+        if floats
+        else ", always with three digits behind it, as thousands have it"
+        if thousands
+        else ""
+        if recognise or numbers
+        else ", which separates columns too"
+    )
+    if not why:
+        return ","
+    if usual is not None:
+        return usual
+    first, (commas, _) = next(iter(decimals.items()))
+    other = "stands between thousands" if thousands else "part of a text"
+    raise DataError(
+        f"{field}: column '{first}' of {where} has {counted(commas, 'number')} with a comma{why}; say whether it is "
+        f"the decimal mark (data.decimal: ',') or {other} (data.decimal: '.')"
+    )
+
+
+def _with_minus(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts with a hyphen for the minus sign of typesetters before a number."""
+    import pyarrow.compute as pc
+
+    return pc.replace_substring_regex(column, r"^(\s*(?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2")
+
+
+def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
+    """Texts as plain numbers, where they are numbers with the decimal ``mark`` and others between thousands."""
+    import pyarrow.compute as pc
+
+    other = "." if mark == "," else ","
+    plain = pc.replace_substring_regex(column, rf"[{other}'’{SPACES}]([0-9]{{3}})", r"\1")
+    made = pc.if_else(pc.match_substring_regex(column, _GROUPED[mark]), plain, column)
+    if mark == ".":
+        return made
+    return pc.if_else(pc.match_substring_regex(column, _COMMA), pc.replace_substring(made, ",", "."), made)
+
+
+def _is_number(column: pa.ChunkedArray, count: int) -> bool:
+    """Whether a column is numbers for the most part, of which ``count`` are written with marks."""
+    return 2 * count > len(column) - column.null_count or find(column).kind in ("mixed", "number")
 
 
 def _has_points(column: pa.ChunkedArray) -> bool:
     """Whether a column of texts is numbers, some with a point."""
-    return _matching(column, ".", _POINT) > 0 and find(column).kind == "number"
+    return _count(column, _POINT) > 0 and find(column).kind == "number"
 
 
-def _matching(column: pa.ChunkedArray, mark: Mark, pattern: str) -> int:
-    """How many texts have a decimal ``mark`` and match the ``pattern``."""
+def _count(column: pa.ChunkedArray, pattern: str) -> int:
+    """How many texts match the ``pattern``."""
     import pyarrow.compute as pc
 
-    if not pc.any(pc.match_substring(column, mark)).as_py():  # which is far quicker
-        return 0
     return pc.sum(pc.match_substring_regex(column, pattern)).as_py() or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
+from raysim.core.plain_yaml import scalar
 from raysim.core.words import counted, some
 from raysim.data.records import natural
 from raysim.data.tables.columns import is_number, numbers, plain_text
-from raysim.data.tables.kinds import Finding, described
+from raysim.data.tables.kinds import Finding, dates_of, described
 from raysim.data.tables.reading import Reading, is_texts, typed, uncensored, with_zeros, without_unit
 from raysim.data.tables.spelling import twins, written
 
@@ -95,7 +97,12 @@ def feature_columns(
             if text and not np.any(values % 1 > 0) and with_zeros(table.column(name)):
                 warnings.append(
                     f"column '{name}' is read as numbers, some written with zeros before them (007); list it in "
-                    f"data.categorical ([{name}, ...]) if they are codes"
+                    f"data.categorical ([{scalar(name)}, ...]) if they are codes"
+                )
+            if days := None if asked else dates_of(name, values):
+                warnings.append(
+                    f"column '{name}' is read as numbers, which are probably dates ({days}); drop it (data.drop) or "
+                    f"convert it into days since admission; list it in data.numeric ([{scalar(name)}, ...]) if not"
                 )
         elif kind == "categorical":
             kept[name] = _category(column, name, asked is not None)
@@ -188,7 +195,7 @@ def _category(column: pa.ChunkedArray, name: str, listed: bool) -> pd.Series[Any
         raise DataError(
             f"data.categorical: text column '{name}' holds {len(categories):,} different values, more than "
             f"{MOST_CATEGORIES}: drop it (data.drop), list it in data.numeric if it is meant as numbers, or in "
-            f"data.categorical ([{name}, ...]) to keep it all the same"
+            f"data.categorical ([{scalar(name)}, ...]) to keep it all the same"
         )
     return pd.Series(pd.Categorical(values, categories=natural(categories)))
 
@@ -216,9 +223,15 @@ def _doubts(name: str, found: Finding | None) -> list[str]:
             f"column '{name}' holds numbers in {counted(found.numbers, 'row')} and texts in "
             f"{found.recorded - found.numbers:,}, each a category"
         )
-    if found.categories > MANY_CATEGORIES:
+    written = [mark for mark in found.marks if re.match(r"[\W_]*\d", mark)]
+    if found.different <= MANY_NUMBERS < len(written) and 2 * len(written) > found.categories:
+        doubts.append(
+            f"column '{name}' has {len(written):,} categories that begin with a digit, such as '{written[0]}', and may "
+            "be numbers that are written in another way"
+        )
+    elif found.categories > MANY_CATEGORIES:
         doubts.append(f"column '{name}' has {found.categories:,} categories, each a feature of its own")
-    return [f"{doubt}; list it in data.categorical ([{name}, ...]) if that is meant" for doubt in doubts]
+    return [f"{doubt}; list it in data.categorical ([{scalar(name)}, ...]) if that is meant" for doubt in doubts]
 
 
 def _alone(name: str, column: pa.ChunkedArray) -> pa.Table:

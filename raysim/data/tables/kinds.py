@@ -11,8 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.plain_yaml import scalar
 from raysim.core.words import counted, some
 
 if TYPE_CHECKING:
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Kind = Literal["empty", "number", "truth", "category", "date", "mixed"]
-Form = Literal["limit", "comma", "date", "unit", "code", "pair", "absent", "other"]
+Form = Literal["limit", "comma", "grouped", "date", "unit", "code", "pair", "absent", "other"]
 
 MISSING = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
@@ -34,14 +39,28 @@ TRUE, FALSE = ("1", "True", "TRUE", "true"), ("0", "False", "FALSE", "false")
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
 """How a number is written, blanks around it aside."""
 
+SPACES = " \u00a0\u2009\u202f"
+"""Blanks that may stand between the thousands of a number, for a regular expression."""
+
 _NUMBER, _ZEROS = re.compile(NUMBER), re.compile(r"[+-]?0[0-9]")
-_DAY = r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}[- ]?[A-Za-z]{3,9}[- ]?\d{2,4}"
+_LETTERS = r"[^\W\d_]"
+_DAY = (
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|"
+    rf"\d{{1,2}}\.?[- ]?{_LETTERS}{{3,9}}\.?[- ]?\d{{2,4}}|{_LETTERS}{{3,9}}\.? \d{{1,2}},? \d{{4}}"
+)
 _MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
-_TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:\s?[AaPp][Mm])?(?:Z|[+-]\d{2}:?\d{2})?"
+_TIME = r"\d{1,2}:[0-5]\d(?::\d{2}(?:\.\d+)?)?(?:\s?[AaPp][Mm])?(?:Z|[+-]\d{2}:?\d{2})?"
+_DAYS = rf"-?\d+ days?(?:,? [+-]?{_TIME})?"
 _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
     ("limit", re.compile(rf"(?:<=?|>=?|≤|≥)\s*(?:{NUMBER})")),
-    ("comma", re.compile(r"[+-]?\d+(?:\.\d{3})*,\d+")),
-    ("date", re.compile(rf"(?:{_DAY})(?:[T ]\s?{_TIME})?|{_TIME}|{_MONTH}-\d{{2}}|\d{{1,2}}-{_MONTH}")),
+    ("comma", re.compile(r"[+-]?\d+,\d+")),
+    (
+        "grouped",
+        re.compile(
+            rf"[+-]?\d{{1,3}}(?:(?:,\d{{3}})+|(?:\.\d{{3}})+|(?:[{SPACES}]\d{{3}})+|(?:['’]\d{{3}})+)(?:[.,]\d+)?"
+        ),
+    ),
+    ("date", re.compile(rf"(?:{_DAY})(?:[T ]\s?{_TIME})?|{_TIME}|{_DAYS}|{_MONTH}-\d{{2}}|\d{{1,2}}-{_MONTH}")),
     ("unit", re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*[A-Za-zµμ°%][A-Za-zµμ°%/²³^*·.]*")),
     ("code", re.compile(r"[A-Za-z]{1,3}[-.]?\d[\w.]*")),
     ("pair", re.compile(r"\d+/\d+")),
@@ -101,7 +120,7 @@ class Finding:
         settling = []
         if units := self.units if self.one_unit else ():
             spelled = ", ".join(json.dumps(unit, ensure_ascii=False) for unit in units)
-            settling.append(f"units: {{{name}: [{spelled}]}}")
+            settling.append(f"units: {{{scalar(name)}: [{spelled}]}}")
         if self.forms.get("limit"):
             signs = {mark.strip()[0] for mark in self.marks if _form(mark.strip()) == "limit"}
             rules = [f'"{sign}": {rule}' for sign, alike, rule in _LIMITS if signs & set(alike)]
@@ -111,8 +130,8 @@ class Finding:
         absent = [mark for mark in self.marks if _form(mark.strip()) in ("absent", "other", "code", "pair")]
         if absent:
             written = [json.dumps(_short(mark), ensure_ascii=False) for mark in absent[:_SHOWN]]
-            settling.append(f"na_values: {{{name}: [{', '.join(written)}{', ...' * (len(absent) > _SHOWN)}]}}")
-        return (*settling, f"categorical: [{name}, ...]")
+            settling.append(f"na_values: {{{scalar(name)}: [{', '.join(written)}{', ...' * (len(absent) > _SHOWN)}]}}")
+        return (*settling, f"categorical: [{scalar(name)}, ...]")
 
     @property
     def one_unit(self) -> bool:
@@ -121,6 +140,8 @@ class Finding:
 
 
 _LIMITS = (("<", "<≤", "half"), (">", ">≥", "limit"))
+_DATED = re.compile(r"date|datum|fecha|time|zeit|dob|birth|geburt|naissance", re.IGNORECASE)
+_DAY_ONE, _DAYS_OF = date(1899, 12, 30), (14_610, 73_050)  # 1940 to 2099, as spreadsheets count days
 
 
 def find(values: pd.Series[Any] | pa.Array | pa.ChunkedArray) -> Finding:
@@ -169,11 +190,12 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
         return "empty"
     if not marks:
         return "number"
-    if 2 * forms.get("date", 0) > recorded:
-        return "date"
+    dates = forms.get("date", 0)
+    if 2 * dates > recorded or (dates >= numbers and dates == recorded - numbers):
+        return "date"  # a spreadsheet may have made numbers of some
     # What means "no value" says nothing on the others, however many there are.
     telling = recorded - forms.get("absent", 0)
-    like = numbers + forms.get("limit", 0) + forms.get("unit", 0) + forms.get("comma", 0)
+    like = numbers + sum(forms.get(form, 0) for form in ("limit", "unit", "comma", "grouped"))
     if not like or 2 * like <= telling:
         return "category"
     few = different + len(marks) <= _FEW
@@ -181,9 +203,30 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
     if numbers and codes == recorded - numbers:
         return "category"  # such as ICD-9: 250.00, V45.81
     # Without a plain number, limits and units may be levels: <18, >65; 5 mg, 10 mg.
-    if not numbers and not forms.get("comma") and (few or not forms.get("unit")):
+    told = forms.get("comma") or forms.get("grouped")
+    if not numbers and not told and (few or not forms.get("unit")):
         return "category"
     return "mixed"
+
+
+def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
+    """The first and last day of a column of numbers ``[N]`` that are probably dates; None where they are not.
+
+    Such are whole numbers of year, month and day (``20200131``), and in a column that is called like a date days as
+    spreadsheets count them (``43861``).
+    """
+    recorded = np.unique(values[~np.isnan(values)])
+    if not len(recorded):
+        return None
+    low, high = recorded[0], recorded[-1]
+    if low >= 19_000_101 and high <= 20_991_231 and (recorded == np.floor(recorded)).all():
+        months, days = recorded // 100 % 100, recorded % 100
+        if min(months.min(), days.min()) < 1 or months.max() > 12 or days.max() > 31:
+            return None
+        return " to ".join(f"{int(day):08d}" for day in (low, high))
+    if _DATED.search(name) and _DAYS_OF[0] <= low and high <= _DAYS_OF[1]:
+        return " to ".join(str(_DAY_ONE + timedelta(int(day))) for day in (low, high))
+    return None
 
 
 def described(name: str, found: Finding, row: int | None) -> str:

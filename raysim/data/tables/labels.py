@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
+from raysim.core.plain_yaml import scalar
 from raysim.core.words import counted
 from raysim.data.records import natural
 from raysim.data.tables.columns import numbers, placed, plain_text
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_CLASSES = 1000
+
+EVENT = re.compile(
+    r"yes|y|true|died|dead|death|deceased|expired|positive|case|ja|j|oui|o|si|sí|s|sim|verstorben|gestorben|tot|"
+    r"décédé|décédée|deces|décès|fallecido|readmitted",
+    re.IGNORECASE,
+)
+"""What the event is called, of two classes."""
 
 _SINGLE = 3  # classes of one row that are named
 _ENOUGH = 20  # rows: in a smaller table a class of one row is no surprise
@@ -109,11 +119,36 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
             raise DataError(f"data.positive: '{positive}', but there are {len(classes)} classes; remove it")
         classes.sort(key=lambda each: each == positive)
     position = np.array([classes.index(each) for each in labels], np.int64)
-    named = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+    shown = [f"'{each}'" if "," in each else each for each in classes[:10]]
+    named = ", ".join(shown) + (", ..." if len(classes) > 10 else "")
     y = position[indices]
     single = tuple(
         f"class '{classes[c]}' of the label has one row (row {placed(int((y == c).argmax()), rows)}): no model can "
         "learn it and be tested on it"
         for c in np.flatnonzero((np.bincount(y) == 1) & (len(y) >= _ENOUGH)).tolist()[:_SINGLE]
     )
-    return Labels(y, tuple(classes), named, single)
+    event = () if positive is not None else _event_doubted(name, classes)
+    return Labels(y, tuple(classes), named, (*event, *single))
+
+
+def event_of(classes: Sequence[str]) -> str | None:
+    """Of two classes the event, where that is not the last one by its name.
+
+    >>> event_of(["died", "survived"]), event_of(["0", "1"]), event_of(["mild", "severe"])
+    ('died', None, None)
+    """
+    if len(classes) != 2:
+        return None
+    first, last = (EVENT.fullmatch(name.strip()) is not None for name in classes)
+    return classes[0] if first and not last else None
+
+
+def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
+    """A warning where the last of two classes is taken as the event and may not be meant."""
+    if list(classes) == ["1", "2"]:
+        doubt = f"the event of label '{name}' is '2', as the later of 1 and 2"
+    elif (first := event_of(classes)) is not None:
+        doubt = f"the event of label '{name}' is '{classes[1]}', as the last class, and '{first}' is called like one"
+    else:
+        return ()
+    return (f"{doubt}; name the event that is meant (data.positive: {scalar(classes[0])})",)

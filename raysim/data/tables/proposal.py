@@ -15,6 +15,7 @@ from raysim.core.words import counted
 from raysim.data.columns import UNNAMED
 from raysim.data.records import natural
 from raysim.data.tables.kinds import Finding, find
+from raysim.data.tables.labels import event_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,9 +42,6 @@ _ATTRIBUTES = {
     "age": re.compile(r"age|alter|ageyears|ageatindex|ageatadmission|anchorage"),
     "ethnicity": re.compile(r"ethnicity|ethnicgroup|race"),
 }
-_EVENT = re.compile(
-    r"1|1\.0|yes|y|true|died|dead|death|deceased|expired|positive|case|ja|oui|si|verstorben|readmitted", re.I
-)
 _LIMITS = {"<": ("<≤", "half"), ">": (">≥", "limit")}
 _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 
@@ -141,7 +139,7 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
         numbers=len(features) - categories,
         categories=categories,
         task=task,
-        event=_event(list(classes)),
+        event=event_of(list(classes)),
         classes=classes,
         censored={sign: rule for sign, (signs, rule) in _LIMITS.items() if any(_beyond(each, signs) for each in mixed)},
         na_values={each.name: absent for each in mixed if (absent := [m for m in each.found.marks if not _limit(m)])},
@@ -279,11 +277,3 @@ def _no_feature(column: _Column, outcomes: Sequence[str]) -> str:
 
 def _is_key(name: str) -> bool:
     return re.search(r"(^|[\W_])(id|no|nr|key|index|row|number)$|id$", name, re.IGNORECASE) is not None
-
-
-def _event(classes: Sequence[str]) -> str | None:
-    """Of two classes the event, where it is not the last one."""
-    if len(classes) != 2:
-        return None
-    first, last = (_EVENT.fullmatch(name.strip()) is not None for name in classes)
-    return classes[0] if first and not last else None

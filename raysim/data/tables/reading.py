@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -80,15 +80,17 @@ def pointed(text: str) -> str:
     return text.replace(",", ".") if re.fullmatch(r"[+-]?\d*,\d+", text) else text
 
 
-def filled_table(table: pa.Table) -> pa.Table:
-    """A table whose columns of texts have nulls where a text stands for a missing value."""
+def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
+    """A table whose columns of texts have nulls where a text stands for a missing value: in ``names`` an empty one."""
     import pyarrow as pa
 
-    return pa.table({name: filled(table.column(name)) for name in table.column_names})
+    return pa.table(
+        {name: filled(table.column(name), ("",) if name in names else MISSING) for name in table.column_names}
+    )
 
 
-def filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column with nulls for texts of :data:`raysim.data.tables.kinds.MISSING`, blanks around them or not.
+def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.ChunkedArray:
+    """A column with nulls for texts of ``marks``, blanks around them or not.
 
     Of texts that all begin with a blank, as some programs write them, it is left out.
     """
@@ -98,11 +100,11 @@ def filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_string_view(column.type):
         column = pc.cast(column, pa.string())
     if pa.types.is_dictionary(column.type) and is_texts(column.type.value_type):
-        return pc.dictionary_encode(filled(pc.cast(column, column.type.value_type)))
+        return pc.dictionary_encode(filled(pc.cast(column, column.type.value_type), marks))
     if not is_texts(column.type):
         return column
     column = _unspaced(column)
-    missing = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array(MISSING, column.type))
+    missing = pc.is_in(pc.utf8_trim_whitespace(column), value_set=pa.array(marks, column.type))
     return _nulled(column, missing) if pc.any(missing).as_py() else column
 
 
@@ -194,17 +196,17 @@ def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    numbers = _cast(column, pa.float64())
+    numbers = cast(column, pa.float64())
     if numbers is None:
         trimmed = pc.utf8_trim_whitespace(column)
-        numbers = _cast(trimmed, pa.float64())
+        numbers = cast(trimmed, pa.float64())
     else:
         trimmed = column
     if numbers is not None:
         ends = pc.min_max(numbers)
         least, most = ends["min"].as_py(), ends["max"].as_py()
         large = most is not None and _EXACT <= max(-least, most) < math.inf
-        exact = _cast(trimmed, pa.int64()) if large else None
+        exact = cast(trimmed, pa.int64()) if large else None
         return (numbers if exact is None else exact), None
     found = find(column)
     if found.kind != "truth":
@@ -227,7 +229,7 @@ def is_texts(type: pa.DataType) -> bool:
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
-def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
+def cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
     """The column as another type; None where a value is none."""
     import pyarrow as pa
     import pyarrow.compute as pc

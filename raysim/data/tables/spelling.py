@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,17 +15,26 @@ from raysim.core.errors import DataError
 TOTALS = frozenset(("total", "totals", "grand total", "sum", "all", "overall", "gesamt", "summe"))
 """What the line of totals of a spreadsheet is called, in lower case."""
 
+_LETTERS = frozenset("ynjostfmwvu01")  # of answers (yes, no; true, false) and of sexes, in several languages
+_ANSWERS = 6  # so many different answers are few
+_CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # as spreadsheets write them
+
 
 def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """The names that differ in blanks, case or how an accent is composed alone, in groups; single letters are codes.
+    """The names that differ in blanks, case or how an accent is composed alone, in groups.
 
-    >>> twins(["dead", "alive", "Dead", "dead "]), twins(["a", "A"]), twins(["ward  1", "ward 1"])
-    ([('dead', 'Dead', 'dead ')], [], [('ward  1', 'ward 1')])
+    Single letters are codes, in which case counts, but for those of a few answers: ``Y``, ``y`` and ``N``.
+
+    >>> twins(["dead", "alive", "Dead", "dead "]), twins(["a", "A"]), twins(["ward  1", "ward 1"]), twins("FMm")
+    ([('dead', 'Dead', 'dead ')], [], [('ward  1', 'ward 1')], [('M', 'm')])
     """
     alike: dict[str, list[str]] = {}
-    for name in names:
-        plain = " ".join(unicodedata.normalize("NFKC", name).split())
-        alike.setdefault(plain.casefold() if len(plain) > 1 else plain, []).append(name)
+    plain = {name: " ".join(unicodedata.normalize("NFKC", name).split()) for name in names}
+    answers = len(plain) <= _ANSWERS and not any(
+        len(each) == 1 and each.casefold() not in _LETTERS for each in plain.values()
+    )
+    for name, each in plain.items():
+        alike.setdefault(each.casefold() if len(each) > 1 or answers else each, []).append(name)
     return [tuple(group) for group in alike.values() if len(group) > 1]
 
 
@@ -54,3 +64,16 @@ def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None
             raise DataError(
                 f"{field}: '{name}' has one row (row {row}), which looks like a line of totals; remove that row"
             )
+
+
+def check_cut(field: str, name: str, values: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
+    """Raise ``DataError`` for long numbers that a spreadsheet has cut, such as 1.23E+10: others are cut to it, too.
+
+    ``values [N]``: those of the column ``name``; ``rows``: as in :func:`check_totals`.
+    """
+    if cut := {each for each in set(values.tolist()) if _CUT.fullmatch(each)}:
+        at = next(k for k, each in enumerate(values) if each in cut)
+        raise DataError(
+            f"{field}: column '{name}' holds '{values[at]}' in row {(at if rows is None else int(rows[at])) + 1}, a "
+            "long number that a spreadsheet has cut; write whole numbers, as text"
+        )

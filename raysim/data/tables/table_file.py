@@ -36,6 +36,7 @@ class Read:
     """A table, and how its file is written.
 
     - ``form``: the form of a text; None: Parquet. ``decimal``: the decimal mark of its numbers.
+    - ``thousands``: whether numbers had marks between thousands, which also tell the decimal mark.
     - ``remarks``: what was recognised and is not usual, a sentence each, of which the file is the subject.
     """
 
@@ -43,6 +44,7 @@ class Read:
     form: Form | None
     decimal: Mark
     remarks: tuple[str, ...] = ()
+    thousands: bool = False
 
 
 def check_table(path: Path, field: str) -> None:
@@ -51,7 +53,9 @@ def check_table(path: Path, field: str) -> None:
         files = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
         hint = f"; {nearest(path.name, files)}" if 0 < len(files) <= 20 else "; check the path"
         raise DataError(f"{field}: '{path}' does not exist{hint}")
-    if not path.is_file():
+    if not (path.is_file() or path.is_dir()):
+        raise DataError(f"{field}: '{path}' is a pipe or a device, and no file; save its content as a file")
+    if path.is_dir():
         raise DataError(
             f"{field}: '{path}' is a folder; name a .csv, .csv.gz or .parquet file, or its files: {path / '*.csv'}"
         )
@@ -65,12 +69,14 @@ def read_table(
     keys: Keys = NO_KEYS,
     usual: Keys = NO_KEYS,
     numeric: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> Read:
     """The table at ``path``: the columns of a text are texts as they are written, those of Parquet have its types.
 
-    Texts that stand for a missing value (:data:`raysim.data.tables.kinds.MISSING`) are nulls. Numbers have a decimal
-    point, but for those of the columns ``as_text``; ``numeric`` columns are numbers throughout. ``keys`` say how a text
-    is written, as far as it is not to be recognised; ``usual`` decides in doubt, and what is usual is not said.
+    Texts that stand for a missing value (:data:`raysim.data.tables.kinds.MISSING`) are nulls, in the columns ``names``
+    empty ones alone. Numbers have a decimal point, but for those of the columns ``as_text``; ``numeric`` columns are
+    numbers throughout. ``keys`` say how a text is written, as far as it is not to be recognised; ``usual`` decides in
+    doubt, and what is usual is not said.
     Raises ``DataError`` naming ``field``.
     """
     kind = kind_of(path, field)
@@ -78,27 +84,30 @@ def read_table(
         form = None if kind == "parquet" else form_of(path, kind == "gzip", keys, field, usual)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, kind == "gzip", error, field) from None
-    names = _parquet_names(path, field) if form is None else form.names
-    if len(names) > MOST_COLUMNS:
+    columns = _parquet_names(path, field) if form is None else form.names
+    if len(columns) > MOST_COLUMNS:
         raise DataError(
-            f"{field}: '{path}' has {len(names):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, or "
-            "sums of them"
+            f"{field}: '{path}' has {len(columns):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, "
+            "or sums of them"
         )
     table = _parquet(path, field) if form is None else _csv(path, form, field)
+    if form is not None and (row := _names_again(table)):
+        raise DataError(f"{field}: '{path}' has its column names again in row {row}; remove that row")
     table, nameless = _without_nameless(table)
-    names = table.column_names
-    if form is not None and holds_values(names):
+    columns = table.column_names
+    if form is not None and holds_values(columns):
         raise DataError(
             f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
         )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    if len(set(columns)) < len(columns):
+        twice = next(name for name in columns if columns.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
     commas = form is not None and form.separator != ","
-    table, decimal = with_points(
-        filled_table(table), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
+    table, decimal, thousands = with_points(
+        filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
     )
-    return Read(table, form, decimal, _remarks(path, form, decimal, keys, usual, nameless))
+    said = _remarks(path, form, decimal, keys, usual, nameless)
+    return Read(table, form, decimal, (*said, thousands) if thousands else said, bool(thousands))
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
@@ -107,6 +116,15 @@ def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
         k for k, name in enumerate(table.column_names) if name or filled(table.column(k)).null_count < table.num_rows
     ]
     return (table, 0) if len(kept) == table.num_columns else (table.select(kept), table.num_columns - len(kept))
+
+
+def _names_again(table: pa.Table) -> int:
+    """The first row, from 1, that repeats the column names, as joined exports have it; 0: none does."""
+    import pyarrow.compute as pc
+
+    alike = [pc.equal(table.column(k), name) for k, name in enumerate(table.column_names[:2]) if name]
+    again = pc.index(pc.and_(alike[0], alike[-1]), True).as_py() if alike else -1
+    return int(again) + 1
 
 
 def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Keys, nameless: int) -> tuple[str, ...]:
@@ -204,14 +222,19 @@ def _wrong_line(path: Path, form: Form) -> str | None:
             for _ in range(form.above):
                 next(file)
             reader = csv.reader(file, delimiter=form.separator)
-            fields = len(next(reader))
+            fields, line = len(next(reader)), form.above + reader.line_num
             for row in reader:
+                line, begun = form.above + reader.line_num, line + 1
                 if row and len(row) != fields:
                     first = "the first line" if not form.above else f"line {form.above + 1}"
-                    comma = form.separator == "," and len(row) > fields
-                    more = "; is the decimal mark a comma, too? Then separate columns by semicolons" if comma else ""
-                    line, found = form.above + reader.line_num, counted(len(row), "field")
-                    return f"line {line} has {found}, {first} {fields}; correct that line{more}"
+                    remedy = "correct that line"
+                    if not row[-1] and len(row) == fields + 1:
+                        remedy = "take the separator off the ends of lines, or add one to that of the column names"
+                    elif line > begun:
+                        remedy = f"it begins in line {begun}: is a quotation mark not closed there?"
+                    elif form.separator == "," and len(row) > fields:
+                        remedy += "; is the decimal mark a comma, too? Then separate columns by semicolons"
+                    return f"line {line} has {counted(len(row), 'field')}, {first} {fields}; {remedy}"
     except (OSError, EOFError, zlib.error, csv.Error, StopIteration):
         return None
     return None

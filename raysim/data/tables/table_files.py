@@ -33,7 +33,7 @@ class Files:
     """The rows of all files together.
 
     ``form`` and ``decimal`` are those of the first file; ``remarks`` say what was recognised and is not usual.
-    ``files`` are the files with their rows.
+    ``files`` are the files with their rows. ``thousands``: whether numbers of the first had marks between thousands.
     """
 
     table: pa.Table
@@ -41,6 +41,7 @@ class Files:
     decimal: Mark
     remarks: tuple[str, ...]
     files: tuple[tuple[Path, int], ...]
+    thousands: bool = False
 
     def with_hospitals(self, column: str) -> pa.Table:
         """The rows with a ``column`` of the hospitals that their files are named after.
@@ -133,7 +134,7 @@ def read_files(
             f"{field}: a column has other types in other files ({' '.join(str(error).split())[:160]}); write it alike"
         ) from None
     rows = tuple((file, table.num_rows) for file, table in zip(files, tables, strict=True))
-    made = Files(whole, read[0].form, read[0].decimal, tuple(remarks), rows)
+    made = Files(whole, read[0].form, read[0].decimal, tuple(remarks), rows, read[0].thousands)
     return replace(made, table=made.with_hospitals(HOSPITAL)) if named_after else made
 
 

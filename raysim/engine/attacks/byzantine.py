@@ -25,7 +25,7 @@ from raysim.engine.attacks.own_attacks import FeatureScale, OwnAttack
 from raysim.engine.attacks.robust_rule import RobustRule, Tally, check_ruled
 from raysim.engine.messages.update_sums import by_sum, heaviest, uploading
 from raysim.engine.pipeline.step import Step
-from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, Mask, Update
+from raysim.strategies.base import POOLED, Call, Floats, Ids, LocalProblem, Mask, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 
@@ -62,9 +62,9 @@ class Byzantine(Step):
         """What bad hospitals do on their own in a round, or None."""
         return self._own_attack(round)
 
-    def called(self, round: int, ids: Ids) -> OwnAttack | None:
-        if len(ids):
-            self._tally.largest = max(self._tally.largest, float(np.isin(ids, self.bad).mean()))
+    def called(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
+        if len(call.ids):
+            self._tally.largest = max(self._tally.largest, float(np.isin(call.ids, self.bad).mean()))
         return self._own_attack(round)
 
     def _own_attack(self, round: int) -> OwnAttack | None:

@@ -93,6 +93,16 @@ class OwnAttack(Tampering):
         # A liar that has entered a cluster turns it the wrong way.
         return "sign_flip" if self.section.attack == "signature_lie" else self.section.attack
 
+    @property
+    def changes_rows(self) -> bool:  # type: ignore[override]
+        """Whether bad hospitals train on other rows."""
+        return self._kind in ON_ROWS
+
+    @property
+    def changes(self) -> bool:  # type: ignore[override]
+        """Whether bad hospitals send other updates than training has made."""
+        return not self.changes_rows
+
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> rows.Rows:
         """What ``hospital`` trains on in place of ``X [n, d]`` and ``y [n]``."""
         if hospital not in self.bad or self._kind not in ON_ROWS:

@@ -63,28 +63,16 @@ class CohortTraining:
         self._release = release_of(plan)
         self._losses: list[float] = []
 
-    def train(self, chunk: int) -> tuple[PartialResult, HospitalStates]:
-        """Play all visits, ``chunk`` of them in a call of the kernel. Returns what is sent, and what hospitals now
-        remember.
+    def train(self, chunk: int, result: PartialResult) -> HospitalStates:
+        """Make all local updates, ``chunk`` of them in a call of the kernel, and enter what is sent into the
+        ``result``. Returns what hospitals now remember.
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
         again = next((k for k, step in enumerate(self._plan.steps) if not step.trains), None)
-        if again is None:
-            self._train_all(chunk)
-        else:
+        if again is not None:
             self._send_again(again)
-        sent = PartialResult(
-            ids=self._plan.ids[list(self._mine)],
-            units=self._sending.units,
-            deltas=self._sending.deltas,
-            losses=np.array(self._losses) if self._losses else None,
-            bits=self._sending.bits,
-        )
-        return sent, self._kept
-
-    def _train_all(self, chunk: int) -> None:
-        for first in range(0, len(self._mine), chunk):
+        for first in range(0, len(self._mine) if again is None else 0, chunk):
             some = self._mine[first : first + chunk]
             ends: Sequence[Parameters | None] = [None] * len(some)
             for step, phase in enumerate(self._problem.chain):
@@ -95,7 +83,7 @@ class CohortTraining:
                     for j, task in zip(some, tasks, strict=True):
                         self._run(phase, j, task)
                     break
-                trained = self._trained(phase, tasks, some)
+                trained = self._trained(phase, self._private(phase, tasks, some), some)
                 if self._is_plain(phase):
                     self._sending.send_together(phase, some, tasks, trained)
                 else:
@@ -105,6 +93,10 @@ class CohortTraining:
             if self._plan.private is not None:
                 for j, end in zip(some, ends, strict=True):
                     self._sending.remember(j, MODEL, end)
+        result.ids, result.units = self._plan.ids[list(self._mine)], self._sending.units
+        result.deltas, result.bits = self._sending.deltas, self._sending.bits
+        result.losses = np.array(self._losses) if self._losses else None
+        return self._kept
 
     def _send_again(self, first: int) -> None:
         """Walk the steps from the ``first`` on again, from the updates that hospitals hold."""
@@ -154,18 +146,31 @@ class CohortTraining:
 
     def _loss(self, task: Task) -> float:
         outputs = self._model.logits(task.start, task.X)
-        return float(weighted_losses(self._model, self._plan.work, outputs, task.y).mean())
+        return float(weighted_losses(self._model, self._plan.work.class_weights, outputs, task.y).mean())
 
-    def _trained(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> NDArray[Any]:
-        optimizer, release = self._tasks.optimizer(phase.training), self._release
-        if release is not None and release.patients is not None and phase.upload is not None:
-            if release.patients.pooled:  # hospitals stay at their starts
-                return np.stack([task.start for task in tasks])
-            tasks = [self._private(release.patients, task, j) for task, j in zip(tasks, some, strict=True)]
-        return self._train_named(tasks, optimizer, some)
+    def _private(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> Sequence[Task]:
+        """The ``tasks`` of the entries ``some`` with noisy steps, where a guarantee asks for these."""
+        release = None if self._release is None or phase.upload is None else self._release.patients
+        if release is None or release.pooled:
+            return tasks
+        seed, round, private = self._plan.work.seed, self._plan.round, []
+        for task, j in zip(tasks, some, strict=True):
+            hospital = int(self._plan.ids[j])
+            contribution = self._contribution(release, hospital)
+            private.append(with_private_steps(task, release, contribution, seed, round, hospital))
+        return private
 
-    def _train_named(self, tasks: Sequence[Task], optimizer: Optimizer, some: Sequence[int]) -> NDArray[Any]:
-        """What the kernel makes of ``tasks``, the entries ``some``; an error names the hospital that it comes from."""
+    def _trained(
+        self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int], optimizer: Optimizer | None = None
+    ) -> NDArray[Any]:
+        """What the kernel makes of ``tasks``, the entries ``some``; an error names the hospital that it comes from.
+
+        Where gradients are pooled, hospitals stay at their starts.
+        """
+        release = None if self._release is None or phase.upload is None else self._release.patients
+        if release is not None and release.pooled and optimizer is None:
+            return np.stack([task.start for task in tasks])
+        optimizer = optimizer or self._tasks.optimizer(phase.training)
         try:
             return self._sized(self._model.train(tasks, optimizer), len(tasks))
         except RaysimError:
@@ -188,12 +193,6 @@ class CohortTraining:
 
     def _named(self, j: int) -> named:
         return named(self._open(False), int(self._plan.ids[j]), f"training in round {self._plan.round}")
-
-    def _private(self, release: PatientRelease, task: Task, j: int) -> Task:
-        """Entry ``j``'s task under a guarantee for its patients."""
-        hospital = int(self._plan.ids[j])
-        contribution = self._contribution(release, hospital)
-        return with_private_steps(task, release, contribution, self._plan.work.seed, self._plan.round, hospital)
 
     def _contribution(self, release: PatientRelease, hospital: int) -> Contribution:
         federation, seed = self._open(False), self._plan.work.seed

@@ -19,8 +19,9 @@ from raysim.engine.client.program_model import HospitalModel
 from raysim.engine.messages.memory import KEPT, MODEL, HospitalStates
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
-from raysim.engine.privacy.bounding import bounded
+from raysim.engine.messages.steps import Adding, LeavingSums
 from raysim.engine.privacy.contributions import Contributions
+from raysim.engine.privacy.program_release import ProgramRelease
 from raysim.strategies.base import POOLED, Invalid, Program, Reply, Rows
 from raysim.strategies.checks.calls import check_added, check_kept, check_memory, check_reply
 from raysim.training.base import Model
@@ -50,7 +51,8 @@ class HospitalContext:
         """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the program's names."""
         self.hospital, self.round, self.turn = int(plan.ids[j]), plan.round, call.turn
         self._work, self._program, self._model = plan.work, call.program.name, model
-        self._federation, self._made, self._release, self._steps = federation, made, call.release, plan.steps
+        self._federation, self._made, self._steps = federation, made, plan.steps
+        self._release = next((step for step in plan.steps if isinstance(step, ProgramRelease)), None)
         self.memory: Mapping[str, NDArray[Any]] = {name: _read_only(value) for name, value in kept.items()}
         own = {name: _read_only(values[j]) for name, values in call.each_of.items()} if call.each_of else None
         self.received: Mapping[str, NDArray[Any]] = {**received, **own} if own else received
@@ -72,7 +74,7 @@ class HospitalContext:
         if release is None or release.unit == "hospital":
             return None
         taken = self._made.contributions
-        return taken.of(self._federation, self.hospital, release.unit, release.rows, self._work.seed)
+        return taken.of(self._federation, self.hospital, release.unit, release.most_rows, self._work.seed)
 
     @property
     def _taken(self) -> Any:
@@ -112,10 +114,12 @@ class HospitalContext:
 
     def cache(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """See :class:`raysim.strategies.programs.Context`."""
-        if self._steps:  # rows may be others than those of the same hospital in another run
+        if any(
+            step.changes_rows for step in self._steps
+        ):  # rows may be others than those of the same hospital in another run
             return _read_only(np.asarray(make()))
         release = self._release
-        drawn = None if release is None else (release.unit, release.rows, self._work.seed)
+        drawn = None if release is None else (release.unit, release.most_rows, self._work.seed)
         key = (self._work.federation, self._program, self.hospital, name, drawn)
         return _read_only(self._made.of(key, make))
 
@@ -158,11 +162,12 @@ def run(
     program, layout, later = call.program, SumLayout(call.program), dict(kept)
     # A hospital that is lost in this round neither sends nor remembers anything of it, and nobody does whose sum is
     # given up.
-    if (secure := call.secure) is not None:
-        mine = [j for j in mine if secure.opens and int(plan.ids[j]) in secure.in_sum]
+    adding = plan.steps[-1] if plan.steps else None
+    if isinstance(adding, Adding):
+        mine = [j for j in mine if adding.admits(0, int(plan.ids[j]))]
     sums, each = np.zeros(layout.size, np.int64), {name: list[NDArray[Any]]() for name in layout.each}
     received = {name: _read_only(value) for name, value in call.received.items()}
-    if _adds(program, call):
+    if _adds(program, plan):
         result.ids, result.sums = plan.ids[mine], sums
         if mine:
             contexts = contexts_of(plan, call, mine, open, model, received, kept, made)
@@ -179,13 +184,10 @@ def run(
             with named(federation, hospital, f"running {call.name}"):
                 reply = program.run(context) if answer is None else answer
             said(call, federation, hospital, partial(check_reply, reply, program, context.count, call.terms))
-            release = call.release
-            units = layout.units(bounded(reply, program, context.people, None if release is None else release.unit))
-            if release is not None:
-                units += release.units(program, layout, plan.work.seed, plan.round, hospital)
-            if call.secure is not None and call.masked:
-                units = call.secure.masked(hospital, units).view(np.int64)
-            sums += units
+            leaving = LeavingSums(hospital, program, layout, reply, context.people)
+            for step in plan.steps:
+                step.forward_sums(leaving)
+            sums += leaving.units
             for name, values in each.items():
                 values.append(np.asarray(reply.sent[name], np.float64))
             if reply.memory:
@@ -195,11 +197,11 @@ def run(
     return later
 
 
-def _adds(program: Program, call: ProgramCall) -> bool:
+def _adds(program: Program, plan: RoundPlan) -> bool:
     """Whether hospitals' sums are added as they are made: nothing hides, bounds or keeps apart those of one."""
     fused = type(program).run_added is not Program.run_added
-    masked = call.secure is not None and call.masked
-    return fused and not masked and all(send.how == "summed" and send.bound is None for send in program.sends.values())
+    as_they_are = not any(step.changes for step in plan.steps)
+    return fused and as_they_are and all(send.how == "summed" for send in program.sends.values())
 
 
 def contexts_of(

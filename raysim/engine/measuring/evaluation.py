@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -15,15 +15,14 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Round, noisy_stays
 from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.measuring.measurement import FigureNoise, Gathered, Measured, Measurement
 from raysim.engine.measuring.recalibrating import Recalibrated, Recalibrating, gathered
-from raysim.engine.messages.plan import FigureNoise, PartialResult
-from raysim.metrics.error_counts import ErrorCounts, merged
+from raysim.metrics.error_counts import merged
 from raysim.metrics.measures import pooled_auroc
 from raysim.metrics.score_counts import ScoreCounts, in_order
 from raysim.metrics.segments import ranges
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.sketches import SUMS
-from raysim.statistics.patient_groups.within import WithinGap
 from raysim.statistics.patient_groups.within import merged as merged_sums
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.ledger import LOSS_SCALARS, MEASURED, Ledger
@@ -38,24 +37,6 @@ class Recorded(Protocol):
     ledger: Ledger
 
 
-@dataclass(frozen=True, eq=False)
-class MeasurementRequest:
-    """What hospitals measure in a message, beside training: nothing by default."""
-
-    serve: Mapping[str, Ids] = field(default_factory=dict)
-    """The models whose figures are asked for, on the evaluated part."""
-    losses_of: Mapping[str, Ids] = field(default_factory=dict)
-    """The models whose losses are asked for."""
-    loss_part: str = "train"
-    """The rows on which losses are asked for."""
-    last: bool = False
-    """Whether these are the final models, of which more figures are asked for."""
-    counted: str | None = None
-    """The model whose validation rows are counted for the server's own use; None: none."""
-    recalibrating: Recalibrating | None = None
-    """How each hospital recalibrates the models before it measures them; None: not at all."""
-
-
 PAIR_SUMS = 8
 """Numbers of 4 bytes that a hospital's sums over pairs take."""
 
@@ -63,30 +44,10 @@ PAIR_SUMS = 8
 class Evaluation:
     """Evaluates one job's models. ``order [N]`` brings the actors' hospitals, joined, into the order of ids."""
 
-    grouping: subgroups.Grouping | None
-    """The groups of patients whose figures are asked for at the end, or None."""
-    groups: dict[str, dict[str, tuple[Floats, Floats]]]
-    """The figures of these groups per model served and attribute, as :func:`subgroups.merged` gives them."""
+    gathered: Gathered
+    """What is known of the models so far; most of it is measured at the end."""
     rearranging: group_gaps.Rearranging | None
     """The arrangements of groups under which gaps are asked for at the end; None: no gaps."""
-    gaps: dict[str, WithinGap]
-    """By attribute, the gap within hospitals of the headline model; asked for at the end."""
-    losses: TrainingLosses
-    """Training losses, beside those of the rounds."""
-    pairs: dict[str, PairSums]
-    """Per model served, each hospital's sums for the variance of its AUROC; asked for at the end."""
-    sketches: dict[str, NDArray[np.float32]]
-    """Per model served, sketches for the covariance of a hospital's AUROC with other models', ``[N, SUMS]``; at the
-    end.
-    """
-    scores: dict[str, ScoreCounts]
-    """Per model served, each hospital's counts of scores, where these were asked for."""
-    validation_scores: dict[str, ScoreCounts]
-    """As ``scores``, of validation rows, where there are some and figures are of other rows."""
-    errors: dict[str, ErrorCounts]
-    """Per model served of a real label, the histogram of all errors; asked for at the end."""
-    untrained: dict[str, NDArray[np.bool_]]
-    """Per model served, the hospitals ``[N]`` whose model nobody had trained when it was last measured."""
 
     def __init__(
         self,
@@ -106,23 +67,18 @@ class Evaluation:
         ``tests_groups``: whether gaps between groups of patients are tested at the end.
         """
         self._noise, self._sizes = noise, sizes
-        self.grouping = None if noise else subgroups.grouping(federation, section.groups, section.age_bands)
-        self.groups, self.gaps, self.rearranging = {}, {}, None
-        if tests_groups and self.grouping is not None:
-            self.rearranging = group_gaps.rearranging(self.grouping, federation, section.part)
-        self.losses = TrainingLosses()
-        self.pairs, self.sketches = {}, {}
-        self.scores, self.validation_scores, self.errors = {}, {}, {}
-        self.untrained = {}
+        grouping = None if noise else subgroups.grouping(federation, section.groups, section.age_bands)
+        self.gathered, self.rearranging = Gathered(grouping=grouping), None
+        if tests_groups and grouping is not None:
+            self.rearranging = group_gaps.rearranging(grouping, federation, section.part)
+        self._section = section
         self._counted: str | None = None
-        self._bins = 0 if section.clinical is None else section.clinical.bins
         self._federation = federation
         self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
-        self._every, self._order, self._rounds, self._traffic = section.every, order, rounds, traffic
-        self._loss_points = section.loss_points
+        self._order, self._rounds, self._traffic = order, rounds, traffic
 
     @property
-    def noise(self) -> FigureNoise | None:
+    def _next_noise(self) -> FigureNoise | None:
         """The noise of the next figures, drawn again for each evaluation; None: figures are exact."""
         if self._noise is None:
             return None
@@ -158,26 +114,45 @@ class Evaluation:
         """Whether anything is measured after a ``round`` that is not the last."""
         if self._evaluated(round):
             return True
-        return self._loss_points > 0 and round % max(1, self._rounds // self._loss_points) == 0
+        return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
 
-    def after(self, round: int, serve: Mapping[str, Ids]) -> MeasurementRequest:
+    def after(self, round: int, serve: Mapping[str, Ids]) -> Measurement:
         """What is measured of the models that ``serve`` after a ``round`` in which something is due."""
-        return MeasurementRequest(self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve))
+        serve, losses_of = self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve)
+        return Measurement(serve, losses_of=losses_of, part=self._section.part, noise=self._next_noise)
 
-    def at_the_end(self, serve: Mapping[str, Ids], counted: str | None = None) -> MeasurementRequest:
-        """What is measured of the final models; the server needs the counts of the one that is ``counted``."""
-        self._counted = counted
-        return MeasurementRequest(self._asked(serve), self._tracked(serve), last=True, counted=counted)
+    def at_the_end(
+        self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
+    ) -> Measurement:
+        """What is measured of the final models that ``serve``; the server needs the counts of the one that is
+        ``counted``.
 
-    def begin(self, partials: Sequence[PartialResult], constant: float) -> None:
+        Models that each hospital is ``recalibrating`` first are measured after all others.
+        """
+        if recalibrating is None:
+            self._counted = counted
+        clinical = self._section.clinical
+        return Measurement(
+            self._asked(serve) if recalibrating is None else serve,
+            losses_of=self._tracked(serve) if recalibrating is None else {},
+            part=self._section.part,
+            noise=self._next_noise,
+            last=True,
+            thresholds=None if clinical is None else clinical.counted_at,
+            counted=counted,
+            recalibrating=recalibrating,
+            groups=self.gathered.grouping,
+            rearranging=None if counted is not None else self.rearranging,
+            predictions=self._section.predictions,
+        )
+
+    def begin(self, measured: Sequence[Measured], constant: float) -> None:
         """Enter the losses before training; ``constant`` is the loss of the best constant prediction."""
-        losses = self.mean_losses(partials)
-        self.losses = TrainingLosses(losses, constant=constant)
+        losses = self.mean_losses(measured)
+        self.gathered.losses = TrainingLosses(losses, constant=constant)
         self._enter_measured(0, LOSS_SCALARS * len(losses))
 
-    def enter(
-        self, row: Round, partials: Sequence[PartialResult], *, ledger_round: int | None = None
-    ) -> dict[str, Floats]:
+    def enter(self, row: Round, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
         """Enter a round's metrics and training loss, as far as these were asked for.
 
         The ledger has them in round ``ledger_round``; None: in that of ``row``.
@@ -186,76 +161,76 @@ class Evaluation:
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round
-        for model in partials[0].figures:
-            figures[model] = np.concatenate([partial.figures[model] for partial in partials])[self._order]
+        for model in measured[0].figures:
+            figures[model] = np.concatenate([each.figures[model] for each in measured])[self._order]
             row.metrics[model] = self._task.summarise(figures[model], self._stays(figures[model]))
-            self.untrained[model] = np.concatenate([partial.untrained[model] for partial in partials])[self._order]
+            self.gathered.untrained[model] = np.concatenate([each.untrained[model] for each in measured])[self._order]
             if self._noise is not None:
-                noisy = np.concatenate([partial.noisy_sums[model] for partial in partials])[self._order]
+                noisy = np.concatenate([each.noisy_sums[model] for each in measured])[self._order]
                 row.metrics[model] |= self._noise.sums.together(noisy.sum(axis=0))
-            histograms = [partial.histograms[model] for partial in partials if model in partial.histograms]
+            histograms = [each.histograms[model] for each in measured if model in each.histograms]
             if histograms:
                 pooled, bound = pooled_auroc(histograms)
                 row.metrics[model] |= {"pooled_auroc": pooled, "pooled_auroc_bound": bound}
-            pairs = [partial.pairs[model] for partial in partials if model in partial.pairs]
+            pairs = [each.pairs[model] for each in measured if model in each.pairs]
             if pairs:
                 sums = zip(*pairs, strict=True)
-                self.pairs[model] = PairSums(*(np.concatenate(each)[self._order] for each in sums))
-                self.sketches[model] = np.concatenate([partial.sketches[model] for partial in partials])[self._order]
-            errors = [partial.errors[model] for partial in partials if model in partial.errors]
+                self.gathered.pairs[model] = PairSums(*(np.concatenate(each)[self._order] for each in sums))
+                self.gathered.sketches[model] = np.concatenate([each.sketches[model] for each in measured])[self._order]
+            errors = [each.errors[model] for each in measured if model in each.errors]
             if errors:
-                self.errors[model] = merged(errors, self._order)
+                self.gathered.errors[model] = merged(errors, self._order)
                 self._traffic.ledger.add(
-                    ledger_round, MEASURED, np.arange(len(self._totals)), self.errors[model].scalars
+                    ledger_round, MEASURED, np.arange(len(self._totals)), self.gathered.errors[model].scalars
                 )
-            self._enter_scores(model, row, partials, ledger_round)
-            row.metrics[model] |= self._by_group(model, partials)
-            row.metrics[model] |= self._within(model, figures[model], partials, ledger_round)
+            self._enter_scores(model, row, measured, ledger_round)
+            row.metrics[model] |= self._by_group(model, measured)
+            row.metrics[model] |= self._within(model, figures[model], measured, ledger_round)
         if figures:
             # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
-            scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs)
+            scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.gathered.pairs)
             self._enter_measured(ledger_round, scalars if self._noise is None else self._noise.sums.width)
-        for loss in self.mean_losses(partials).values():
+        for loss in self.mean_losses(measured).values():
             row.training_loss = loss
             self._enter_measured(ledger_round, LOSS_SCALARS)
         return figures
 
-    def predictions(self, partials: Sequence[PartialResult]) -> dict[str, NDArray[Any]]:
+    def predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
         """Per model served its outputs for all rows of the federation, in order; empty where they are not asked for."""
         outputs: dict[str, NDArray[Any]] = {}
-        for model in partials[0].predictions:
+        for model in measured[0].predictions:
             # Actors' hospitals one after the other; within an actor, hospitals are in the order of ids.
-            stacked = np.concatenate([partial.predictions[model] for partial in partials])
+            stacked = np.concatenate([each.predictions[model] for each in measured])
             served = np.argsort(self._order)
             outputs[model] = np.empty_like(stacked)
             outputs[model][ranges(self._bounds[served, 0], self._totals[served])] = stacked
         return outputs
 
-    def counts(self, model: str, partials: Sequence[PartialResult]) -> ScoreCounts:
+    def counts(self, model: str, measured: Sequence[Measured]) -> ScoreCounts:
         """What hospitals have counted of their validation rows under a ``model``, in the order of ids."""
-        return in_order([partial.validation_scores[model] for partial in partials], self._order)
+        return in_order([each.validation_scores[model] for each in measured], self._order)
 
-    def recalibrated(self, of: str, partials: Sequence[PartialResult], prior: Prior | None) -> Recalibrated:
+    def recalibrated(self, of: str, measured: Sequence[Measured], prior: Prior | None) -> Recalibrated:
         """How hospitals have recalibrated the model ``of``, in the order of ids."""
-        return gathered(of, [part.own_shifts for part in partials if part.own_shifts is not None], self._order, prior)
+        return gathered(of, [part.own_shifts for part in measured if part.own_shifts is not None], self._order, prior)
 
     def _evaluated(self, round: int) -> bool:
-        return self._every > 0 and round % self._every == 0
+        return self._section.every > 0 and round % self._section.every == 0
 
     def _tracked(self, serve: Mapping[str, Ids]) -> dict[str, Ids]:
         """The model among ``serve`` whose training loss is measured; none if losses were not measured before
         training.
         """
-        if self.losses.model is None and serve and self.losses.before:
-            self.losses = replace(self.losses, model=list(serve)[-1])
-        return {model: rows for model, rows in serve.items() if model == self.losses.model}
+        if self.gathered.losses.model is None and serve and self.gathered.losses.before:
+            self.gathered.losses = replace(self.gathered.losses, model=list(serve)[-1])
+        return {model: rows for model, rows in serve.items() if model == self.gathered.losses.model}
 
-    def mean_losses(self, partials: Sequence[PartialResult]) -> dict[str, float]:
+    def mean_losses(self, measured: Sequence[Measured]) -> dict[str, float]:
         """Per model whose losses were asked for, its mean loss over the rows of all hospitals; NaN without rows."""
         means = {}
-        for model in partials[0].loss_sums:
+        for model in measured[0].loss_sums:
             # In the order of ids, so that the order of processes does not matter.
-            sums = np.concatenate([partial.loss_sums[model] for partial in partials])[self._order].sum(axis=0)
+            sums = np.concatenate([each.loss_sums[model] for each in measured])[self._order].sum(axis=0)
             with np.errstate(all="ignore"):
                 means[model] = float(sums[0] / sums[1])
         return means
@@ -267,56 +242,58 @@ class Evaluation:
         """Enter into the ledger that every hospital has sent ``scalars`` numbers of measurements."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
-    def _enter_scores(self, model: str, row: Round, partials: Sequence[PartialResult], ledger_round: int) -> None:
+    def _enter_scores(self, model: str, row: Round, measured: Sequence[Measured], ledger_round: int) -> None:
         """Enter the counts of scores, where they were asked for, and the metrics of calibration that follow from
         them.
         """
         for kept, sent in (
-            (self.scores, [partial.scores for partial in partials]),
-            (self.validation_scores, [partial.validation_scores for partial in partials]),
+            (self.gathered.scores, [each.scores for each in measured]),
+            (self.gathered.validation_scores, [each.validation_scores for each in measured]),
         ):
             if model not in sent[0]:
                 continue
             counts = in_order([each[model] for each in sent], self._order)
             if counts.rows.any():
                 # What the server itself needs is traffic, and has its own entry.
-                if kept is not self.validation_scores or model != self._counted:
+                if kept is not self.gathered.validation_scores or model != self._counted:
                     self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), counts.scalars)
                 kept[model] = counts
-        if model in self.scores:
+        if model in self.gathered.scores:
             # Only now: it takes a fifth of a second to import.
             from raysim.statistics.clinical.clinical_figures import calibration_metrics
 
-            row.metrics[model] |= calibration_metrics(self.scores[model], self._bins)
+            clinical = self._section.clinical
+            row.metrics[model] |= calibration_metrics(
+                self.gathered.scores[model], 0 if clinical is None else clinical.bins
+            )
 
-    def _by_group(self, model: str, partials: Sequence[PartialResult]) -> dict[str, float]:
+    def _by_group(self, model: str, measured: Sequence[Measured]) -> dict[str, float]:
         """Enter the figures of groups of patients, where they were asked for; returns the gaps between groups."""
         gaps: dict[str, float] = {}
-        if self.grouping is None:
+        if self.gathered.grouping is None:
             return gaps
-        levels = dict(self.grouping.levels)
-        for attribute in partials[0].groups.get(model, {}):
-            parts = [partial.groups[model][attribute] for partial in partials]
-            measured = subgroups.merged(parts, self._order, self._task)
-            self.groups.setdefault(model, {})[attribute] = measured
-            gaps |= subgroups.gaps(attribute, levels[attribute], *measured, self._task)
+        levels = dict(self.gathered.grouping.levels)
+        for attribute in measured[0].groups.get(model, {}):
+            parts = [each.groups[model][attribute] for each in measured]
+            merged_figures = subgroups.merged(parts, self._order, self._task)
+            self.gathered.groups.setdefault(model, {})[attribute] = merged_figures
+            gaps |= subgroups.gaps(attribute, levels[attribute], *merged_figures, self._task)
         return gaps
 
-    def _within(
-        self, model: str, figures: Floats, partials: Sequence[PartialResult], ledger_round: int
-    ) -> dict[str, float]:
+    def _within(self, model: str, figures: Floats, measured: Sequence[Measured], ledger_round: int) -> dict[str, float]:
         """Enter the gaps between groups of patients within hospitals, where they were asked for; returns metrics."""
-        measured = [partial.gaps[model] for partial in partials if model in partial.gaps]
-        if not measured or self.grouping is None or self.rearranging is None:
+        parts = [each.gaps[model] for each in measured if model in each.gaps]
+        found, arrangements = self.gathered, self.rearranging
+        if not parts or found.grouping is None or arrangements is None:
             return {}
-        sums = {name: merged_sums([part[name] for part in measured], self._order) for name, _ in self.grouping.levels}
-        self.gaps = group_gaps.gaps(self.grouping, self.rearranging, sums, self.groups[model], figures, self._task)
+        sums = {name: merged_sums([part[name] for part in parts], self._order) for name, _ in found.grouping.levels}
+        found.gaps = group_gaps.gaps(found.grouping, arrangements, sums, found.groups[model], figures, self._task)
         for attribute, each in sums.items():
-            numbers = self.rearranging.numbers(attribute, each.counts.shape[1])
+            numbers = arrangements.numbers(attribute, each.counts.shape[1])
             self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), numbers)
         return {
             f"{attribute}_within{end}": value
-            for attribute, gap in self.gaps.items()
+            for attribute, gap in self.gathered.gaps.items()
             for end, value in (("", gap.estimate), ("_low", gap.low), ("_high", gap.high), ("_p", gap.p))
         }
 

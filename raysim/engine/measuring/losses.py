@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.engine.messages.plan import Work
 from raysim.training.base import Model
 from raysim.training.class_weights import ClassWeights, row_weights
 
@@ -50,7 +49,9 @@ def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float
     return float(-(mass * np.log(mass / mass.sum())).sum())
 
 
-def weighted_losses(model: Model, work: Work, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+def weighted_losses(
+    model: Model, class_weights: ClassWeights, outputs: NDArray[Any], y: NDArray[Any]
+) -> NDArray[np.float64]:
     """The loss of each row ``[n]`` times the weight of its class; training minimises their mean."""
-    losses, weights = model.row_losses(outputs, y), row_weights(work.class_weights, y)
+    losses, weights = model.row_losses(outputs, y), row_weights(class_weights, y)
     return losses if weights is None else losses * weights

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from numpy.typing import NDArray
 
 from raysim.engine.measuring import group_gaps, subgroups
+from raysim.engine.measuring.measurement import Measured, Measurement
 from raysim.engine.measuring.scoring import PartRows
 from raysim.engine.measuring.untrained import Rows, padded, undefined
-from raysim.engine.messages.plan import PartialResult
 from raysim.metrics import measures as metrics
 from raysim.metrics.error_counts import error_counts
 from raysim.metrics.labels import REGRESSION
@@ -18,38 +18,6 @@ from raysim.metrics.score_counts import score_counts
 from raysim.statistics.discrimination.auroc import pair_sums, placements
 from raysim.statistics.discrimination.sketches import sketches
 from raysim.strategies.base import Ids, Mask
-
-
-class Asked(Protocol):
-    """What is asked for of models served."""
-
-    @property
-    def part(self) -> str:
-        """The rows that they are evaluated on."""
-
-    @property
-    def histograms(self) -> bool:
-        """Whether histograms, sums over pairs of rows and sketches are asked for."""
-
-    @property
-    def thresholds(self) -> tuple[float, ...] | None:
-        """The probabilities at which scores are counted; None: no counts."""
-
-    @property
-    def groups(self) -> subgroups.Grouping | None:
-        """The groups of patients whose figures are asked for."""
-
-    @property
-    def rearranging(self) -> group_gaps.Rearranging | None:
-        """The arrangements under which the headline model's gaps are asked for; None: no gaps."""
-
-    @property
-    def headline(self) -> str:
-        """The headline model."""
-
-    @property
-    def seed(self) -> int:
-        """The seed of the run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +42,8 @@ class ServedModel:
         """Whether it gives each row one score, of two classes."""
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
-    def enter(self, asked: Asked, result: PartialResult) -> None:
-        """Enter what is ``asked`` for of these rows into the ``result``."""
+    def enter(self, asked: Measurement, seed: int, result: Measured) -> None:
+        """Enter what is ``asked`` for of these rows into the ``result``; ``seed`` is that of the run."""
         name, task = self.name, self.rows.federation.task
         measured = task.measure(self.outputs, self.rows.y, self.rows.offsets)
         if self.ranked is not self.outputs:
@@ -84,9 +52,9 @@ class ServedModel:
         result.untrained[name] = self.untrained
         result.figures[name] = undefined(measured, self.untrained, task)
         scored = self._trained(self.outputs)
-        if asked.histograms and task is REGRESSION:
+        if asked.last and task is REGRESSION:
             result.errors[name] = error_counts(*scored)
-        if asked.histograms and self.scores_rows:
+        if asked.last and self.scores_rows:
             ordered, patients = self._trained(self.ranked), self._trained(self.rows.patients).outputs
             result.histograms[name] = metrics.score_histogram(scored.outputs, scored.y)
             result.pairs[name] = pair_sums(*ordered)
@@ -94,9 +62,11 @@ class ServedModel:
             if asked.thresholds is not None:
                 result.scores[name] = score_counts(*scored, asked.thresholds)
         if asked.groups is not None:
-            self._enter_groups(asked, asked.groups, scored, result)
+            self._enter_groups(asked, asked.groups, seed, scored, result)
 
-    def _enter_groups(self, asked: Asked, groups: subgroups.Grouping, scored: Rows, result: PartialResult) -> None:
+    def _enter_groups(
+        self, asked: Measurement, groups: subgroups.Grouping, seed: int, scored: Rows, result: Measured
+    ) -> None:
         """Enter the figures of groups of patients, and of the headline model the gaps between them."""
         federation = self.rows.federation
         trained = self.hospitals[~self.untrained].tolist()
@@ -115,7 +85,7 @@ class ServedModel:
                 self._all(self.outputs).blank(self.untrained),
                 self._all(self.ranked).blank(self.untrained),
                 self.rows.y,
-                asked.seed,
+                seed,
             )
 
     def _all(self, values: NDArray[Any]) -> Rows:

@@ -30,6 +30,9 @@ Floats = NDArray[np.float64]
 UNKNOWN = "unknown"
 """The group of patients whose attribute is not known."""
 
+MOST_GROUPS = 100
+"""The most groups of an attribute, those not known among them."""
+
 EVERYWHERE = ""
 """Stands in a table where a hospital's name does: a group's patients at all hospitals together."""
 
@@ -65,7 +68,15 @@ def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequen
     chosen = attributes if wanted is None else tuple(wanted)
     if not chosen:
         return None
-    return _grouping(str(federation.folder), federation.fingerprint, chosen, tuple(bands))
+    made = _grouping(str(federation.folder), federation.fingerprint, chosen, tuple(bands))
+    for attribute, levels in made.levels:
+        if len(levels) > MOST_GROUPS:
+            raise ConfigError(
+                f"evaluation.groups: '{attribute}' divides patients into {len(levels):,} groups, and at most "
+                f"{MOST_GROUPS} are compared; leave it out, or name fewer groups in the data"
+            )
+    known = tuple((attribute, levels) for attribute, levels in made.levels if set(levels) != {UNKNOWN})
+    return Grouping(known, made.bands) if known else None
 
 
 @lru_cache(maxsize=16)

@@ -8,17 +8,14 @@ all, or random: its AUROC of .5 is a property of the start, not of the method, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.data.federation import Federation
-from raysim.engine.messages.memory import MODEL, HospitalStates
-from raysim.engine.messages.plan import RoundPlan
 from raysim.metrics.labels import TaskKind
-from raysim.strategies.base import MIXTURE, OWN, Floats, Ids, Mask
+from raysim.strategies.base import Floats, Mask
 
 Parameters = NDArray[Any]
 
@@ -54,47 +51,6 @@ def same(models: Parameters, starts: Parameters) -> Mask:
     for start in starts.astype(models.dtype):
         equal |= (models == start).all(axis=1)
     return equal
-
-
-def untrained(
-    plan: RoundPlan,
-    rows_of: Ids,
-    hospitals: Ids,
-    kept: HospitalStates,
-    initial: Callable[[], Parameters],
-    has_rows: Callable[[int, int], bool],
-) -> Mask:
-    """Which of ``hospitals [h]`` are served an untrained model, ``[h]``.
-
-    ``rows_of [N]``, or ``[N, G]``, are the model rows that serve; ``initial()`` are the parameters ``[P]`` that all
-    models began with. Where groups of rows have models of their own, a hospital counts as soon as one that serves a
-    row of it is untrained: ``has_rows(hospital, group)`` tells whether there is one.
-    """
-    served = rows_of[hospitals]
-    fresh = np.zeros(len(plan.models), dtype=np.bool_)
-    fresh[list(plan.untrained)] = True
-    if plan.private is None and served.ndim == 1 and (served >= 0).all():
-        return np.asarray(fresh[served], dtype=np.bool_)
-
-    def is_fresh(hospital: int, row: int) -> bool:
-        own = kept.get(hospital, {}).get(MODEL)
-        if plan.private is not None and row >= 0:
-            # Until a hospital has kept a part of its own, that part is the served model's.
-            part = (plan.models[row] if own is None else own)[plan.private]
-            return np.array_equal(part, initial()[plan.private].astype(part.dtype))
-        if row == OWN and own is not None:
-            return np.array_equal(own, initial())
-        if row in (OWN, MIXTURE) and plan.mixture is not None:
-            return bool(fresh[plan.mixture[hospital] > 0].all())
-        return bool(fresh[0 if row == OWN else row])
-
-    found = np.zeros(len(hospitals), dtype=np.bool_)
-    for i, hospital in enumerate(hospitals.tolist()):
-        each = np.atleast_1d(served[i]).tolist()
-        found[i] = any(
-            is_fresh(hospital, row) and (len(each) == 1 or has_rows(hospital, group)) for group, row in enumerate(each)
-        )
-    return found
 
 
 def undefined(figures: Floats, hospitals: Mask, task: TaskKind) -> Floats:

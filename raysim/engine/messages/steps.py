@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from raysim.core.exact import ExactSum
 from raysim.engine.messages.memory import HospitalStates
-from raysim.strategies.base import Floats, Ids, Mask, Upload
+from raysim.engine.messages.program_sums import SumLayout
+from raysim.strategies.base import Floats, Ids, Mask, Program, Reply, Upload
 
 UPDATE, BESIDE = "update", "beside"
 """The names of vectors that leave a hospital: its update, which is ``[G P]`` where it has a part in every sum, and the
@@ -94,11 +96,34 @@ class Leaving:
         self.kept.setdefault(self.hospital, {})[what] = vector.copy()
 
 
+@dataclass(eq=False)
+class LeavingSums:
+    """What one hospital is about to send to the call of a client program, which each step changes in its turn."""
+
+    hospital: int
+    """The hospital's id."""
+    program: Program
+    """What it has computed."""
+    layout: SumLayout
+    """Where the sums of the program are."""
+    reply: Reply
+    """What it sends, as named arrays."""
+    people: Callable[[], NDArray[Any]]
+    """``people()``: the patient of each row, ``[n]``."""
+
+    @cached_property
+    def units(self) -> NDArray[np.int64]:
+        """Its sums in steps of their grids, ``[layout.size]``: once they are asked for, they are what leaves."""
+        return self.layout.units(self.reply)
+
+
 class HospitalStep:
     """A hospital's half of a step. A subclass overrides what it does."""
 
     changes: bool = True
     """Whether anything is other than without it."""
+    changes_rows: bool = False
+    """Whether some hospitals train on other rows than their own."""
     remembers: bool = False
     """Whether hospitals remember anything of it after the round."""
     bit: bool = False
@@ -111,7 +136,10 @@ class HospitalStep:
         return X, y
 
     def forward(self, leaving: Leaving) -> None:
-        """Change what is about to leave a hospital."""
+        """Change the update that is about to leave a hospital."""
+
+    def forward_sums(self, leaving: LeavingSums) -> None:
+        """Change what is about to leave a hospital for the call of a client program."""
 
 
 class Adding(HospitalStep):
@@ -128,6 +156,10 @@ class Adding(HospitalStep):
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
         """Add a number of ``hospital`` to the first entry of the sum behind all others."""
         sums.add(len(sums.units) - 1, 1.0, np.eye(1, sums.units.shape[1])[0] * number)
+
+    def admits(self, group: int, hospital: int) -> bool:
+        """Whether a message of ``hospital`` enters sum ``group``."""
+        return True
 
     def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
         """Which messages of ``hospitals [h]`` to the sums ``groups [h]`` enter these."""

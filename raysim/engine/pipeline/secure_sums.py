@@ -20,13 +20,13 @@ from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum
 from raysim.core.plain_checks import whole_number
 from raysim.core.streams import stream
-from raysim.engine.messages.steps import Adding
+from raysim.engine.messages.steps import Adding, LeavingSums
 from raysim.engine.messages.update_sums import beside_weight, number_rows
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.pipeline.step import Step
 from raysim.secure import graph, traffic
 from raysim.secure.protocol import Lost, SecureSum
-from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, State, Update
+from raysim.strategies.base import POOLED, Call, Floats, Ids, LocalProblem, State, Update
 from raysim.traffic.ledger import UPDATE
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ class Masking(Adding):
         alone = ExactSum(1, vector.shape[0])
         alone.add(0, weight, vector)
         sums.units[group] += secure.masked(hospital, alone.units[0]).view(np.int64)
+
+    def forward_sums(self, leaving: LeavingSums) -> None:
+        (secure,) = self.sums
+        if self.execute and secure is not None:
+            leaving.units = secure.masked(leaving.hospital, leaving.units).view(np.int64)
 
     @property
     def changes(self) -> bool:  # type: ignore[override]
@@ -148,33 +153,43 @@ class SecureSums(Step):
         self._loses = section.loses
         self._weighed: tuple[LocalProblem, Floats] | None = None
 
-    @property
-    def mode(self) -> str:
-        """As configured: ``model`` counts masks, ``execute`` makes them."""
-        return self._section.mode
-
-    def of_call(self, round: int, number: int, ids: Ids) -> SecureSum:
-        """The sum of the ``number``-th call of client programs in a ``round``, to hospitals ``ids``.
-
-        Raises ``ConfigError`` where these are too few.
-        """
-        secure = self._sum(round, FIRST_OF_CALLS + number, ids)
+    def called(self, round: int, call: Call, number: int, name: str) -> Masking | None:
+        """All sums of the call travel in one secure sum, one behind the other; those of pooled rows are not hidden."""
+        self._masking, section = None, self._section
+        if POOLED in call.ids:
+            return None
+        if each := next((name for name, send in call.program.sends.items() if send.how == "each"), None):
+            raise ConfigError(
+                f"secure.mode: '{section.mode}' hides what each hospital sends, and {name} sends '{each}' so; leave "
+                "secure out, or choose another strategy"
+            )
+        secure = self._sum(round, FIRST_OF_CALLS + number, call.ids)
         if secure is None:
             raise ConfigError(
-                f"secure.minimum: {self._section.minimum} is more than the {len(ids)} hospitals that strategy "
+                f"secure.minimum: {section.minimum} is more than the {len(call.ids)} hospitals that strategy "
                 f"'{self._name}' calls; lower it, or let more take part"
             )
-        return secure
+        self._masking = Masking((secure,), section.mode == "execute")
+        return self._masking
 
-    def opened_call(self, secure: SecureSum) -> None:
-        """Count a sum of a client program's call, and whether it is given up."""
+    def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums without masks; 0 where too few hospitals are left to open them."""
+        secure = None if self._masking is None else self._masking.sums[0]
+        if self._masking is None or secure is None:
+            return units
         self._tried += 1
         self._given_up += not secure.opens
+        if not secure.opens:
+            return np.zeros_like(units)
+        return secure.unmasked(units.view(np.uint64)) if self._masking.execute else units
 
-    def bytes_of_call(self, secure: SecureSum, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int]:
-        """The bytes that each of hospitals ``ids [h]`` sends for a sum of ``entries``, and all that go down beside
-        what the call brings.
+    def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
+        """The bytes that each of hospitals ``ids [h]`` has sent for the sums of the last call, of so many ``entries``,
+        and all that went down beside what the call brought; None: they were not hidden.
         """
+        secure = None if self._masking is None else self._masking.sums[0]
+        if secure is None:
+            return None
         up, down = _bytes_of(secure, ids, entries - 1)  # one of the entries counts hospitals, as the weight does
         return np.broadcast_to(np.asarray(up, np.int64), ids.shape), down
 

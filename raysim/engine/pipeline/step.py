@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.engine.messages.steps import HospitalStep
-from raysim.strategies.base import FederationView, Ids, LocalProblem, Update
+from raysim.strategies.base import Call, FederationView, Ids, LocalProblem, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 
@@ -27,9 +27,19 @@ class Step:
         """The half of hospitals ``ids`` that minimise the fitted ``problem``; None: they do nothing."""
         return None
 
-    def called(self, round: int, ids: Ids) -> HospitalStep | None:
-        """The half of hospitals ``ids`` that run a client program; None: they do nothing."""
+    def called(self, round: int, call: Call, number: int, name: str) -> HospitalStep | None:
+        """The half of the hospitals of a ``call`` of a client program; None: they do nothing.
+
+        ``number`` calls came before in the round; ``name`` is what errors call it. Raises ``ConfigError`` for a call
+        that cannot be made.
+        """
         return None
+
+    def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums of the last call ``[n]`` in steps of their grids, from what the step after this one has made of
+        them.
+        """
+        return units
 
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums ``[G, P]`` in steps of their grid, from what the step after this one has made of them."""

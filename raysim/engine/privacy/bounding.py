@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Program, Reply
+from raysim.engine.messages.steps import HospitalStep, LeavingSums
+from raysim.engine.pipeline.step import Step
+from raysim.strategies.base import Call, Program, Reply
+
+
+@dataclass(frozen=True)
+class Bounding(HospitalStep):
+    """A hospital's half: the arrays of a program are shortened to their bounds."""
+
+    unit: str | None
+    """Who is bounded in place of rows; None: as the program declares."""
+
+    def forward_sums(self, leaving: LeavingSums) -> None:
+        leaving.reply = bounded(leaving.reply, leaving.program, leaving.people, self.unit)
+
+
+@dataclass(frozen=True)
+class Bounds(Step):
+    """Has hospitals shorten what a program declares a bound of; ``unit`` as in :class:`Bounding`."""
+
+    unit: str | None
+
+    def called(self, round: int, call: Call, number: int, name: str) -> Bounding | None:
+        return Bounding(self.unit) if any(send.bound is not None for send in call.program.sends.values()) else None
 
 
 def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], unit: str | None = None) -> Reply:

@@ -54,6 +54,7 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
         )
     _check_system(job)
     _check_attacks(job)
+    _check_importance(job)
     _check_figures(job, federation)
     _check_preprocessing(job, federation)
     if section.way == "distributed" and section.weights == "capped":
@@ -110,6 +111,15 @@ def _check_attacks(job: Job) -> None:
         raise ConfigError(
             f"adversary.knowledge: '{adversary.effective_knowledge}' puts single updates together, and privacy.unit: "
             f"{section.unit} is kept for their sums alone; choose an attack with knowledge own"
+        )
+
+
+def _check_importance(job: Job) -> None:
+    """Raise ``ConfigError`` for importances, which tell values of rows and are no message of the ledger."""
+    if job.privacy is not None and job.evaluation.importance:
+        raise ConfigError(
+            f"evaluation.importance: {job.evaluation.importance} tells values of columns and figures of permuted rows, "
+            f"which privacy.unit: {job.privacy.unit} does not cover; leave one of the two out"
         )
 
 

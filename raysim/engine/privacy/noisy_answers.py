@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
+from raysim.engine.measuring.measurement import FigureNoise, StatisticNoise
 from raysim.engine.measuring.scoring import PartRows
-from raysim.engine.messages.plan import FigureNoise, RoundPlan, StatisticNoise
 from raysim.engine.privacy.contributions import Contributions
 from raysim.privacy.noisy_sums import Bounds, noisy_sum
 from raysim.strategies.base import Floats, HospitalRows, Question, Summed
@@ -53,7 +53,8 @@ def noisy_figures(
     federation: Federation,
     contributions: Contributions,
     hospitals: Sequence[int],
-    plan: RoundPlan,
+    part: str,
+    seed: int,
     asked: FigureNoise,
     outputs: NDArray[Any],
     rows: PartRows,
@@ -64,9 +65,9 @@ def noisy_figures(
     noise, bounds = asked.noise, Bounds(asked.sums.absolute, asked.sums.euclidean)
     sums = []
     for i, hospital in enumerate(hospitals):
-        contribution = contributions.of(federation, hospital, noise.unit, noise.rows, plan.work.seed, plan.part)
+        contribution = contributions.of(federation, hospital, noise.unit, noise.rows, seed, part)
         # One hospital at a time: the vector that a row adds may be long.
         theirs = rows.offsets[i] + contribution.rows
         added, key = asked.sums.added(outputs[theirs], rows.y[theirs]), (noise.turn, hospital)
-        sums.append(noisy_sum(added, contribution.patient, noise.mechanism, bounds, plan.work.seed, "dp metrics", *key))
+        sums.append(noisy_sum(added, contribution.patient, noise.mechanism, bounds, seed, "dp metrics", *key))
     return np.array(sums)

@@ -11,7 +11,7 @@ import numpy as np
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import OF_LABELS
 from raysim.core.errors import ConfigError
-from raysim.engine.messages.plan import FigureNoise, StatisticNoise
+from raysim.engine.measuring.measurement import FigureNoise, StatisticNoise
 from raysim.metrics.summed import Classes, Errors, TwoClasses
 from raysim.privacy.events import Single
 from raysim.privacy.noisy_sums import total_of

@@ -16,24 +16,19 @@ import numpy as np
 from raysim.config.sections.privacy import PREPROCESSING, SIZE, UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
 from raysim.engine.privacy.calibration import at_two_hospitals, by_hospital, guarantee_of, multipliers, spent, terms_of
-from raysim.engine.privacy.guarantee import Terms
+from raysim.engine.privacy.guarantee import Guarantee, Terms
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
 from raysim.privacy.events import Event, Gaussian, Repeated, Written, written
 from raysim.privacy.statement import Statement
-from raysim.strategies.base import Ids
 from raysim.traffic.ledger import MEASURED, Ledger
 
 if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 
-def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | None = None) -> Statement | None:
-    """The guarantee of ``job``, played on a federation, given its ``ledger``; None without ``privacy``.
-
-    ``sizes [N]``: the numbers of units that hospitals have released with noise; None: these are public.
-    """
-    guarantee = guarantee_of(job, federation, sizes)
+def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guarantee | None) -> Statement | None:
+    """The ``guarantee`` of ``job``, played on a federation, given its ``ledger``; None without one."""
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms
@@ -137,7 +132,7 @@ def guaranteed(job: Job, federation: Federation) -> Statement | None:
         ledger.add(job.rounds, MEASURED, everyone, 1)
     for round in range(1, job.rounds + 1):
         ledger.add(round, UPDATES[0], everyone, 1)
-    return statement(job, federation, ledger)
+    return statement(job, federation, ledger, guarantee_of(job, federation))
 
 
 def _scaled(federation: Federation) -> tuple[str, ...]:

@@ -15,39 +15,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
+from raysim.engine.job import Job
 from raysim.engine.messages.program_sums import SumLayout
+from raysim.engine.messages.steps import HospitalStep, LeavingSums
 from raysim.engine.pipeline.shares import sure_to_be_left
+from raysim.engine.pipeline.step import Step
+from raysim.engine.privacy.guarantee import Guarantee
 from raysim.privacy.noise import Origin, normals
-from raysim.strategies.base import Call, Program
+from raysim.strategies.base import Call, FederationView, Program
 from raysim.strategies.view import Noise
+from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
     from raysim.config.sections.privacy import PrivacySection
-    from raysim.config.sections.secure import SecureSection
 
 WAYS = ("pooled", "distributed")
 """The modes in which hospitals add shares of the noise to sums."""
 
 
 @dataclass(frozen=True)
-class ProgramRelease:
-    """What a hospital does to a program's arrays before they leave; it travels with the call."""
+class ProgramRelease(HospitalStep):
+    """A hospital's half: noise on the sums of a program; it travels with the call."""
 
     unit: Literal["hospital", "patient", "example"]
     """Who is hidden."""
-    rows: int
+    most_rows: int
     """The most rows of a patient."""
     multiplier: float
     """The standard deviation of each hospital's noise, in bounds."""
     noise: Origin
     """Where the noise comes from."""
+    seed: int
+    """The seed of the run."""
+    round: int
+    """The round."""
 
-    def units(self, program: Program, layout: SumLayout, seed: int, round: int, hospital: int) -> NDArray[np.int64]:
+    def forward_sums(self, leaving: LeavingSums) -> None:
+        leaving.units += self.units(leaving.program, leaving.layout, leaving.hospital)
+
+    def units(self, program: Program, layout: SumLayout, hospital: int) -> NDArray[np.int64]:
         """The noise of one ``hospital`` on the sums of ``program``, in steps of their grids, ``[layout.size]``."""
         units = np.zeros(layout.size, np.int64)
         if not self.multiplier:
             return units
-        drawn = normals(self.noise, (layout.size,), seed, "dp_call", round, hospital)
+        drawn = normals(self.noise, (layout.size,), self.seed, "dp_call", self.round, hospital)
         for name, send in layout.summed.items():
             place = layout.places[name]
             # Rounding to the grid lengthens what a unit adds by half a step of each entry at most.
@@ -56,9 +67,9 @@ class ProgramRelease:
         return units
 
 
-def noise_of(section: PrivacySection | None) -> Noise | None:
-    """What a strategy is told of the noise of a settled ``section``; None without one."""
-    return None if section is None else Noise(section.clip, section.noise_multiplier or 0.0)
+def noise_of(guarantee: Guarantee | None) -> Noise | None:
+    """What a strategy is told of the noise of a ``guarantee``; None without one."""
+    return None if guarantee is None else Noise(guarantee.section.clip, guarantee.section.noise_multiplier or 0.0)
 
 
 def bound_of(program: Program) -> float:
@@ -67,12 +78,31 @@ def bound_of(program: Program) -> float:
     return max(bounds, default=math.inf)
 
 
-def release_of(
-    section: PrivacySection, secure: SecureSection | None, call: Call, turns: int, name: str
-) -> ProgramRelease:
-    """The release of a ``call`` that errors call ``name``; ``turns`` calls came before in the round.
+class ProgramNoise(Step):
+    """The server's half: it has each hospital of a call add its share of the noise of a settled ``section``."""
 
-    Raises ``ConfigError`` for a program whose sums do not hide a unit.
+    def __init__(self, section: PrivacySection, job: Job) -> None:
+        self._section, self._job = section, job
+
+    def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
+        raise ConfigError(
+            f"privacy.unit: {self._section.unit} cannot be guaranteed, for strategy '{self._job.name}' trains models "
+            "beside its client programs; choose another strategy or leave privacy out"
+        )
+
+    def called(self, round: int, call: Call, number: int, name: str) -> ProgramRelease:
+        section, secure, hospitals = self._section, self._job.secure, len(call.ids)
+        check_hides(section, call, number, name)
+        left = hospitals if secure is None else sure_to_be_left(secure, hospitals)
+        multiplier = (section.noise_multiplier or 0.0) / math.sqrt(max(left, 1))
+        rows, seed = section.rows_per_patient, self._job.work.seed
+        return ProgramRelease(section.unit, rows, multiplier, section.noise, seed, round)
+
+
+def check_hides(section: PrivacySection, call: Call, turns: int, name: str) -> None:
+    """Raise ``ConfigError`` for a ``call`` of a program whose sums do not hide a unit.
+
+    Errors call it ``name``; ``turns`` calls came before in the round.
     """
     program = call.program
     sends = program.sends.items()
@@ -97,7 +127,3 @@ def release_of(
                 f"privacy.unit: {section.unit} cannot be guaranteed, for {name} {reason}; choose another strategy or "
                 "leave privacy out"
             )
-    hospitals = len(call.ids)
-    left = hospitals if secure is None else sure_to_be_left(secure, hospitals)
-    multiplier = (section.noise_multiplier or 0.0) / math.sqrt(max(left, 1))
-    return ProgramRelease(section.unit, section.rows_per_patient, multiplier, section.noise)

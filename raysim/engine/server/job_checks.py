@@ -153,6 +153,11 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
             f"secure.threshold: {job.secure.threshold} is more than the {trained} hospitals with training rows, so "
             "that no secret could be opened; lower it, or write auto"
         )
+    if job.secure is not None and isinstance(count := job.secure.neighbours, int) and count >= max(trained, 3):
+        raise ConfigError(
+            f"secure.neighbours: {count} is more than each of the {trained} hospitals with training rows has; lower "
+            "it, or write all"
+        )
     check_attacks(job.adversary, job.aggregation, federation, job.work.seed)
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:

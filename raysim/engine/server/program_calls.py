@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raysim.adversaries.who import ON_ROWS
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Job
 from raysim.engine.messages.plan import PartialResult, ProgramCall
 from raysim.engine.messages.program_sums import SumLayout
-from raysim.engine.privacy.program_release import WAYS, release_of
+from raysim.engine.messages.steps import HospitalStep
+from raysim.engine.privacy.program_release import WAYS
+from raysim.engine.server.update_pipeline import UpdatePipeline
 from raysim.strategies.base import POOLED, Answers, Call, Ids, LocalProblem
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import UPDATE
 
 if TYPE_CHECKING:
     from raysim.config.sections.privacy import PrivacySection
-    from raysim.engine.pipeline.secure_sums import SecureSums
 
 
 def check_programs(job: Job) -> None:
@@ -75,16 +75,10 @@ def _check_private(job: Job, section: PrivacySection) -> None:
 
 
 class ProgramCalls:
-    """The calls of a ``job``'s strategy, whose hospitals have ``sizes [N]`` training rows.
+    """The calls of a ``job``'s strategy, whose hospitals have ``sizes [N]`` training rows."""
 
-    ``secure`` hides their sums; None: they are not hidden. ``private`` is the settled guarantee of privacy.
-    """
-
-    def __init__(
-        self, job: Job, sizes: Ids, traffic: Traffic, secure: SecureSums | None, private: PrivacySection | None = None
-    ) -> None:
-        self._job, self._sizes, self._traffic, self._secure = job, sizes, traffic, secure
-        self._private = private
+    def __init__(self, job: Job, sizes: Ids, traffic: Traffic, pipeline: UpdatePipeline) -> None:
+        self._job, self._sizes, self._traffic, self._pipeline = job, sizes, traffic, pipeline
         self._turns: Counter[str] = Counter()
         self._round = 0
         self.called = np.zeros(0, np.int64)
@@ -95,39 +89,26 @@ class ProgramCalls:
         self._round, self._turns = round, Counter()
         self.called = np.zeros(0, np.int64)
 
-    def planned(self, call: Call) -> ProgramCall:
-        """The call as hospitals receive it. Raises ``ConfigError`` for one that sums cannot hide."""
+    def planned(self, call: Call) -> tuple[ProgramCall, tuple[HospitalStep, ...]]:
+        """The call as hospitals receive it, and what becomes of what they send. Raises ``ConfigError`` for one that
+        sums cannot hide.
+        """
         program, hospitals = call.program, len(call.ids)
         number, turn = sum(self._turns.values()), self._turns[program.name]
         self._turns[program.name] += 1
         self.called = np.union1d(self.called, call.ids)
         pooled = bool((call.ids == POOLED).any())
         rows = int(self._sizes.sum() if pooled else self._sizes[call.ids].sum())
-        name, secure, masked = (
-            f"strategy '{self._job.name}', round {self._round}, program '{program.name}'",
-            None,
-            False,
-        )
-        if self._secure is not None and not pooled:
-            each = SumLayout(program).each
-            if each:
-                raise ConfigError(
-                    f"secure.mode: '{self._secure.mode}' hides what each hospital sends, and {name} sends "
-                    f"'{next(iter(each))}' so; leave secure out, or choose another strategy"
-                )
-            secure, masked = self._secure.of_call(self._round, number, call.ids), self._secure.mode == "execute"
-        private = self._private
-        return ProgramCall(
+        name = f"strategy '{self._job.name}', round {self._round}, program '{program.name}'"
+        planned = ProgramCall(
             program,
             name,
             turn,
             {name: np.asarray(value) for name, value in call.received.items()},
             {name: np.asarray(value) for name, value in call.each_of.items()},
             {name: rows if send.by == "row" else hospitals for name, send in program.sends.items()},
-            secure,
-            masked,
-            None if private is None else release_of(private, self._job.secure, call, number, name),
         )
+        return planned, self._pipeline.called(self._round, call, number, name)
 
     def training(self, problem: LocalProblem) -> ProgramCall | None:
         """The program that hospitals run as the local training of a ``problem``; None: the configured one."""
@@ -141,7 +122,7 @@ class ProgramCalls:
 
     def answers(self, call: Call, planned: ProgramCall, partials: Sequence[PartialResult]) -> Answers:
         """What came back; it is entered as traffic."""
-        layout, secure = SumLayout(call.program), planned.secure
+        layout = SumLayout(call.program)
         total = np.zeros(layout.size, np.int64)
         for partial in partials:
             if partial.sums is not None:
@@ -150,8 +131,7 @@ class ProgramCalls:
         homes = [partial.ids for partial in answered if partial.ids is not None]
         ids = np.concatenate([np.zeros(0, np.int64), *homes])
         order = np.argsort(ids, kind="stable")
-        if secure is not None:
-            total = self._opened(planned, total)
+        total = self._pipeline.heard(total)
         self._count(call, planned, layout, ids[order])
         sums, counts = layout.values(total)
         each = {
@@ -162,16 +142,6 @@ class ProgramCalls:
         }
         return Answers(sums, each, ids[order], counts)
 
-    def _opened(self, planned: ProgramCall, total: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sum without masks; 0 where too few hospitals are left to open it."""
-        secure = planned.secure
-        if self._secure is None or secure is None:
-            raise ValueError("nothing is hidden")
-        self._secure.opened_call(secure)
-        if not secure.opens:
-            return np.zeros_like(total)
-        return secure.unmasked(total.view(np.uint64)) if planned.masked else total
-
     def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
         """Enter what each hospital received, and what those that ``answered`` sent. Pooled rows exchange nothing."""
         hospitals = len(call.ids)
@@ -180,10 +150,10 @@ class ProgramCalls:
         received = sum(array.nbytes for array in planned.received.values()) * hospitals
         received += sum(array.nbytes for array in planned.each_of.values())
         # Noisy sums are what models are learned from, and are covered as updates are.
-        kinds = layout.kinds() if self._private is None else {UPDATE: sum(layout.kinds().values())}
-        if self._secure is not None and planned.secure is not None:
-            up, down = self._secure.bytes_of_call(planned.secure, call.ids, layout.size)
-            self._traffic.called(" + ".join(kinds), call.ids, up, received + down)
+        kinds = layout.kinds() if self._job.privacy is None else {UPDATE: sum(layout.kinds().values())}
+        secure = self._pipeline.secure
+        if secure is not None and (moved := secure.bytes_of_call(call.ids, layout.size)) is not None:
+            self._traffic.called(" + ".join(kinds), call.ids, moved[0], received + moved[1])
             return
         for kind, sent in kinds.items():
             self._traffic.called(kind, answered, np.full(len(answered), sent, dtype=np.int64), received)

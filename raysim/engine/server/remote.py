@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.engine.job import RunState
+from raysim.engine.measuring.measurement import StatisticNoise
 from raysim.engine.measuring.stopping import Stopping
 from raysim.engine.messages.memory import MODEL, HospitalStates
-from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, StatisticNoise, Work
+from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.run_state import RunState
 from raysim.engine.server.pool import Pool, StateReferences
 from raysim.strategies.base import POOLED, Floats, Ids, Mask, Question, State
 from raysim.virtual_time.clock import Clock
@@ -100,14 +101,5 @@ class RemoteState:
 
     def fetched(self, hospitals: RemoteHospitals) -> RunState:
         """The complete state, with what ``hospitals`` remember fetched."""
-        return RunState(
-            round=self.round,
-            state=self.state,
-            kept=hospitals.states(self.remembered),
-            memory=self.memory,
-            clock=self.clock,
-            stopping=self.stopping,
-            reception=self.reception,
-            best=None if self.best is None else self.best.fetched(hospitals),
-            attacks=self.attacks,
-        )
+        fields = vars(self) | {"best": None if self.best is None else self.best.fetched(hospitals)}
+        return RunState(kept=hospitals.states(fields.pop("remembered")), **fields)

@@ -8,19 +8,87 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.sections.privacy import UPDATES
-from raysim.engine.job import History
 from raysim.engine.messages.memory import FIRST, KEPT, MODEL, SECOND, STEPS, HospitalStates
-from raysim.strategies.base import POOLED, Ids
+from raysim.engine.run_state import History, RunState
+from raysim.engine.server.job_server import JobServer
+from raysim.strategies.base import POOLED, Floats, Ids, Question, Strategy
+from raysim.strategies.checks.answers import check_state
 from raysim.traffic.ledger import UPDATE, Ledger
+from raysim.virtual_time.clock import NOBODY
 
 RESIDUAL = re.compile(r"residual of \d{1,9}")
 """The name of what compression has left out of a hospital's updates, for a group of its rows."""
+
+
+def check_resumed(server: JobServer, since: RunState) -> None:
+    """Raise ``ValueError`` for a state that is not one of this job, or from which something was removed."""
+    check_state(since.state, server.view)
+    job, hospitals, history = server.job, len(server.everyone), since.history
+    for kept in (since.kept, None if since.best is None else since.best.kept):
+        check_remembered(kept or {}, hospitals, server.layout.size, server.travels)
+    if history is None:
+        return
+    if history.models_held.shape != (hospitals,):
+        raise ValueError(f"it is of {len(history.models_held)} hospitals, and there are {hospitals}")
+    in_rounds = job.system is None and server.strategy.asynchrony() is None
+    if server.pipeline.keeps_residuals:
+        check_residuals(since.kept, history, all_trained=in_rounds)
+    if job.privacy is None:
+        return
+    if since.round >= job.rounds:
+        raise ValueError("no round is left to be played after it, by which its ledger could be judged")
+    due = partial(_due, server, since) if in_rounds else lambda round: ()
+    always = job.privacy.unit == "hospital" or job.privacy.way == "pooled"
+    check_guarantee(history, _setup_again(server), due, always=always)
+
+
+def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
+    """Who had to send an update in a round: as the checkpoint says, and as the round alone decides where it does.
+
+    A strategy that selects by itself may go by its state at that time, and a selection by what hospitals answer.
+    """
+    stored = None if since.history is None else since.history.cohorts[round - 1]
+    due = [NOBODY if stored is None else stored]
+    if since.memory is None and type(server.job.strategy).select is Strategy.select:
+        with suppress(_Asked):
+            view = replace(server.view, round=round, ask=_unasked)
+            due.append(server.strategy.select(view, since.state, round))
+    return due
+
+
+def _setup_again(server: JobServer) -> Ledger:
+    """The ledger of the set-up, made again: hospitals answer the same questions, without counting as traffic."""
+
+    def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+        asked = server.everyone if ids is None else ids
+        answers = server.pipeline.answers(server.measure(question, models=models, ids=ids), asked)
+        server.traffic.asked(question, asked, np.array([answer.size for answer in answers]), models)
+        return answers
+
+    server.register()
+    view = replace(server.view, ask=ask)
+    if server.strategy.uses_selection():
+        view = replace(view, memory=server.job.selection.setup(view))
+    server.pipeline.setup(server.strategy, view, server.measure)
+    ledger, server.traffic.ledger = server.traffic.ledger, Ledger()
+    return ledger
+
+
+class _Asked(Exception):
+    """Somebody asks hospitals where nothing can be asked."""
+
+
+def _unasked(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+    raise _Asked
 
 
 def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: int) -> None:

@@ -21,9 +21,10 @@ from raysim.engine.messages.plan import PartialResult
 from raysim.engine.messages.steps import HospitalStep
 from raysim.engine.messages.update_sums import sum_count
 from raysim.engine.pipeline.step import Step
+from raysim.engine.privacy.bounding import Bounds
 from raysim.engine.privacy.noisy_statistics import FirstAnswers
 from raysim.engine.server.merging import summed, update_bits, update_of
-from raysim.strategies.base import Ask, FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
+from raysim.strategies.base import Ask, Call, FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from raysim.engine.attacks.secure_geometric_median import SecureGeometricMedian
     from raysim.engine.pipeline.compressing import CompressedUpdates
     from raysim.engine.pipeline.secure_sums import SecureSums
+    from raysim.engine.privacy.guarantee import Guarantee
     from raysim.engine.privacy.guard import Guard
 
 NOBODY_BAD = np.empty(0, dtype=np.int64)
@@ -41,7 +43,7 @@ NOBODY_BAD = np.empty(0, dtype=np.int64)
 class UpdatePipeline:
     """The steps of one ``job``, whose models have ``size`` scalars; ``private [P]`` never leave a hospital.
 
-    ``first``: what hospitals have sent with noise before the first round.
+    ``guarantee``: that of the job's privacy, with the ``first`` answers, which hospitals have sent before any round.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class UpdatePipeline:
         size: int,
         private: Mask | None,
         first: FirstAnswers,
+        guarantee: Guarantee | None,
     ) -> None:
         self._job, self._size, self._first = job, size, first
         travels = size - (0 if private is None else int(private.sum()))
@@ -60,12 +63,14 @@ class UpdatePipeline:
         self._compressed = compressed_updates(job)
         self.secure = secure_sums(job, self._compressed, travels)
         """What hides sums; None: they are not hidden."""
-        self._guard = guard(job, strategy, federation, size, private, first, self.secure)
+        self._guard = guard(job, guarantee, strategy, federation, size, private, self.secure)
         order: tuple[Step | None, ...] = (
             self._byzantine,
             self._watch,
             norm_bound(job),
             secure_median(job, federation),
+            Bounds(None if job.privacy is None else job.privacy.unit),
+            program_noise(job, guarantee),
             self._guard,
             self._compressed,
             self.secure,
@@ -118,10 +123,16 @@ class UpdatePipeline:
         halves = (step.half(round, problem, ids) for step in self._steps)
         return tuple(half for half in halves if half is not None)
 
-    def called(self, round: int, ids: Ids) -> tuple[HospitalStep, ...]:
-        """The steps of hospitals ``ids`` that run a client program in a round."""
-        halves = (step.called(round, ids) for step in self._steps)
+    def called(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
+        """The steps of the hospitals of a client program's ``call``; arguments as in :meth:`Step.called`."""
+        halves = (step.called(round, call, number, name) for step in self._steps)
         return tuple(half for half in halves if half is not None)
+
+    def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums of the last call as the server reads them, from what hospitals have sent."""
+        for step in self._back:
+            units = step.heard(units)
+        return units
 
     def sent(
         self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids
@@ -131,12 +142,6 @@ class UpdatePipeline:
         if hidden is not None:
             return 8 * hidden[0], hidden[1]
         return (None if self._compressed is None else update_bits(partials)), 0
-
-    def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int] | None:
-        """For a secure sum of ``scalars`` before the first round: the bytes that each of ``hospitals`` sends, and all
-        bytes that go down. None: sums are not hidden.
-        """
-        return None if self.secure is None else self.secure.of_setup(hospitals, scalars)
 
     def received(self, round: int, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
         """The update of a cohort ``ids`` that minimised the fitted ``problem``, as the server receives it."""
@@ -261,25 +266,30 @@ def secure_median(job: Job, federation: Federation) -> SecureGeometricMedian | N
     return SecureGeometricMedian(rule, job.name, federation.sizes("train"))
 
 
+def program_noise(job: Job, guarantee: Guarantee | None) -> Step | None:
+    """Noise of a guarantee of privacy on the sums of client programs."""
+    if guarantee is None or not job.strategy.uses_programs():
+        return None
+    from raysim.engine.privacy.program_release import ProgramNoise
+
+    return ProgramNoise(guarantee.section, job)
+
+
 def guard(
     job: Job,
+    guarantee: Guarantee | None,
     strategy: Strategy,
     federation: Federation,
     size: int,
     private: Mask | None,
-    first: FirstAnswers,
     secure: SecureSums | None,
 ) -> Guard | None:
-    """Clipping and noise of a guarantee of privacy."""
-    if job.privacy is None:
+    """Clipping and noise of a guarantee of privacy on updates."""
+    if guarantee is None or strategy.uses_programs():
         return None
-    from raysim.engine.privacy.calibration import guarantee_of
     from raysim.engine.privacy.hospital_noise import HospitalNoise
     from raysim.engine.privacy.patient_noise import PatientNoise
 
-    guarantee = guarantee_of(job, federation, first.sizes)
-    if guarantee is None:
-        return None
     section, terms = guarantee.section, guarantee.terms
     made: Guard = (
         HospitalNoise(section, terms, job, strategy, size, private)

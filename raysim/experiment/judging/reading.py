@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from raysim.core.errors import ConfigError
+from raysim.core.csv_files import text_of
+from raysim.data.tables.columns import is_text, whole_names
+from raysim.data.tables.reading import typed
+from raysim.data.tables.table_file import check_table, read_table
+from raysim.data.tables.text_form import Keys
+from raysim.experiment.judging.table import GROUP
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIELD = "predictions"
+"""The name of the table in errors."""
+
+NAMES = ("hospital", "model", "strategy", "label", "role", "learner", "part")
+"""Columns of texts as written: NA is one, and 007 is not 7."""
+
+NUMBERS = ("probability", "margin")
 
 
-def read(path: Path) -> pd.DataFrame:
-    """The table at ``path``: Parquet by its name, else CSV. Raises ``ConfigError`` where it cannot be read."""
-    if not path.is_file():
-        raise ConfigError(f"{path}: is not a file; name a CSV or Parquet file of predictions")
-    try:
-        if path.suffix == ".parquet":
-            return pd.read_parquet(path)
-        # Names of hospitals and models are texts as written: NA is one, and 007 is not 7.
-        texts = dict.fromkeys(("hospital", "model", "strategy", "label", "role"), str)
-        return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=_EMPTY)
-    except (OSError, ValueError, UnicodeError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read as a table ({str(error).splitlines()[0]}); write CSV or Parquet"
-        ) from None
+def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The table at ``path``, read as any other, and what was recognised of the file and is not usual.
+
+    Raises ``DataError`` where it cannot be read.
+    """
+    check_table(path, FIELD)
+    as_text, usual = (*NAMES, "row", "patient", "seed"), Keys(separator=",", decimal=".")
+    found = read_table(path, as_text, FIELD, usual=usual, names=NAMES, numeric=NUMBERS)
+    columns = {str(name): _column(str(name), found.table.column(name)) for name in found.table.column_names}
+    return pd.DataFrame(columns), tuple(f"'{path}' {remark}." for remark in found.remarks)
 
 
-_EMPTY = {name: [""] for name in ("hospital", "model", "strategy", "label")} | {
-    name: ["", "nan", "NaN", "NA"] for name in ("probability", "margin")
-}
+def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
+    """A column as pandas has it: numbers where all values are, but for names."""
+    if name == "hospital" and is_text(column.type):
+        column = whole_names(column)
+    elif name not in NAMES and is_text(column.type):
+        column = typed(column)[0]
+    values: pd.Series[Any] = column.to_pandas()
+    if is_text(column.type):
+        return values.map(text_of, na_action="ignore")
+    counted = (
+        name not in NUMBERS and not name.startswith(GROUP) and values.dtype.kind == "f" and (values % 1 == 0).all()
+    )
+    return values.astype("int64") if counted else values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +16,12 @@ from raysim.data.build import fingerprint
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Outcome, Result, Round
 from raysim.engine.measuring.evaluation import Evaluation
-from raysim.engine.measuring.group_gaps import Rearranging
+from raysim.engine.measuring.measurement import Measured
 from raysim.engine.measuring.scoring import PartRows
 from raysim.engine.measuring.served_model import ServedModel
-from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.messages.plan import PartialResult
 from raysim.experiment.judging.table import GROUP, Predictions
 from raysim.traffic.ledger import Ledger
 from raysim.training.base import Layout
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """All that a comparison asks for of its models."""
-
-    groups: Grouping | None
-    rearranging: Rearranging | None
-    thresholds: tuple[float, ...] | None
-    headline: str
-    seed: int
-    part: str = "test"
-    histograms: bool = True
 
 
 @dataclass(eq=False)
@@ -141,36 +126,24 @@ def outcome_of(
     """What a run leaves whose models say this of the rows."""
     everyone, ledger = np.arange(len(federation.hospitals)), Ledger()
     evaluation = Evaluation(federation, section, everyone, 0, _Nothing(ledger), tests_groups=tests_groups)
-    rows, result = PartRows.of(federation, everyone.tolist(), "test"), PartialResult()
-    asked = _Asked(
-        evaluation.grouping,
-        evaluation.rearranging,
-        None if section.clinical is None else section.clinical.counted_at,
-        list(served)[-1],
-        seed,
-    )
+    serve = {name: np.zeros_like(everyone) for name in served}
+    rows, result, asked = PartRows.of(federation, everyone.tolist(), "test"), Measured(), evaluation.at_the_end(serve)
     for name, margins in served.items():
         lost = np.array([np.isnan(part).any() for part in np.split(margins, rows.offsets[1:-1])])
         model = ServedModel(name, everyone, rows, margins, margins, lost)
-        model.enter(asked, result)
+        model.enter(replace(asked, part="test"), seed, result)
     row = Round(0, float("nan"), 0, 0, 0)
     figures = evaluation.enter(row, [result])
     return Outcome(
+        **vars(evaluation.gathered),
         rounds=[row],
         figures=figures,
         metrics=row.metrics,
-        serve={name: np.zeros_like(everyone) for name in served},
+        serve=serve,
         models=np.zeros((1, 0)),
         cluster=None,
         kept={},
         layout=Layout((), ()),
         ledger=ledger,
         seconds=float("nan"),
-        grouping=evaluation.grouping,
-        groups=evaluation.groups,
-        gaps=evaluation.gaps,
-        pairs=evaluation.pairs,
-        sketches=evaluation.sketches,
-        untrained=evaluation.untrained,
-        scores=evaluation.scores,
     )

@@ -6,7 +6,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,10 @@ from raysim.report.judgement.compose import Remarks, comparison_card
 from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.gathered import Asked
 from raysim.report.naming import names, signed, with_interval
-from raysim.report.pages.beside import Beside
 from raysim.report.pages.page import comparison_page
 from raysim.report.pages.rendering import Provenance
 from raysim.report.panel import Panel, sent
+from raysim.report.sections.section import Beside
 from raysim.statistics.differences.search import Searched, searched
 from raysim.storage import clinical_tables
 from raysim.storage.manifest import Manifest
@@ -79,17 +79,19 @@ def judge(
     predicts: str = "the label",
     name: str = "predictions",
     out: Path | None = None,
+    remarks: Sequence[str] = (),
 ) -> Judged:
     """Judge ``table``, a row a model, seed and test row, as a comparison judges its strategies.
 
     - ``reference``: the model that others are compared with. ``tried``: how many models were tried beside it, shown or
       not (None: those of the table).
     - ``predicts``: what the event is, in words. ``name``: of the page, and of the folder below ``runs/`` without
-      ``out``.
+      ``out``. ``remarks``: what is to be said of the table's file.
 
     Raises ``DataError`` and ``ConfigError``, one line each.
     """
     predictions = checked(table, reading or Reading(), reference)
+    predictions = replace(predictions, warnings=(*remarks, *predictions.warnings))
     candidates = [model for model in predictions.models if model != reference and not predictions.roles.get(model)]
     if tried is not None and tried < len(candidates):
         raise ConfigError(

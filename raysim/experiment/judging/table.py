@@ -20,9 +20,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError, DataError, nearest
-from raysim.core.words import counted, listed
+from raysim.core.words import counted, some
+from raysim.data.tables.kinds import MISSING
+from raysim.data.tables.spelling import check_twins, twins, written
+from raysim.engine.measuring.subgroups import MOST_GROUPS
 
 REQUIRED = ("hospital", "label", "model", "seed", "probability")
+
+NUMBERS = ("train_rows", "bytes")
+"""Further columns of numbers."""
 
 GROUP = "group_"
 """Columns that begin with this are attributes of patients."""
@@ -95,6 +101,14 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
         if values < FEW_VALUES:
             warnings.append(f"{model} has {counted(values, 'value')}: decisions, not probabilities.")
     groups = tuple(name.removeprefix(GROUP) for name in frame.columns if name.startswith(GROUP))
+    for name in groups:
+        if (values := frame[GROUP + name].nunique()) >= MOST_GROUPS:
+            raise DataError(f"{GROUP}{name}: has {values:,} values, and fewer than {MOST_GROUPS} are compared; drop it")
+        rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
+        warnings += [
+            f"Groups {written(alike, rows)} of '{GROUP}{name}' differ in blanks or capitals alone: each counts alone."
+            for alike in twins(rows)
+        ]
     roles = dict(frame.groupby("model")["role"].first()) if "role" in frame else {}
     learners = dict(frame.groupby("model")["learner"].first()) if "learner" in frame else {}
     return Predictions(frame, groups, event, models, roles, learners, tuple(warnings))
@@ -114,11 +128,19 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
     for name in ("hospital", "label", "model", "seed"):
         if frame[name].isna().any():
             raise DataError(f"row {_first(frame[name].isna())}: '{name}' is empty; fill it in")
-    frame["model"], frame["hospital"] = frame["model"].astype(str), frame["hospital"].astype(str)
+    for name, what in (("model", "models"), ("hospital", "hospitals")):
+        frame[name] = frame[name].astype(str)
+        check_twins(name, what, {str(each): int(n) for each, n in frame[name].value_counts().items()})
     if "role" in frame:
         frame["role"] = frame["role"].fillna("").astype(str)
         if not (known := frame["role"].isin(ROLES)).all():
             raise DataError(f"row {_first(~known)}: role '{frame['role'][~known].iloc[0]}' is none of {ROLES}")
+    for name in NUMBERS:
+        if name not in frame:
+            continue
+        wrong = pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()
+        if wrong.any():
+            raise DataError(f"row {_first(wrong)}: '{name}' is no number; correct it, or leave the column out")
     if "learner" in frame:
         frame["learner"] = frame["learner"].fillna("").astype(str)
     if not pd.api.types.is_integer_dtype(frame["seed"]):
@@ -133,17 +155,19 @@ def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     parts = set(frame["part"].astype(str))
     if "test" in parts:
         return frame[frame["part"].astype(str) == "test"].reset_index(drop=True)
-    raise DataError(f"part: {listed(sorted(parts))} and no test rows; judge rows that no model was trained on")
+    raise DataError(f"part: {some(sorted(parts), 5)} and no test rows; judge rows that no model was trained on")
 
 
 def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str]:
     """Which rows have the event, and what it is called."""
-    texts = label.astype(str)
+    texts = label.astype(str).str.strip()
+    if texts.isin(("0", "1", "0.0", "1.0")).all():
+        texts = texts.str[:1]
     values = sorted(texts.unique())
     if len(values) != 2:
         shown = counted(len(values), "value") + (f" ('{values[0]}')" if len(values) == 1 else "")
         raise DataError(f"label: has {shown}; two are judged, event and no event")
-    known = next((each[1] for each in _ORDERED if set(values) == set(each)), None)
+    known = values[1] if tuple(each.casefold() for each in values) in _ORDERED else None
     if event is None and known is None:
         raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; say which of them is the event")
     if event is not None and event not in values:
@@ -152,17 +176,17 @@ def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str
     return (texts == chosen).to_numpy().astype(np.int64), chosen
 
 
-_ORDERED = (("0", "1"), ("0.0", "1.0"), ("False", "True"), ("false", "true"))
-"""Values of a label of which the second is the event."""
+_ORDERED = (("0", "1"), ("false", "true"))
+"""Values of a label, in small letters, of which the second is the event."""
 
 
 def _margins(frame: pd.DataFrame, reading: Reading) -> NDArray[np.floating[Any]]:
     if "margin" in frame:
-        given = pd.to_numeric(frame["margin"], errors="coerce").to_numpy(np.float64)
+        given = _given(frame, "margin")
         # raysim's own models have single precision, whose shortest decimals the table holds.
         single = given.astype(np.float32)
         return single if np.array_equal(single.astype(str).astype(np.float64), given, equal_nan=True) else given
-    p = pd.to_numeric(frame["probability"], errors="coerce").to_numpy(np.float64, copy=True)
+    p = _given(frame, "probability")
     p[~np.isfinite(p)] = np.nan
     if reading.logits:
         return p
@@ -183,6 +207,17 @@ def _margins(frame: pd.DataFrame, reading: Reading) -> NDArray[np.floating[Any]]
     with np.errstate(divide="ignore"):
         margins: NDArray[np.float64] = logit(p)
     return margins
+
+
+def _given(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    """A column of numbers, NaN where there is none. Raises ``DataError`` for a text."""
+    numbers = pd.to_numeric(frame[name], errors="coerce")
+    texts = numbers.isna() & frame[name].notna() & ~frame[name].astype(str).str.strip().isin(MISSING)
+    if texts.any():
+        raise DataError(
+            f"row {_first(texts)}: {name} '{frame[name][texts].iloc[0]}' is not a number; correct it, or leave it empty"
+        )
+    return numbers.to_numpy(np.float64, copy=True)
 
 
 def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:

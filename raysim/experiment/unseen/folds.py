@@ -36,7 +36,9 @@ class Fold:
 
     def of(self, config: Config) -> Config:
         """``config`` for the runs without these hospitals, whose models say something of every row of theirs."""
-        split = config.data.split.model_copy(update={"unseen": self.held})
+        section = config.evaluation.unseen
+        trained_on = config.data.split.trained_on if section is None else section.trained_on
+        split = config.data.split.model_copy(update={"unseen": self.held, "trained_on": trained_on})
         evaluation = config.evaluation.model_copy(
             update={"every": 0, "predictions": True, "groups": (), "unseen": None}
         )

@@ -21,6 +21,7 @@ from raysim.metrics.labels import CLASSIFICATION, TaskKind
 from raysim.metrics.measures import RANKS
 from raysim.metrics.score_counts import ScoreCounts, score_counts
 from raysim.report.panel import Sketched
+from raysim.statistics.clinical.calibration import Groups
 from raysim.statistics.clinical.recalibration import fit, rows_of
 from raysim.statistics.discrimination.auroc import PairSums, pair_sums, placements
 from raysim.statistics.discrimination.sketches import sketches
@@ -55,6 +56,8 @@ class Unseen:
     """And for its covariance with that of other models."""
     scores: ScoreCounts | None
     """Counts of scores for the clinical figures."""
+    scored: tuple[Groups, ...] | None
+    """The scores themselves, by hospital; None as above."""
     offsets: NDArray[np.int64]
     """Where each hospital's judged rows begin, ``[H + 1]``."""
 
@@ -164,6 +167,10 @@ def of_rows(
     two = task is CLASSIFICATION and margins.ndim == 1
     patients = np.concatenate([each.patients for each in rows])
     names = tuple(each.name for each in rows)
+    counted = scored = None
+    if two and risks and clinical is not None:
+        counted = score_counts(margins, y, offsets, clinical.counted_at)
+        scored = tuple(Groups(each.margins, np.ones(len(each.y)), each.y) for each in rows)
     return Unseen(
         strategy,
         model,
@@ -175,7 +182,8 @@ def of_rows(
         figures,
         pair_sums(ranked, y, offsets) if two else None,
         Sketched(names, sketches(placements(ranked, y, offsets), ids, patients)) if two else None,
-        score_counts(margins, y, offsets, clinical.counted_at) if two and risks and clinical is not None else None,
+        counted,
+        scored,
         offsets,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from raysim.experiment.unseen.tables import AUROC, RATIO
 from raysim.report import svg
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.wording import json_number
-from raysim.report.naming import Key, interval, number
+from raysim.report.naming import Key, interval, number, with_interval
 from raysim.report.svg import Figure, Style
 
 MOST = 40
@@ -35,6 +36,18 @@ def lines(found: Found) -> dict[Key, Line]:
     return said
 
 
+def mean(pooled: Mapping[Any, Any], digits: int) -> str:
+    """A figure over hospitals with its interval."""
+    return with_interval(pooled["estimate"], pooled["low"], pooled["high"], digits)
+
+
+def next_one(pooled: Mapping[Any, Any], digits: int) -> str:
+    """A clause on where the figure of the next hospital lies; empty where that is not known."""
+    if not np.isfinite(pooled["next_low"]):
+        return ""
+    return f"; at the next one {interval(pooled['next_low'], pooled['next_high'], digits)}"
+
+
 def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part: str) -> Line:
     if AUROC not in figures or not np.isfinite(figures[AUROC]["estimate"]):
         text = f"It cannot serve a hospital that takes no part without labelled rows ({counted(unserved, 'hospital')})."
@@ -42,13 +55,8 @@ def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part
             text = "Too few hospitals that took no part can be judged."
         return Line("unseen", "open", text, {"unserved": unserved}, "more hospitals, or a method with one model")
     auroc = figures[AUROC]
-    text = (
-        f"At {counted(int(auroc['hospitals']), 'hospital')} left out in turn AUROC is "
-        f"{number(auroc['estimate'], 3)} ({interval(auroc['low'], auroc['high'], 3)})"
-    )
-    if np.isfinite(auroc["next_low"]):
-        text += f"; at the next one {number(auroc['next_low'], 2)} to {number(auroc['next_high'], 2)}"
-    text += f".{taking_part}"
+    where = f"At {counted(int(auroc['hospitals']), 'hospital')} left out in turn AUROC is "
+    text = f"{where}{mean(auroc, 3)}{next_one(auroc, 2)}.{taking_part}"
     numbers: dict[str, float | int | None] = {
         name: json_number(auroc[name]) for name in ("estimate", "low", "high", "next_low", "next_high")
     }

@@ -61,7 +61,7 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
         head |= {AUROC: columns.pop(AUROC)} | {name: np.where(defined, end, np.nan) for name, end in limits.items()}
     if each.scores is not None and clinical is not None:
         rng = stream(0, f"unseen/{each.model}")
-        for figure in clinical_figures(each.scores, clinical.counted_at, (), clinical.bins, rng):
+        for figure in clinical_figures(each.scores, clinical.counted_at, (), clinical.bins, rng, each.scored):
             name = figure.name if np.isnan(figure.at) else f"{figure.name}_{figure.at:g}"
             columns |= {name: figure.value, f"{name}_low": figure.low, f"{name}_high": figure.high}
     return pd.DataFrame(head | columns)

@@ -11,7 +11,9 @@ import pandas as pd
 from raysim.experiment.unseen.said import forests
 from raysim.report.naming import interval, number
 from raysim.report.pages.contents import Cell, Row
-from raysim.report.pages.rendering import render
+from raysim.report.pages.rendering import Page
+from raysim.report.sections.common import plain, set_by
+from raysim.report.sections.section import Section
 from raysim.report.terminal.block import Block, Warning
 
 COLUMNS = {
@@ -20,6 +22,21 @@ COLUMNS = {
     "calibration_slope": ("slope", 2),
 }
 """Figures of a hospital, with their headings and digits."""
+
+IN_BLOCK = 2
+"""How many of these a block has room for, beside hospitals' names."""
+
+POOLED = """\
+{{ parts.figures_table("Means and intervals for hospitals like these; the next hospital's interval averages over how \
+uncertain their spread is.", "Of", headings, pooled) }}
+"""
+
+EACH = """\
+{{ parts.figures_table("All rows of a hospital are judged: nothing was trained. Intervals are over its patients.", \
+"Hospital", ["Rows", "Events"] + headings, rows, true) }}
+"""
+
+SECTIONS = (Section("pooled", "Over hospitals", POOLED), Section("figures", "Each hospital", EACH))
 
 
 def page(
@@ -50,18 +67,18 @@ def page(
         Row("The next hospital", [Cell(_reach(pooled[each], COLUMNS[each][1]), "") for each in shown]),
         Row("Spread (tau)", [Cell(number(pooled[each]["tau"], 3), "") for each in shown]),
     ]
-    return render(
-        "validation.html.j2",
-        title=f"{name}: {predicts}",
-        lead=[headline, *notes],
-        headings=[COLUMNS[column][0] for column in shown],
-        rows=rows,
-        pooled=of_all,
-        pictures=forests(
+    values = {
+        "title": f"{name}: {predicts}",
+        "lead": [headline, *notes],
+        "headings": [COLUMNS[column][0] for column in shown],
+        "rows": rows,
+        "pooled": of_all,
+        "pictures": forests(
             hospitals, "Every hospital", f"{name} at each hospital, with 95 % intervals over its patients."
         ),
-        provenance={"command": "raysim validate MODEL config.yaml", "config": config, "notes": []},
-    )
+        **set_by("raysim validate MODEL config.yaml", config, Rows_judged=f"{hospitals['rows'].sum():,}"),
+    }
+    return Page(plain("validation", "Validation of a model", SECTIONS, last="What was judged"), values).html()
 
 
 def block(
@@ -74,7 +91,7 @@ def block(
     report: str,
 ) -> Block:
     """What the command prints: the hospitals with the most rows, and how many more there are."""
-    shown = [column for column in COLUMNS if column in hospitals]
+    shown = [column for column in COLUMNS if column in hospitals][:IN_BLOCK]
     largest = hospitals.sort_values("rows", ascending=False, kind="stable").head(5)
     rows = [["", "rows", *(COLUMNS[column][0] for column in shown)]]
     for row in largest.to_dict("records"):
@@ -89,6 +106,7 @@ def block(
         rows=rows,
         notes=[f"validation.csv has all {len(hospitals):,} hospitals."] if len(hospitals) > len(largest) else [],
         report=report,
+        noun="hospital",
     )
 
 

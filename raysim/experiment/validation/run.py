@@ -6,10 +6,9 @@ pooled are those of hospitals that are left out in turn (:mod:`raysim.experiment
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,9 +25,10 @@ from raysim.data.federation import Federation
 from raysim.experiment.scores import MODEL, margins_of
 from raysim.experiment.unseen import tables
 from raysim.experiment.unseen.measured import JudgedRows, Unseen, of_rows
+from raysim.experiment.unseen.said import mean, next_one
 from raysim.experiment.validation.page import page
 from raysim.metrics.score_counts import ScoreCounts
-from raysim.report.naming import interval, number, with_interval
+from raysim.report.naming import with_interval
 from raysim.serving.exported import Exported
 from raysim.serving.trained_on import shared
 from raysim.statistics.clinical.by_hospital import HospitalCalibration, calibration_by_hospital
@@ -38,7 +38,7 @@ from raysim.storage.results import choose_folder
 NOTHING = "is neither a folder, a file nor a column of the table"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Validated:
     """What was found of a model at hospitals that gave nothing to its training."""
 
@@ -53,6 +53,13 @@ class Validated:
     notes: tuple[str, ...]
     """What a reader must know, a sentence each."""
 
+    def __repr__(self) -> str:
+        """The headline, and no rows."""
+        return f"<validated: {self.headline}>"
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *self.notes])
+
     @property
     def headline(self) -> str:
         """How the model does here, and at the next hospital."""
@@ -60,21 +67,12 @@ class Validated:
         auroc = pooled.get(tables.AUROC)
         if auroc is None or not np.isfinite(auroc["estimate"]):
             return "Too few hospitals can be judged: nothing is said of the model."
-        text = f"AUROC {_figure(auroc, 3)} over {counted(int(auroc['hospitals']), 'hospital')}{_next(auroc, 2)}."
+        over = counted(int(auroc["hospitals"]), "hospital")
+        text = f"AUROC {mean(auroc, 3)} over {over}{next_one(auroc, 2)}."
         ratio = pooled.get(tables.RATIO)
         if ratio is not None and np.isfinite(ratio["estimate"]):
-            text += f" At a hospital events are {_figure(ratio, 2)} times those expected{_next(ratio, 2)}."
+            text += f" At a hospital events are {mean(ratio, 2)} times those expected{next_one(ratio, 2)}."
         return text
-
-
-def _figure(pooled: Mapping[Any, Any], digits: int) -> str:
-    return f"{number(pooled['estimate'], digits)} ({interval(pooled['low'], pooled['high'], digits)})"
-
-
-def _next(pooled: Mapping[Any, Any], digits: int) -> str:
-    if not np.isfinite(pooled["next_low"]):
-        return ""
-    return f"; at the next one {interval(pooled['next_low'], pooled['next_high'], digits)}"
 
 
 def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Path | None = None) -> Validated:
@@ -106,9 +104,8 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
     else:
         name, risks = exported.name, True
         margins, notes = _margins(exported, config, federation)
-        if exported.trained_on is not None:
-            told, test = shared(exported.trained_on, config)
-            notes = [told, *notes] if told else notes
+        told, test = shared(exported.trained_on, config)
+        notes = [told, *notes] if told else notes
     unseen = of_rows(
         name,
         MODEL,

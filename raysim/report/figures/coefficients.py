@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -46,11 +46,14 @@ class Row:
 
 
 def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """The figure of a run with standard errors, of one whose label is among ``first`` if there is such; else empty."""
+    """The figure of a run with standard errors; empty where none has any.
+
+    It is of a run whose label is among ``first``, if there is such; else it is folded away.
+    """
     for result, called in having(COEFFICIENTS, results, first):
         figure = of_table(of_global_model(result.folder / COEFFICIENTS), called)
         if figure is not None:
-            return [figure]
+            return [replace(figure, more=bool(first) and result.label not in first)]
     return []
 
 

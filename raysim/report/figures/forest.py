@@ -56,11 +56,10 @@ class Row:
         return (self.mean, self.worst)[:columns]
 
 
-def forest(shown: Evidence, differences: pd.DataFrame, table: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
+def forest(shown: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
     """The forest against the reference strategy; empty where that was not run, or nothing is compared with it.
 
-    ``differences`` as :func:`raysim.report.tables.differences` gives them, ``table`` as
-    :func:`raysim.report.tables.comparison` does; ``looks``: the style of each strategy and model.
+    ``differences`` as :func:`raysim.report.tables.differences` gives them; ``looks``: the style of each way.
     """
     if shown.base is None:
         return []
@@ -80,8 +79,8 @@ def forest(shown: Evidence, differences: pd.DataFrame, table: pd.DataFrame, look
     rows = [each for each in rows if np.isfinite(each.mean.value)]
     if not rows:
         return []
-    own = table.loc[(table["strategy"] == base.key[0]) & (table["model"] == base.key[1]), kind.headline]
-    against = f"{short(base.name)}, whose mean {kind.title} is {number(float(own.iloc[0]), kind.decimals(own))}"
+    level = shown.levels[shown.base]
+    against = f"{short(base.name)}, whose mean {kind.title} is {number(level, kind.decimals([level]))}"
     headings = [f"mean {kind.title}"]
     if any(np.isfinite(each.worst.limits.low) for each in rows):
         headings.append("worst tenth of hospitals")
@@ -193,7 +192,7 @@ def _figure(difference: Difference) -> Markup:
         return element("td", "–", class_="figure")
     value = number(difference.value, DIGITS, sign=True)
     if difference.limits == NOTHING:
-        return element("td", element("span", SAYS_NOTHING, class_="limits"), class_="figure")
+        return element("td", SAYS_NOTHING, class_="figure")
     beside = str(difference).removeprefix(value)
     return element("td", value, element("span", beside, class_="limits"), class_="figure")
 

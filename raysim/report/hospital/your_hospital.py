@@ -88,7 +88,7 @@ def cards(
         facts = [[heading, _range(*ends)] for heading, ends in counted_here.items()]
         if trained > 1:
             facts.append([f"{kind.title} defined", f"in {judged[h]} of {trained} training seeds"])
-        facts += [[a.capitalize(), values[h] or "unknown"] for a, values in federation.attributes.items()]
+        facts += [[capitalised(a), values[h] or "unknown"] for a, values in federation.attributes.items()]
         alike: dict[str, list[str]] = {}
         for name, texts in filter(None, shared):
             alike.setdefault(texts[h], []).append(name)

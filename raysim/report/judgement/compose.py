@@ -222,7 +222,7 @@ def _composed(
         *_too_good(kind, level),
     ]
     lines.sort(key=lambda line: FACTS.index(line.fact))
-    use = use_of(kind, quality_line, calibration_line, data.recommends)
+    use = use_of(kind, lines, data.recommends)
     return Card(
         what,
         headline(verdict, use, lines),
@@ -242,7 +242,9 @@ def _what(data: Data, results: Sequence[Result], hospitals: pd.DataFrame) -> str
     labels, seeds = hospitals["strategy"].nunique(), hospitals["seed"].nunique()
     if labels == 1 and seeds == 1 and results:
         return f"{data.in_short}, {results[0].title or results[0].label}, seed {results[0].seed}"
-    return f"{data.in_short}, {counted(labels, 'method')} x {counted(seeds, 'seed')}"
+    served = len(hospitals[["strategy", "model"]].drop_duplicates())
+    models = f" ({counted(served, 'model')})" if served > labels else ""
+    return f"{data.in_short}, {counted(labels, 'method')}{models} x {counted(seeds, 'seed')}"
 
 
 def _act_at(useful: Usefulness | None) -> str:

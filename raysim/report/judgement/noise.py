@@ -28,7 +28,13 @@ from raysim.statistics.meta_analysis.spread import paule_mandel
 from raysim.statistics.patient_groups.within import WithinGap
 
 DRAWS = 200
-"""Federations drawn for each true spread that is tried: a third of a second for 208 hospitals."""
+"""Federations simulated for each true spread that is tried: a third of a second for 208 hospitals."""
+
+FEWEST_DRAWS = 40
+"""The fewest that can exclude a spread of 0 at 2.5 % on each side: one in 41 is less."""
+
+MOST_HOSPITALS = 10_000_000
+"""Simulated hospitals for each spread, a few seconds; above 50,000 hospitals there are fewer draws than ``DRAWS``."""
 
 NONE = Estimate(float("nan"), float("nan"), float("nan"))
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
@@ -78,6 +84,11 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
     return size_slope(curve.auroc, curve.variance, sizes, spread if np.isfinite(spread) else 0.0)
 
 
+def draws_for(hospitals: int) -> int:
+    """How many federations of ``hospitals`` are simulated for each spread, so that a million take a minute."""
+    return max(FEWEST_DRAWS, min(DRAWS, MOST_HOSPITALS // max(hospitals, 1)))
+
+
 def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
     """The noise of every model served by the runs of the first seed; empty for labels of several classes.
 
@@ -98,7 +109,7 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
                 result.outcome.stays(result.federation, model),
                 chance,
                 minimum_events=minimum_events,
-                draws=DRAWS,
+                draws=draws_for(len(sums.events)),
             ),
             slope_of(sums, result.outcome.stays(result.federation, model).tolist()),
             *_gaps(result.outcome, model),
@@ -125,7 +136,7 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
                 result.outcome.stays(result.federation, model),
                 chance,
                 minimum_rows=minimum_rows,
-                draws=DRAWS,
+                draws=draws_for(len(figures)),
             ),
             NO_SLOPE,
             *_gaps(result.outcome, model),

@@ -14,10 +14,12 @@ from raysim.core import bounded
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.package import __version__
+from raysim.report.pages import tabs
 from raysim.report.pages.page import hospital_page
 from raysim.report.pages.rendering import Page
-from raysim.report.pages.sharing import TEMPLATES, shared
-from raysim.storage.manifest import spare
+from raysim.report.pages.sharing import SHEETS, shared
+from raysim.report.sections.section import Sheet
+from raysim.storage.manifest import check_plain, spare
 
 FILE = "report.json"
 
@@ -40,6 +42,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
     path = folder / FILE
     if for_sharing and hospital is not None:
         raise ConfigError("--for-sharing: hides which hospital is which; leave --hospital out")
+    check_plain(folder)
     try:
         tree = bounded.read_json(path)
         if for_sharing:
@@ -71,7 +74,7 @@ def _unusable(path: Path, folder: Path, tree: Any) -> str:
     content = tree if isinstance(tree, dict) else {}
     by = content.get("raysim")
     by = by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by, re.ASCII) else "of an unknown version"
-    command = "run" if content.get("template") == "run.html.j2" else "compare"
+    command = "run" if str(content.get("template")).startswith("run") else "compare"
     instead = f"open {folder / 'report.html'}, or " if (folder / "report.html").exists() else ""
     return (
         f"RUN: {path}, written by raysim {by}, is not what raysim {__version__} draws pages from; "
@@ -80,9 +83,15 @@ def _unusable(path: Path, folder: Path, tree: Any) -> str:
 
 
 def _shared(tree: Any, folder: Path) -> Page:
-    if tree["template"] not in TEMPLATES:
+    sheet = _sheet(tree)
+    if sheet.name not in SHEETS:
         raise ConfigError(f"--for-sharing: {folder} holds no run and no comparison; name the folder of one")
-    return Page(tree["template"], shared(tree))
+    return Page(sheet, shared(tree))
+
+
+def _sheet(tree: Any) -> Sheet:
+    """The kind of page of a ``report.json``; files of earlier versions name a template in its place."""
+    return tabs.sheet(tree["template"].removesuffix(".html.j2"))
 
 
 def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tuple[Page, str]:
@@ -92,7 +101,7 @@ def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tup
             own = f"hospital_{_as_file(str(card['name']))}.html"
             if (folder / own).is_file():
                 card["page"] = quote(own)
-        return Page(tree["template"], tree["values"]), "report.html"
+        return Page(_sheet(tree), tree["values"]), "report.html"
     names = [str(card["name"]) for card in tree["values"]["cards"]["hospitals"]]
     if not names:
         raise ConfigError(

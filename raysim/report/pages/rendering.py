@@ -1,4 +1,4 @@
-"""Pages as templates with their values: written as HTML, or as JSON from which the same page is written again.
+"""Pages as sheets with their values: written as HTML, or as JSON from which the same page is written again.
 
 Texts that come from data or configuration (hospital names, strategy names, notes) are escaped by the template engine.
 """
@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from raysim.core.package import __version__
 from raysim.report import svg
-from raysim.report.pages import tabs
+from raysim.report.sections.section import Sheet
 from raysim.report.terms import explained
 
 SCRIPTS = ("page.js", "trials.js", "figures.js")
@@ -58,16 +58,25 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: a ``template`` and its ``values``, which JSON can hold."""
+    """A page of a ``sheet`` with its ``values``, which JSON can hold."""
 
-    template: str
+    sheet: Sheet
     values: Mapping[str, Any]
 
     def html(self) -> str:
-        """The page as HTML text."""
-        shown = tabs.shown(self.template.removesuffix(".html.j2"), self.values)
-        sections = [(key, title, Markup(_markup(text).render(**self.values))) for key, title, text in shown]
-        return render(self.template, **self.values, sections=sections)
+        """The page as HTML text; all texts that are no markup are escaped."""
+        sheet, template = self.sheet, _environment().get_template("page.html.j2")
+        marked = ((each, each.on(sheet.name)) for each in sheet.sections)
+        sections = [
+            (each.key, each.title, self._filled(text))
+            for each, text in marked
+            if text is not None and each.shown(self.values)
+        ]
+        texts = {name: self._filled(getattr(sheet, name)) for name in ("kind", "dated", "top")}
+        return template.render(**self.values, **texts, sheet=sheet, sections=sections)
+
+    def _filled(self, text: str) -> Markup:
+        return Markup(_markup(text).render(**self.values))
 
     def figures(self) -> list[svg.Figure]:
         """The drawn figures of the page, without tables."""
@@ -76,23 +85,13 @@ class Page:
 
     def json(self) -> str:
         """The content of ``report.json``, from which this page, or that of one of its hospitals, is written again."""
-        tree = {"raysim": __version__, "template": self.template, "values": self.values}
+        tree = {"raysim": __version__, "template": self.sheet.name, "values": self.values}
         return json.dumps(tree, default=_plain) + "\n"
-
-
-def write(page: Page, path: Path | str) -> None:
-    """Write a page as UTF-8."""
-    Path(path).write_text(page.html(), encoding="utf-8")
-
-
-def render(template: str, **values: Any) -> str:
-    """A template of the folder ``templates``, filled in; texts are escaped."""
-    return _environment().get_template(template).render(**values)
 
 
 @functools.cache
 def _markup(text: str) -> Template:
-    """The markup of a section as a template."""
+    """The markup of a section or a sheet as a template."""
     environment = _environment().overlay(keep_trailing_newline=True)
     return environment.from_string('{% import "parts.html.j2" as parts %}\n' + text)
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from raysim.report.hospital.clinical import LEAST
 
-TEMPLATES = ("comparison.html.j2", "run.html.j2")
+SHEETS = ("comparison", "run")
+"""The kinds of pages that may be passed on."""
 
 NOTE = (
     f"For sharing: hospitals have pseudonyms, counts of patients below {LEAST} are withheld, and so is what would give "

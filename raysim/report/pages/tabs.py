@@ -1,11 +1,9 @@
-"""The sections of the pages of runs and comparisons: a section is one file and a line here."""
+"""The pages of runs, comparisons and hospitals: a section is one file and a line here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from raysim.report.sections import accuracy, costs, decision, equity, my_hospital, protection, use
-from raysim.report.sections.section import Material, Section, Values
+from raysim.report.sections import accuracy, costs, decision, equity, hospital, method, my_hospital, protection, use
+from raysim.report.sections.section import Material, Section, Sheet, Values
 
 SECTIONS: tuple[Section, ...] = (
     decision.SECTION,
@@ -15,17 +13,54 @@ SECTIONS: tuple[Section, ...] = (
     equity.SECTION,
     protection.SECTION,
     costs.SECTION,
+    method.SECTION,
 )
 """In the order of their tabs."""
+
+DATED = """\
+{% if provenance.origin %} · data {{ provenance.origin }}{% endif %}{% if provenance.date %} · {{ provenance.date }}\
+{% endif %} · {{ provenance.seeds | length }} training seed{{ "s" if provenance.seeds | length > 1 }}"""
+
+CARD = """\
+{{% if shared is defined %}}<p class="note">{{{{ shared }}}}</p>{{% endif %}}
+<div class="first">
+<section aria-labelledby="answer" class="card">
+<h2 id="answer" class="unseen">The answer</h2>
+{{% if card.what %}}<p class="what">{{{{ card.what }}}}</p>{{% endif %}}
+<p class="recommended">{{{{ card.headline }}}}</p>
+{{{{ parts.lines(card.lines | rejectattr("fact", "equalto", "predicts" if card.what else "") | list, true) }}}}
+</section>
+<div class="beside">{}</div>
+</div>
+{{{{ cards | block("data") }}}}
+"""
+
+FIGURES = """\
+{{ parts.figures_table("Figures over hospitals of each model used." ~ (" Bold is the best number of a column, not a \
+finding." if body | length > 1 else ""), "Model", columns, body) }}
+{{ parts.reading(task, part, few) }}"""
+
+SCRIPTS = ("page.js", "figures.js")
+
+
+def sheet(name: str) -> Sheet:
+    """The sheet of a page that ``report.json`` holds. Raises ``KeyError`` for another name."""
+    across = "across {{ '{:,}'.format(provenance.hospitals) }} hospitals"
+    return {
+        "comparison": Sheet(
+            "comparison",
+            f"Comparison of federated methods {across}",
+            SECTIONS,
+            CARD.format("{{ parts.figures_shown(first or forest) }}"),
+            DATED,
+            True,
+            SCRIPTS,
+        ),
+        "run": Sheet("run", f"One run {across}", SECTIONS, CARD.format(FIGURES), DATED, True, SCRIPTS),
+        "hospital": hospital.SHEET,
+    }[name]
 
 
 def contents(page: str, material: Material) -> Values:
     """The values of all sections of a ``page``."""
-    return {name: value for each in SECTIONS if page in each.markup for name, value in each.values(material).items()}
-
-
-def shown(page: str, values: Values) -> Iterator[tuple[str, str, str]]:
-    """Key, title and markup of each section of a ``page`` that is shown with these ``values``."""
-    return (
-        (each.key, each.title, each.markup[page]) for each in SECTIONS if page in each.markup and each.shown(values)
-    )
+    return {name: value for each in SECTIONS if each.on(page) for name, value in each.values(material).items()}

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from raysim.core.words import capitalised
 from raysim.metrics.declared import ADDED, SCORES
-from raysim.report.pages.contents import Cell, Row
-from raysim.report.sections.section import Section
+from raysim.report import svg, tables
+from raysim.report.figures import models as figures
+from raysim.report.figures.forest import equal_sentences
+from raysim.report.naming import Key
+from raysim.report.pages.contents import Cell, Row, body_rows, columns, difference_columns, difference_rows
+from raysim.report.pages.sentences import worst_served
+from raysim.report.sections.section import Material, Section, Values
 from raysim.report.tables import KEYS
 
 COLUMNS = (
@@ -117,4 +123,62 @@ less local accuracy, are best when low.", "Strategy", accuracy_columns, accuracy
 </details>
 """
 
-SECTION = Section("figures", "Accuracy", {"run": RUN, "comparison": COMPARISON})
+
+def values(material: Material) -> Values:
+    """Tables and figures of the models that differ."""
+    table, names, part = material.table, list(material.distinct.values()), material.part
+    made = {"columns": [heading for _, heading, *_ in columns(table)], "body": body_rows(table, names)}
+    if not material.compared:
+        return {
+            **made,
+            "worst": worst_served(material.hospitals, part),
+            "accuracy_figures": _drawn(material, list(material.distinct)[-1:]),
+        }
+    differences = pd.DataFrame() if material.differences is None else material.differences
+    alone = [result.label for result in material.results if result.alone]
+    own = [key for key in material.called if key[0] in alone][-1:]
+    return {
+        **made,
+        "difference_columns": [heading for _, heading, _ in difference_columns(table)],
+        "differences": difference_rows(table, names, differences),
+        "accuracy_columns": [heading for _, heading, _ in COLUMNS],
+        "accuracy": accuracy_rows(_rows_of(material.per_seed, material.distinct), names),
+        "equal": [] if material.shown is None else equal_sentences(material.shown),
+        "accuracy_figures": [
+            *(figures.trade_offs(table, material.distinct, material.looks) if not tables.few(table) else []),
+            *_drawn(material, [key for key in (material.best, *own) if key is not None]),
+            *_local(material),
+        ],
+    }
+
+
+def _drawn(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
+    """The curves by round, and hospitals by size, the models ``first`` before others."""
+    names, looks = material.distinct, material.looks
+    hospitals = material.hospitals if material.one_by_one else None
+    rounds = None if material.rounds is None else _rows_of(material.rounds, names)
+    return [
+        *figures.curves(rounds, names, looks),
+        *figures.by_size(hospitals, material.table, names, looks, material.numbers, first),
+    ]
+
+
+def _local(material: Material) -> list[svg.Figure]:
+    """Hospitals' local accuracy against that of the reference, folded away."""
+    hospitals, against = material.hospitals, material.against
+    if hospitals is None or against is None or "accuracy" not in hospitals:
+        return []
+    names = {**material.distinct, against: material.called[against]}
+    away = figures.from_reference(local_accuracy(hospitals), "accuracy", "accuracy", against, names, material.looks)
+    return [replace(figure, more=True) for figure in away]
+
+
+def _rows_of(frame: pd.DataFrame, keys: figures.Names) -> pd.DataFrame:
+    """The rows of the models ``keys``; of a frame without models, those of their strategies."""
+    if "model" not in frame:
+        return frame[frame["strategy"].isin({label for label, _ in keys})].reset_index(drop=True)
+    inside = [(str(a), str(b)) in keys for a, b in frame[KEYS].to_numpy()]
+    return frame[inside].reset_index(drop=True)
+
+
+SECTION = Section("figures", "Accuracy", {"run": RUN, "comparison": COMPARISON}, values)

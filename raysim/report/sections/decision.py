@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from raysim.report.sections.section import Section
+from raysim.report.figures.forest import forest
+from raysim.report.judgement import judged
+from raysim.report.naming import minus
+from raysim.report.pages.sentences import undefined_sentence
+from raysim.report.sections.section import Material, Section, Values
 
 RUN = """\
 {{ parts.lines(card.lines, false) }}
@@ -41,4 +45,23 @@ COMPARISON = """\
 </div>
 """
 
-SECTION = Section("answer-details", "Decision", {"run": RUN, "comparison": COMPARISON})
+
+def values(material: Material) -> Values:
+    """The forest, the reasons, and the evidence behind them."""
+    hospitals, part, drawn = material.hospitals, material.part, []
+    if material.shown is not None and material.differences is not None:
+        drawn = forest(material.shown, material.differences, material.looks)
+    known = hospitals is not None and (material.compared or not hospitals.empty)
+    evidence = [judged.sentence(hospitals, part), *judged.not_trained(hospitals, material.called)] if known else []
+    return {
+        "first": list(material.first),
+        "forest": drawn,
+        "reasons": [minus(text) for text in material.reasons],
+        "caution": material.caution,
+        "evidence": " ".join(evidence),
+        "events": judged.events_figure(hospitals, part) if known else [],
+        "undefined": undefined_sentence(hospitals, material.table, part),
+    }
+
+
+SECTION = Section("answer-details", "Decision", {"run": RUN, "comparison": COMPARISON}, values)

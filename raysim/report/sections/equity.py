@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from raysim.report.figures.alike import served_alike
+from raysim.report.hospital import gain_by_size
+from raysim.report.naming import minus
 from raysim.report.pages.contents import fairness_headings, fairness_rows, noise_headings, noise_rows
 from raysim.report.sections import hospital_clusters
 from raysim.report.sections.section import Material, Section, Values
 
 MARKUP = """\
-{% if gains_by_size | default("") %}<p>{{ gains_by_size }}</p>
+{% if gains_by_size %}<p>{{ gains_by_size }}</p>
 {% endif %}
 {{ parts.gallery(equity) }}
 <details>
@@ -49,7 +51,9 @@ def values(material: Material) -> Values:
     table, noise, distinct = material.table, material.noise, material.distinct
     names = list(distinct.values())
     clusters = hospital_clusters.clusters(material.results, material.called)
+    best = material.best
     return {
+        "gains_by_size": "" if best is None else minus(gain_by_size.sentence(material.results, best)),
         "noise_columns": noise_headings(table, noise),
         "noise": noise_rows(table, names, noise),
         "fairness_columns": fairness_headings(table, noise),
@@ -65,7 +69,7 @@ def values(material: Material) -> Values:
 SECTION = Section(
     "equity",
     "Equity",
-    {"comparison": MARKUP},
+    {"run": MARKUP, "comparison": MARKUP},
     values,
     shown=lambda values: any(values.get(name) for name in ("equity", "noise", "fairness", "gains_by_size")),
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from raysim.report.sections.section import Section
+from raysim.metrics.labels import reporting
+from raysim.report.hospital import gains, your_hospital
+from raysim.report.sections.section import Material, Section, Values
+
+NOBODY: Values = {"hospitals": [], "tables": []}
 
 MARKUP = """\
 <div class="gallery">
@@ -36,9 +40,35 @@ NAME</code> writes the page of one hospital.</p></noscript>
 </details>
 """
 
+
+def values(material: Material) -> Values:
+    """A card for each hospital, where a page shows each, and what hospitals gain by the model."""
+    results, hospitals, best = material.results, material.hospitals, material.best
+    cards: Values = NOBODY
+    if not results or hospitals is None:
+        return {"cards": cards, "gain_figures": []}
+    if material.one_by_one:
+        cards = your_hospital.cards(results, material.called, material.baseline, best, material.part, hospitals)
+    gained = None
+    if best is not None:
+        gained = your_hospital.recommended_gains(results, material.called, material.baseline, best)
+    drawn = []
+    if material.one_by_one and gained is not None:
+        drawn = gains.figure(gained)
+    if material.one_by_one and not material.compared:
+        (label, model), kind = list(material.called)[-1], reporting(material.table)
+        drawn = gains.standing(gains.served(results, (label, model)), kind, model)
+    return {
+        "cards": cards,
+        "gain_figures": drawn,
+        "gains": [] if gained is None else gained.sentences(),
+    }
+
+
 SECTION = Section(
     "your-hospital",
     "My hospital",
     {"run": MARKUP, "comparison": MARKUP},
+    values,
     shown=lambda values: values["cards"]["hospitals"],
 )

@@ -163,7 +163,7 @@ def _panel(
         x,
         svg.names("", [f"{level} ({int(rows[level]):,})" for level in levels]),
         name=f"patient-groups-{panel}",
-        title=attribute.capitalize(),
+        title=capitalised(attribute),
         description="; ".join(parts) + ".",
         width=1.35 * svg.PANEL,
         height=len(levels) * (ROW * len(strategies) + 14.0) + 74,

@@ -8,18 +8,19 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from raysim.core.words import listed
+from raysim.core.words import capitalised, listed
 from raysim.engine.job import Outcome, Result
 from raysim.engine.measuring.stopping import Stopped
 from raysim.report import svg
 from raysim.report.figures.models import curves
+from raysim.report.judgement.facts.training import SOLVED
 from raysim.statistics.convergence import Convergence
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     """Caveats on the training of these runs, which come before their figures."""
     verdicts = _verdicts(results)
-    return tuple(filter(None, (_diverged(verdicts), _falling(results), _idle(verdicts))))
+    return tuple(filter(None, (_diverged(results), _falling(results), _idle(verdicts))))
 
 
 def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
@@ -45,27 +46,34 @@ def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
 
 def of_run(result: Result) -> str:
     """A sentence on how far one run is trained; empty where no loss was measured."""
-    return sentence(result.outcome.convergence, _played(result.outcome), result.outcome.stopped)
+    outcome = result.outcome
+    return sentence(outcome.convergence, _played(outcome), outcome.stopped, by_steps=result.by_steps)
 
 
-def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None) -> str:
-    """A sentence on the losses of a run of ``rounds`` that ended as ``how`` says; empty where no loss was measured."""
+def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, *, by_steps: bool = True) -> str:
+    """A sentence on the losses of a run of ``rounds`` that ended as ``how`` says; empty where no loss was measured.
+
+    ``by_steps``: whether it trained by the configured learning rate.
+    """
     if convergence is None:
         return ""
     played = f"{rounds} round{'' if rounds == 1 else 's'}"
     text = f"The training loss went from {convergence.before:.4g} to {convergence.last:.4g} in {played}"
     if convergence.verdict == "diverged":
-        return f"{text}: it diverged. Lower training.learning_rate, or scale the features."
+        mends = "lower training.learning_rate, or scale the features" if by_steps else SOLVED
+        return f"{text}: it diverged. {capitalised(mends)}."
     stopped = _stopped(how)
     if "few_points" in convergence.notes and not stopped:
         if convergence.last < convergence.before:
             return f"{text}: too few to say whether it is trained. More rounds may change the figures."
-        return f"{text}: it is not below its start. More rounds or another learning rate may change the figures."
+        other = " or another learning rate" * by_steps
+        return f"{text}: it is not below its start. More rounds{other} may change the figures."
     if convergence.verdict == "falling" and not stopped:
         fall = f"by {_percent(convergence.fall)} of its start over the last points"
         if convergence.trained:
             return f"{text}. It still falls, but only {fall}: it counts as trained."
-        return f"{text}: still falling ({fall}). More rounds or a larger learning rate may change the figures."
+        larger = " or a larger learning rate" * by_steps
+        return f"{text}: still falling ({fall}). More rounds{larger} may change the figures."
     if convergence.verdict == "falling":
         return f"{text}. {stopped}"
     still = f"{text}, and stands still." + (
@@ -129,17 +137,19 @@ def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergenc
     return verdicts
 
 
-def _diverged(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
-    parts = []
-    for label, of_seed in verdicts.items():
-        seeds = [seed for seed, convergence in of_seed if convergence.verdict == "diverged"]
-        if seeds:
-            worst = next(convergence for seed, convergence in of_seed if seed == seeds[0])
-            where = f", seed {seeds[0]}" if len(of_seed) > 1 else ""
-            parts.append(f"{label} (training loss {worst.before:.3g} to {worst.last:.3g}{where})")
-    if not parts:
-        return ""
-    return f"Diverged, so that their figures say nothing: {listed(parts)}. Lower training.learning_rate."
+def _diverged(results: Sequence[Result]) -> str:
+    """A sentence on the runs that diverged, and what may help those with a learning rate and those without."""
+    told = []
+    for by_steps, mends in ((True, "lower training.learning_rate"), (False, SOLVED)):
+        parts = []
+        for label, of_seed in _verdicts([result for result in results if result.by_steps == by_steps]).items():
+            found = [(seed, each) for seed, each in of_seed if each.verdict == "diverged"]
+            for seed, worst in found[:1]:
+                where = f", seed {seed}" if len(of_seed) > 1 else ""
+                parts.append(f"{label} (training loss {worst.before:.3g} to {worst.last:.3g}{where})")
+        if parts:
+            told.append(f"Diverged, so that their figures say nothing: {listed(parts)}. {capitalised(mends)}.")
+    return " ".join(told)
 
 
 def _falling(results: Sequence[Result]) -> str:

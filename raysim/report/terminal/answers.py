@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from rich.style import Style
 from rich.text import Text
 
 from raysim.core.words import capitalised, number
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
-from raysim.report.judgement.card import Card, Line, Way
+from raysim.report.judgement.card import Card, Line, Role, Way
 from raysim.report.judgement.facts.wording import figure
 from raysim.report.naming import short
 from raysim.report.terminal.block import ROWS, Block, Warning
@@ -23,16 +24,18 @@ _NOT_WARNED = ("federate", "which")
 
 def block(card: Card, name: str, seconds: float, report: str, next: str, kind: TaskKind = CLASSIFICATION) -> Block:
     """The block of the experiment called ``name``, which took so many ``seconds``."""
-    rows, more = _rows(card.ways, kind)
+    shown = _chosen(card.ways, 1 if kind.larger else -1)
     return Block(
         what=f"{name}: {card.what}, {in_time(seconds)}",
         headline=card.headline,
         warnings=warnings(card),
-        rows=rows,
+        rows=_rows(shown, kind),
         notes=_notes(card),
         report=report,
         next=next,
-        more=more,
+        more=sum(1 + len(way.also) for way in card.ways if way not in shown) if shown else 0,
+        noun="model",
+        references=sum(way.role == "reference" for way in shown),
     )
 
 
@@ -80,27 +83,27 @@ def _short(line: Line, headline: str) -> str:
     return capitalised(text) + (f": {line.remedy}" if line.remedy else ".")
 
 
-def _rows(ways: Sequence[Way], kind: TaskKind) -> tuple[list[list[str]], int]:
-    """The rows of the ways, and how many were left out; of one way alone none."""
-    if len(ways) < 2:
-        return [], 0
+def _rows(ways: Sequence[Way], kind: TaskKind) -> list[list[str]]:
+    """The rows of the ways."""
     digits = kind.decimals([way.mean for way in ways])
-    shown = ways if len(ways) <= ROWS else _chosen(ways, 1 if kind.larger else -1)
-    return [[_name(way), number(way.mean, digits), _difference(way, digits), way.verdict] for way in shown], len(
-        ways
-    ) - len(shown)
+    return [[_name(way), number(way.mean, digits), _difference(way, kind, digits), way.verdict] for way in ways]
 
 
-def _chosen(ways: Sequence[Way], sign: int) -> list[Way]:
-    """Of too many ways what is taken, the best federated ones, and of each kind of reference the best."""
-    taken = [way for way in ways if way.role == "taken"]
-    best: dict[str, Way] = {}
-    for way in (way for way in ways if way.role == "reference"):
-        kind = way.key[0].partition(",")[0]
-        if kind not in best or sign * way.mean > sign * best[kind].mean:
-            best[kind] = way
-    references = list(best.values())[: ROWS - len(taken) - 1]
-    methods = [way for way in ways if way.role == "method"]
+def _chosen(ways: Sequence[Way], sign: int) -> Sequence[Way]:
+    """What is taken, the best federated ways, and, of too many, of each kind of reference the best; of one way none.
+
+    References come last.
+    """
+    if len(ways) < 2:
+        return ()
+    taken, methods, references = ([way for way in ways if way.role == role] for role in get_args(Role))
+    if len(ways) > ROWS:
+        best: dict[str, Way] = {}
+        for way in references:
+            kind = way.key[0].partition(",")[0]
+            if kind not in best or sign * way.mean > sign * best[kind].mean:
+                best[kind] = way
+        references = list(best.values())[: ROWS - len(taken) - 1]
     return [*taken, *methods[: ROWS - len(taken) - len(references)], *references]
 
 
@@ -109,17 +112,19 @@ def _name(way: Way) -> str:
     return f"{short(way.name)}{also}{' (reference)' if way.role == 'reference' else ''}"
 
 
-def _difference(way: Way, digits: int) -> str:
+def _difference(way: Way, kind: TaskKind, digits: int) -> str:
+    """The difference from the way that is taken, at which stands what the figures are."""
     if way.role == "taken":
-        return "taken"
-    return (
-        "" if way.difference != way.difference else figure(way.difference, Limits(way.low, way.high), digits, sign=True)
-    )
+        return f"taken (mean {kind.title})"
+    if way.difference != way.difference:
+        return ""
+    return figure(way.difference, Limits(way.low, way.high), digits, sign=True)
 
 
 def _notes(card: Card) -> list[str]:
-    fairness = card.line("fairness")
-    return [fairness.text] if fairness is not None and fairness.state != "warn" else []
+    """What no warning says: of one run how well it does, as it has no table, and whether groups are served alike."""
+    lines = [card.line("quality") if len(card.ways) == 1 else None, card.line("fairness")]
+    return [line.text for line in lines if line is not None and line.state != "warn"]
 
 
 def in_time(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """The block that a command prints: what was run, the answer, and what comes next, on one screen.
 
 It is plain text of at most :data:`MOST` lines, wrapped at words, so that it is whole on the smallest terminal, and in a
-log. Nothing is cut off silently: rows that do not fit are counted.
+log. Nothing is cut off: names stand whole, and rows that do not fit are counted.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ class Block:
     """A command that may come next."""
     more: int = 0
     """How many rows were left out of ``rows``."""
+    noun: str = "row"
+    """What a row is of."""
+    references: int = 0
+    """How many of the last rows are references: other rows are left out before them."""
 
 
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
@@ -65,16 +69,18 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
     forbid nothing, each counted in what is said of details.
     """
     width = max(20, min(width, WIDEST))
-    rows, notes, warnings = list(block.rows[:ROWS]), list(block.notes), list(block.warnings)
-    hidden = block.more + len(block.rows) - len(rows)
-    left_out = 0
+    rows, notes, warnings = list(block.rows), list(block.notes), list(block.warnings)
+    hidden, left_out = block.more, 0
+    while len(rows) > ROWS:
+        rows.pop(_least(rows, block.references))
+        hidden += 1
     while True:
         made = _made(block, warnings, rows, notes, hidden, left_out, width)
         if len(made) <= most:
             return made
         mild = [warning for warning in warnings if not warning.forbids]
         if len(rows) > 2:
-            rows.pop()
+            rows.pop(_least(rows, block.references))
             hidden += 1
         elif mild:
             warnings.remove(mild[-1])
@@ -87,6 +93,12 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
             hidden += 1
         else:
             return made
+
+
+def _least(rows: Sequence[Sequence[str]], references: int) -> int:
+    """The place of the row that is left out first: the last one before the references; else the last of these."""
+    last = len(rows) - references - 1
+    return last if last > 0 else len(rows) - 1
 
 
 def _made(
@@ -103,7 +115,8 @@ def _made(
         made += _wrapped(warning.text, width, " !! " if warning.forbids else " !  ")
     made += _table(rows, width)
     if hidden or left_out:
-        parts = [f"{hidden} more" if hidden else "", counted(left_out, "remark") if left_out else ""]
+        more = counted(hidden, f"more {block.noun}")
+        parts = [more if hidden else "", counted(left_out, "remark") if left_out else ""]
         made += _wrapped(f"and {' and '.join(filter(None, parts))}: --details", width, "    ")
     for note in notes:
         made += _wrapped(note, width, "    ")
@@ -118,31 +131,15 @@ def _wrapped(text: str, width: int, first: str = "") -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Rows in columns; names are shortened where a line would be too wide, as figures cannot be."""
+    """Rows in columns; names are wrapped where a line would be too wide, as figures cannot be."""
     if not rows:
         return []
-    columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     others = sum(widths[1:]) + len(_GAP) * (len(widths) - 1) + 4
     widths[0] = max(8, min(widths[0], width - others))
     made = []
-    for row in rows:
-        cells = [
-            _cut(row[0], widths[0]).ljust(widths[0]),
-            *(cell.ljust(size) for cell, size in zip(row[1:], widths[1:], strict=True)),
-        ]
-        made.append(f"    {_GAP.join(cells)}".rstrip())
+    for name, *figures in rows:
+        first, *further = textwrap.wrap(name, widths[0], subsequent_indent="  ", break_on_hyphens=False) or [""]
+        cells = [cell.ljust(size) for cell, size in zip((first, *figures), widths, strict=True)]
+        made += [f"    {_GAP.join(cells)}".rstrip(), *(f"    {line}" for line in further)]
     return made
-
-
-def _cut(name: str, width: int) -> str:
-    """A name of at most ``width`` characters, with what stands in brackets at its end where that leaves half of them.
-
-    >>> _cut("Hierarchical clusters (reference)", 24), _cut("Hierarchical clusters", 12)
-    ('Hierarchica\N{HORIZONTAL ELLIPSIS} (reference)', 'Hierarchica\N{HORIZONTAL ELLIPSIS}')
-    """
-    if len(name) <= width:
-        return name
-    before, bracket, mark = name.rpartition(" (")
-    end = bracket + mark if before and 2 * len(bracket + mark) <= width else ""
-    return f"{name[: width - 1 - len(end)]}\N{HORIZONTAL ELLIPSIS}{end}"

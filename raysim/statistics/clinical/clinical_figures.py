@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import (
     BINNED_ROWS,
     ENOUGH,
     Bins,
+    Groups,
     calibration,
     calibration_error,
     from_histogram,
@@ -75,14 +77,17 @@ def figures(
     points: Sequence[OperatingPoint],
     bins: int,
     rng: np.random.Generator,
+    scored: Sequence[Groups] | None = None,
 ) -> list[ClinicalFigure]:
     """Every figure of each hospital of ``counts``: of calibration, at ``thresholds``, and at ``points``.
 
     ``thresholds`` are those of which ``counts`` say how many rows are called, ``bins`` those of the calibration error.
+    ``scored [H]`` are the scores of each hospital's rows, where they are known: coefficients and expected events are
+    then exact, and else off by the width of a bin.
     """
     return [
-        *_coefficients(counts),
-        _observed_over_expected(counts),
+        *_coefficients(counts, scored),
+        _observed_over_expected(counts, scored),
         *_calibration_errors(counts, bins, rng),
         *(figure for t, threshold in enumerate(thresholds) for figure in _decisions(counts, t, threshold)),
         *(_at_point(counts, point, rng) for point in points),
@@ -103,15 +108,15 @@ def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
     }
 
 
-def _coefficients(counts: ScoreCounts) -> list[ClinicalFigure]:
+def _coefficients(counts: ScoreCounts, scored: Sequence[Groups] | None = None) -> list[ClinicalFigure]:
     """Intercept in the large, intercept and slope, of the hospitals with enough rows of either class."""
     events, rows = counts.events, counts.rows
     reason = _reasons(
         counts, {FEW_OF_A_CLASS: np.minimum(events, rows - events) < ENOUGH, ONE_CLASS: _one_class(counts)}
     )
     values = np.full((3, 3, len(rows)), np.nan)
-    for h in np.flatnonzero(reason == ""):
-        fit = calibration(from_histogram(counts.hospital(int(h))))
+    for h in np.flatnonzero(reason == "").tolist():
+        fit = calibration(from_histogram(counts.hospital(h)) if scored is None else scored[h])
         for i, coefficient in enumerate((fit.in_the_large, fit.intercept, fit.slope)):
             values[i, :, h] = coefficient.estimate, coefficient.low, coefficient.high
     coefficients = []
@@ -121,9 +126,12 @@ def _coefficients(counts: ScoreCounts) -> list[ClinicalFigure]:
     return coefficients
 
 
-def _observed_over_expected(counts: ScoreCounts) -> ClinicalFigure:
+def _observed_over_expected(counts: ScoreCounts, scored: Sequence[Groups] | None) -> ClinicalFigure:
     events, rows = counts.events, unless_broken(counts, counts.rows)
     expected = expected_events(counts)
+    if scored is not None:
+        sums = np.array([each.rows @ expit(each.logit) for each in scored])
+        expected = np.where(np.isnan(expected), np.nan, sums)
     expected = np.where(expected > 0, expected, np.nan)
     reason = _reasons(counts, {NONE_EXPECTED: np.isnan(expected)})
     limits = observed_over_expected(events, expected, rows)

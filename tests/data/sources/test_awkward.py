@@ -83,7 +83,23 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "in data (categorical: [glucose, ...]), or convert its units (mg/dl, mmol/l) in the file",
     ),
     ("units everywhere", {"dose": [f"{i} mg" for i in range(N)]}, {}, "numbers in 0 rows and other marks in 60 rows"),
-    ("a thousand with commas", {"wbc": with_marks("1,234,567")}, {}, "'1,234,567' (1)"),
+    ("a thousand with a comma", {"wbc": with_marks("1,234")}, {}, "column 'wbc' of"),
+    (
+        "all thousands with a comma",
+        {"wbc": [f"{1 + i},{i:03d}" for i in range(N)]},
+        {},
+        "always with three digits behind it, as thousands have it; say whether it is the decimal mark (data.decimal: "
+        "',') or stands between thousands (data.decimal: '.')",
+    ),
+    ("days and days of a spreadsheet", {"at": ["2020-01-05", "43835"] * 30}, {}, "column 'at' holds dates or times"),
+    ("dates in words", {"at": ["Jan 5, 2020", "5. März 2020", "3 févr. 2020"] * 20}, {}, "'at' holds dates or times"),
+    ("durations", {"stay": ["3 days 04:00:00", "0 days"] * 30}, {}, "column 'stay' holds dates or times in 60 rows"),
+    (
+        "a name with a comma",
+        {"lactate, mmol/l": with_marks("?")},
+        {},
+        'na_values: {"lactate, mmol/l": ["?"]} or categorical: ["lactate, mmol/l", ...]',
+    ),
     ("a date among numbers", {"bun": with_marks("2020-01-05")}, {}, "'2020-01-05' (1)"),
     ("a month that a spreadsheet made", {"bun": with_marks("Mar-05")}, {}, "'Mar-05' (1)"),
     ("a remark", {"bun": with_marks("haemolysed")}, {}, 'na_values: {bun: ["haemolysed"]}'),
@@ -124,6 +140,24 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         {},
         "data.silo: 'north' (20), 'north ' (20) differ in blanks or capitals alone and would be 2 hospitals; write "
         "them alike",
+    ),
+    (
+        "answers in capitals and small letters",
+        {"died": ["Y", "n", "y", "N"] * 15},
+        {},
+        "data.label: 'Y' (15), 'y' (15) differ in blanks or capitals alone and would be 2 classes; write them alike",
+    ),
+    (
+        "patients that a spreadsheet cut",
+        {"patient": [*(f"1230000{i:04d}" for i in range(N - 2)), "1.23E+10", "1.23E+10"]},
+        {"group": "patient"},
+        "data.group: column 'patient' holds '1.23E+10' in row 59, a long number that a spreadsheet has cut; write",
+    ),
+    (
+        "hospitals that a spreadsheet cut",
+        {"hospital": ["1.2E+11", "1.3E+11"] * 30},
+        {},
+        "data.silo: column 'hospital' holds '1.2E+11' in row 1, a long number that a spreadsheet has cut",
     ),
     ("hospitals with capitals", {"hospital": ["north", "south", "North"] * 20}, {}, "'north' (20), 'North' (20)"),
     (
@@ -204,6 +238,41 @@ SAID: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "([titre, ...]) if that is meant",
     ),
     (
+        "numbers of another kind",
+        {"pressure": [f"{100 + i}/{60 + i}" for i in range(N)]},
+        {},
+        "column 'pressure' has 60 categories that begin with a digit, such as '100/60', and may be numbers that are "
+        "written in another way; list it in data.categorical ([pressure, ...]) if that is meant",
+    ),
+    (
+        "days as a spreadsheet counts them",
+        {"admission date": [str(43831 + i) for i in range(N)]},
+        {},
+        "column 'admission date' is read as numbers, which are probably dates (2020-01-01 to 2020-02-29); drop it "
+        "(data.drop) or convert it into days since admission; list it in data.numeric ([admission date, ...]) if not",
+    ),
+    (
+        "days without separators",
+        {"at": [f"202001{1 + i % 28:02d}" for i in range(N)]},
+        {},
+        "column 'at' is read as numbers, which are probably dates (20200101 to 20200128); drop it (data.drop) or "
+        "convert it into days since admission; list it in data.numeric ([at, ...]) if not",
+    ),
+    (
+        "an event that comes first",
+        {"died": ["ja", "nein"] * 30},
+        {},
+        "the event of label 'died' is 'nein', as the last class, and 'ja' is called like one; name the event that is "
+        "meant (data.positive: ja)",
+    ),
+    (
+        "classes 1 and 2",
+        {"died": ["1", "2"] * 30},
+        {},
+        "the event of label 'died' is '2', as the later of 1 and 2; name the event that is meant (data.positive: "
+        '"1")',
+    ),
+    (
         "codes of digits",
         {"code": [f"{i % 7:03d}" for i in range(N)]},
         {},
@@ -216,6 +285,10 @@ INNOCENT: list[tuple[str, list[str], str]] = [
     ("numbers with blanks around", [f" {value} " for value in NUMBERS], "number"),
     ("numbers with a sign or a power", with_marks("+4", "1e-3", ".5", "5."), "number"),
     ("numbers with gaps", with_marks("", "NA", " ", "n/a", "null"), "number"),
+    ("a minus sign of typesetters", with_marks("−4", "− 4".replace(" ", ""), "<−1.5"[1:]), "number"),
+    ("whole numbers of eight digits", [str(20_201_399 + 7 * i) for i in range(N)], "number"),
+    ("ratios", ["1:40", "1:80", "1:160"] * 20, "category"),
+    ("letters that are codes", ["a", "A", "b"] * 20, "category"),
     ("truth values", ["true", "FALSE", ""] * 20, "number"),
     ("diseases, ICD-10", ["I21.0", "E11.9", "J18", ""] * 15, "category"),
     ("diseases, ICD-9", ["250.00", "401.9", "V45.81", "E878.8", "428.0"] * 12, "category"),
@@ -348,3 +421,43 @@ def test_listed_codes_keep_their_zeros(tmp_path: Path) -> None:
     records = read(tmp_path, columns(code=["001", "010", "100"] * 20), categorical=["code", "..."])
     assert records.features["code"].cat.categories.tolist() == ["001", "010", "100"]
     assert records.warnings == ()
+
+
+GROUPED: list[tuple[str, list[str], list[float], dict[str, Any]]] = [
+    ("commas", ["1,234", "12", "1,234,567"], [1234, 12, 1234567], {}),
+    ("commas and points", ["1,234.5", "1,234", "-2.5"], [1234.5, 1234, -2.5], {}),
+    ("commas where points are named", ["1,234", "900", "2,000"], [1234, 900, 2000], {"decimal": "."}),
+    ("apostrophes", ["1'234", "2’345.5", "7"], [1234, 2345.5, 7], {}),
+    ("blanks", ["1 234", "2\u00a0345.5", "3\u202f456"], [1234, 2345.5, 3456], {}),
+    ("points where commas are named", ["1.234", "900", "2.000"], [1234, 900, 2000], {"decimal": ","}),
+    ("points and commas", ["1.234,5", "1.234.567", "2,5"], [1234.5, 1234567, 2.5], {"decimal": ","}),
+    ("limits", ["<1,000", "> 12,345.5", "7.5"], [500, 12345.5, 7.5], {"censored": {"<": "half", ">": "limit"}}),
+]
+"""Numbers with marks between thousands, what they are, and keys."""
+
+
+@pytest.mark.parametrize(("values", "expected", "keys"), [each[1:] for each in GROUPED])
+def test_marks_between_thousands(
+    values: list[str], expected: list[float], keys: dict[str, Any], tmp_path: Path
+) -> None:
+    records = read(tmp_path, columns(x=values * (N // 3)), **keys)
+    np.testing.assert_array_equal(records.features["x"][:3], np.array(expected, np.float32))
+    path = tmp_path / "rows.csv"
+    assert records.warnings == (f"'{path}' has marks between the thousands of 'x', which are left out",)
+
+
+def test_points_that_are_decimal_marks_and_thousands(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has a comma in 20 numbers and a point in 20; write one decimal mark"):
+        read(tmp_path, columns(x=["1,5", "2.5", "3"] * (N // 3)), decimal=",")
+
+
+@pytest.mark.parametrize("key", ["silo", "group", "sex"])
+def test_whole_names_are_those_of_numbers(key: str, tmp_path: Path) -> None:
+    frame = columns(hospital=["1.0", "2", "3.0"] * 20)
+    frame = frame.assign(patient=frame["hospital"])
+    keys = {"silo": "hospital"} if key == "silo" else {key: "patient"}
+    records = read(tmp_path, frame, **keys)
+    read_names = {"silo": records.silo, "group": records.group, "sex": records.patients.get("sex")}[key]
+    assert set(read_names.tolist()) == {"1", "2", "3"}
+    assert set(read(tmp_path, columns(hospital=["1.0", "2.5"] * 30)).silo.tolist()) == {"1.0", "2.5"}
+    assert set(read(tmp_path, columns(hospital=["1.0", "02"] * 30)).silo.tolist()) == {"1.0", "02"}

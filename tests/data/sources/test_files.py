@@ -225,6 +225,18 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     ),
     "no names": ("t.csv", PLAIN, "begins with a row of values; it needs a first line of column names: put one above"),
     "row names of R": ("t.csv", HEAD[9:] + PLAIN, "line 2 has 5 fields, the first line 4; correct that line"),
+    "names again": ("t.csv", ASCII + ASCII, "has its column names again in row 4; remove that row"),
+    "a separator behind each line": (
+        "t.csv",
+        HEAD + PLAIN.replace("\n", ",\n"),
+        "line 2 has 6 fields, the first line 5; take the separator off the ends of lines, or add one to that of the",
+    ),
+    "an open quotation mark": (
+        "t.csv",
+        HEAD + 'east,"A,71,2.1,0\n' + PLAIN,
+        "line 5 has 2 fields, the first line 5; it begins in line 2: is a quotation mark not closed there?",
+    ),
+    "another separator": ("t.csv", ASCII.replace(",", "^"), "'hospital^ward^age^lactate^died'; say what separates"),
     "a last line": ("t.csv", ASCII + "Total: 3 rows\n", "line 5 has 1 field, the first line 5; correct that line"),
     "a last line below titles": ("t.csv", "Title\n" + ASCII + "end\n", "line 6 has 1 field, line 2 5; correct that"),
 }

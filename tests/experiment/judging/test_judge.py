@@ -137,4 +137,4 @@ def test_the_command_prints_the_block(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert "none.csv: is not a file" in capsys.readouterr().err.replace("\n", " ")
+    assert "predictions: 'none.csv' does not exist" in capsys.readouterr().err.replace("\n", " ")

@@ -74,7 +74,24 @@ WRONG: dict[str, tuple[Change, str]] = {
     "no seed": (lambda frame: frame.drop(columns="seed"), "column 'seed' is missing"),
     "no row": (lambda frame: frame.drop(columns="row"), "column 'row' is missing"),
     "an empty hospital": (changed("hospital", 5, None), "row 6: 'hospital' is empty"),
+    "a text for a probability": (
+        changed("probability", 2, "<0.01"),
+        "row 3: probability '<0.01' is not a number; corr",
+    ),
+    "hospitals that are one": (
+        changed("hospital", 5, "h0 "),
+        r"hospital: 'h0' \(23\), 'h0 ' \(1\) differ in blanks or",
+    ),
+    "models that are one": (
+        changed("model", 5, "FedAvg"),
+        r"model: 'fedavg' \(35\), 'FedAvg' \(1\) differ in blanks or",
+    ),
     "an unknown role": (lambda frame: frame.assign(role="boss"), "row 1: role 'boss' is none of"),
+    "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: 'bytes' is no number"),
+    "a group a row": (
+        lambda frame: pd.concat([frame, frame.assign(seed=frame["seed"] + 7)]).assign(group_ward=range(144)),
+        "group_ward: has 144 values",
+    ),
     "nothing": (lambda frame: frame.iloc[:0], "the table has no rows"),
 }
 
@@ -111,6 +128,17 @@ def test_the_event_is_the_one_that_was_named() -> None:
     found = checked(words, Reading(event="died"), "fedavg")
     assert found.frame["event"].tolist() == table()["label"].tolist()
     assert found.event == "died"
+
+
+def test_labels_and_groups_are_read_as_in_any_table() -> None:
+    plain = table()
+    words = {"0": [" 0", "0.0", "False", "FALSE"], "1": ["1 ", "1", "True", "TRUE"]}
+    for no, yes in zip(words["0"], words["1"], strict=True):
+        found = checked(plain.assign(label=np.where(plain["label"] == 1, yes, no)), Reading(), "fedavg")
+        assert found.frame["event"].tolist() == plain["label"].tolist()
+    sexes = checked(plain.assign(group_sex=["F", "M", "f", "M", None, "F"] * 12), Reading(), "fedavg")
+    said = "Groups 'F' (24), 'f' (12) of 'group_sex' differ in blanks or capitals alone: each counts alone."
+    assert said in sexes.warnings
 
 
 def test_missing_predictions_and_decisions_are_said() -> None:

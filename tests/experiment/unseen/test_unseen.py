@@ -196,6 +196,19 @@ def test_other_commands_and_what_sees_all_hospitals_are_refused(tmp_path: Path) 
         raysim.compare(tuned, data=table(), out=tmp_path / "tuned", in_process=True)
 
 
+def test_hospitals_that_take_part_train_on_all_rows_where_that_is_asked(tmp_path: Path) -> None:
+    asked = config(folds=["h0"], trained_on="all") | {"strategies": ["fedavg"], "seeds": [0]}
+    raysim.compare(asked, data=table(), out=tmp_path / "out", in_process=True)
+    seen = pd.read_csv(tmp_path / "out" / "hospitals.csv").set_index("hospital")
+    fold = tmp_path / "out" / "unseen" / "fedavg" / "seed-0" / "fold-1"
+    without = pd.read_csv(fold / "hospitals.csv").set_index("hospital")
+    assert without.loc["h0", ["n_train", "n_test"]].tolist() == [0, 60]
+    others = [f"h{h}" for h in range(1, 5)]
+    assert (without.loc[others, "n_train"] == seen.loc[others, ["n_train", "n_test"]].sum(axis=1)).all()
+    assert (without.loc[others, "n_test"] == 0).all()
+    assert "trained_on: all" in (fold / "config.yaml").read_text()
+
+
 def test_folds_of_hospitals_are_dealt_by_the_seed(tmp_path: Path) -> None:
     two = config(folds=2) | {"strategies": ["fedavg"], "seeds": [0]}
     raysim.compare(two, data=table(hospitals=6), out=tmp_path / "out", in_process=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -39,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("form", ["torch", "onnx", "onnx/model.onnx", "json"])
+@pytest.mark.parametrize("form", ["onnx", "onnx/model.onnx", "json"])
 def test_an_exported_model_is_judged_by_its_own_predictions(folder: Path, form: str, tmp_path: Path) -> None:
     found = validate(str(folder / form), folder / "stays.yaml", out=tmp_path / "out")
     frame = pd.read_csv(folder / "stays.csv")
@@ -71,6 +73,26 @@ def test_a_column_is_judged_where_it_has_a_value(folder: Path, tmp_path: Path) -
     points = validate("points", folder / "stays.yaml", out=tmp_path / "points")
     assert "observed_over_expected" not in points.hospitals
     assert any(note.startswith("It is no probability") for note in points.notes)
+
+
+def test_from_python_on_a_data_frame(folder: Path, tmp_path: Path) -> None:
+    from_file = validate("old", folder / "stays.yaml", out=tmp_path / "file")
+    keys = {"data": {"silo": "hospital", "label": "died", "drop": ["points"]}, "tracking": {"uri": "none"}}
+    found = raysim.validate("old", keys, data=table(6), overrides={"seed": 3}, out=tmp_path / "frame")
+    pd.testing.assert_frame_equal(found.hospitals, from_file.hospitals)
+    assert repr(found) == f"<validated: {from_file.headline}>"
+    assert str(found).splitlines() == [from_file.headline, *from_file.notes]
+    assert raysim.validate(folder / "json", folder / "stays.yaml", out=tmp_path / "json").name == "json"
+    with pytest.raises(RaysimError, match="olde: is neither a folder, a file nor a column"):
+        raysim.validate("olde", folder / "stays.yaml", out=tmp_path / "none")
+
+
+def test_of_a_bare_file_nothing_says_what_trained_it(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    for name in ("model.onnx", "preprocessing.json"):
+        (tmp_path / "bare" / name).write_bytes((folder / "onnx" / name).read_bytes())
+    found = raysim.validate(tmp_path / "bare" / "model.onnx", folder / "stays.yaml", out=tmp_path / "out")
+    assert found.notes[0].startswith("Nothing says which rows trained the model")
 
 
 def test_no_mean_of_a_ratio_where_many_hospitals_have_no_event(folder: Path, tmp_path: Path) -> None:
@@ -105,7 +127,8 @@ def test_the_command_says_it_in_sixteen_lines(
         ("olde", [], DataError, "olde: is neither a folder, a file nor a column of the table; "),
         ("{folder}/run", [], ConfigError, "{folder}/run: holds no exported model"),
         ("{folder}/stays.csv", [], ConfigError, "{folder}/stays.csv: is no model"),
-        ("{folder}/torch", ["data.drop=[old, points, x]"], DataError, "table: no column 'x'"),
+        ("{folder}/torch", [], ConfigError, "{folder}/torch/model.pt2: is a program, which can do whatever its author"),
+        ("{folder}/json", ["data.drop=[old, points, x]"], DataError, "table: no column 'x'"),
     ],
 )
 def test_what_is_refused(
@@ -118,6 +141,34 @@ def test_what_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("described", "why"),
+    [
+        ('{"file": "../json/model.json"}', "names {made}/../json/model.json, which is no file of its folder"),
+        ('{"file": "linked.json"}', "names {made}/linked.json, which is no file of its folder"),
+        ('{"file": 3, "trained_on": []}', "does not describe an exported model"),
+        ("[]", "does not describe an exported model"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_a_strangers_folder_names_files_of_its_own_alone(
+    described: str, why: str, folder: Path, tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    shutil.copytree(folder / "json", made)
+    (made / "linked.json").symlink_to(folder / "json" / "model.json")
+    (made / "export.json").write_text(described)
+    with pytest.raises(ConfigError) as raised:
+        Exported.open(made)
+    assert str(raised.value).startswith(f"{made}/export.json: {why.format(made=made)}")
+
+
+def test_a_pipe_in_place_of_a_model_holds_nothing_up(folder: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.onnx")
+    with pytest.raises(ConfigError, match=r"model.onnx: is no file"):
+        validate(str(tmp_path / "model.onnx"), folder / "stays.yaml", out=tmp_path / "out")
+
+
 def test_a_bare_onnx_file_takes_the_columns_as_they_are(folder: Path, tmp_path: Path) -> None:
     moved = tmp_path / "bare.onnx"
     moved.write_bytes((folder / "onnx" / "model.onnx").read_bytes())
@@ -128,9 +179,9 @@ def test_a_bare_onnx_file_takes_the_columns_as_they_are(folder: Path, tmp_path: 
 
 
 def test_rows_that_trained_the_model_are_not_judged_in_silence(folder: Path, tmp_path: Path) -> None:
-    other = validate(str(folder / "torch"), folder / "stays.yaml", out=tmp_path / "all")
+    other = validate(str(folder / "json"), folder / "stays.yaml", out=tmp_path / "all")
     assert other.notes[0].startswith("Rows of this table trained the model")
-    own = validate(str(folder / "torch"), folder / "stays.yaml", ["data.hospitals=[h0, h1]"], tmp_path / "own")
+    own = validate(str(folder / "json"), folder / "stays.yaml", ["data.hospitals=[h0, h1]"], tmp_path / "own")
     assert "only the test rows" in own.notes[0]
     every = other.hospitals.set_index("hospital").loc[["h0", "h1"], "rows"].to_numpy()
     assert (own.hospitals["rows"].to_numpy() < every / 2).all()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
-from raysim.engine.job import RunState
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.strategies.base import POOLED, Draw, HospitalRows, LocalProblem, RowGroups, Update
 from raysim.strategies.one_model.fedavg import FedAvg

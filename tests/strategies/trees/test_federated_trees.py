@@ -17,8 +17,8 @@ from raysim.core.errors import ConfigError
 from raysim.data.build import build
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
-from raysim.engine.job import RunState
 from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode

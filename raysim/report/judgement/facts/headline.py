@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raysim.core.words import capitalised
@@ -39,9 +39,11 @@ class Verdict:
     """A sentence on models that are not better than that of the method that is taken; may be empty."""
 
 
-def use_of(kind: TaskKind, quality: Line, calibration: Line, recommends: bool) -> Use:
+def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
     """What the model may be used for; ``values`` where the label is a number, which has neither ranks nor risks."""
-    if not recommends or by_rank(quality):
+    by_fact = {line.fact: line for line in lines}
+    quality, calibration = by_fact["quality"], by_fact["calibration"]
+    if not recommends or by_rank(quality) or _diverged(by_fact):
         return "none"
     if not kind.larger:
         return "values"
@@ -55,21 +57,29 @@ def by_rank(quality: Line) -> bool:
     return quality.state == "warn" and "auroc" in figures and (low is None or low <= CHANCE)
 
 
+def _diverged(by_fact: Mapping[str, Line]) -> bool:
+    """Whether the training of the model itself diverged."""
+    return "training" in by_fact and by_fact["training"].forbids
+
+
 def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
     """The headline, from the verdict and the lines of the card."""
     by_fact = {line.fact: line for line in lines}
     quality, calibration, limits = (by_fact[fact] for fact in ("quality", "calibration", "limits"))
     if limits.forbids:
         return limits.text
+    sentences = []
     if by_rank(quality):
-        sentences = [
+        sentences += [
             f"Do not use {verdict.taken}: it is not demonstrated to rank better than chance ({quality.short})."
         ]
-    else:
-        sentences = [f"Do not act on it at {verdict.act_at}."] if quality.state == "warn" else []
+    if _diverged(by_fact):
+        sentences += [f"Do not use {verdict.taken}: its training diverged."]
+    if not sentences:
+        sentences += [f"Do not act on it at {verdict.act_at}."] if quality.state == "warn" else []
         sentences += _take(verdict, use, calibration.short)
         sentences += [verdict.models] if verdict.models and not verdict.alone_taken else []
-    others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration")]
+    others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration", "training")]
     for clause in (*(line.short for line in others), *verdict.cautions):
         key = "." in clause.split(" ", 1)[0]  # of the configuration, which is written as it is
         sentences.append(f"{clause if key else capitalised(clause)}.")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from raysim.core.words import listed, of_learner
+from raysim.core.registry import of_learner
+from raysim.core.words import listed
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts.wording import figure, sentences
+from raysim.report.possible import NOTHING, SAYS_NOTHING
 from raysim.report.possible import difference as possible
 
 
@@ -42,8 +44,8 @@ def learners(shown: Evidence) -> Learners:
             no_better.append(of_learner(name))
         else:
             verdict = "not demonstrably worse"
-        gap = figure(value, limits, digits, sign=True)
-        told.append(f"{of_learner(name)} against {mine}: {gap} with {shown.entries[best].name}, {verdict}")
+        gap = figure(value, limits, digits, sign=True) if limits != NOTHING else f"the interval {SAYS_NOTHING}"
+        told.append(f"{of_learner(name)} against {mine} ({shown.entries[best].name}): {gap}, {verdict}")
     if no_better:
         told.append(f"take {mine}, the simpler model")
     short = [f"no gain over {mine} is demonstrated with {listed(no_better)}"] if no_better else []

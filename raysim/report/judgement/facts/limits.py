@@ -133,9 +133,9 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
         parts.append(f"few hospitals: {data.judged}{degrees}")
     if data.rarer:
         middle, rare = float(np.nanmedian(data.rarer)), int((np.asarray(data.rarer) < FEW_ROWS).sum())
-        whole = number(middle, 0 if middle == round(middle) else 1)
+        whole = f"{number(middle, 0 if middle == round(middle) else 1)} {data.part} row{'s' * (middle != 1)}"
         parts.append(
-            f"the median hospital has {whole} {data.part} rows of the rarer class, and {rare:,} of {len(data.rarer):,} "
+            f"the median hospital has {whole} of the rarer class, and {rare:,} of {len(data.rarer):,} "
             f"{'has' if rare == 1 else 'have'} fewer than {FEW_ROWS}"
         )
     if visible:

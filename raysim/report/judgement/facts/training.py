@@ -8,13 +8,18 @@ from raysim.core.words import capitalised
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.wording import some
 
+SOLVED = "add rows or a ridge, or under privacy raise epsilon"
+"""What may help where a method diverged that has no learning rate."""
 
-def training(falling: Sequence[tuple[str, float]], diverged: Sequence[str], measured: bool, rounds: int) -> Line:
+
+def training(
+    falling: Sequence[tuple[str, float]], diverged: Sequence[str], measured: bool, rounds: int, *, by_steps: bool = True
+) -> Line:
     """The line on training.
 
     ``falling`` are the methods that are not trained to the end, with how much of its start their loss still fell (NaN:
     too few points to tell), ``diverged`` those whose loss grew; ``measured``: whether any loss was measured. ``rounds``
-    are those that were played.
+    are those that were played. ``by_steps``: whether any of ``diverged`` has a learning rate.
     """
     numbers = {"falling": {name: fall if fall == fall else None for name, fall in falling}, "diverged": list(diverged)}
     if not measured:
@@ -29,7 +34,8 @@ def training(falling: Sequence[tuple[str, float]], diverged: Sequence[str], meas
         return Line("training", "ok", "Every method was trained to the end.", numbers)
     text = "; ".join(parts)
     setting = "" if diverged else f"training.rounds={2 * rounds}"
-    remedy = "lower training.learning_rate" if diverged else f"try {setting}"
+    mends = "lower training.learning_rate" if by_steps else SOLVED
+    remedy = mends if diverged else f"try {setting}"
     named = [f"training diverged: {some(diverged)}"] if diverged else []
     named += [f"not trained to the end: {some([name for name, _ in falling])}"] if falling else []
     return Line("training", "warn", f"{capitalised(text)}.", numbers, remedy, short="; ".join(named), setting=setting)

@@ -1,8 +1,11 @@
-{% extends "base.html.j2" %}
-{% import "parts.html.j2" as parts %}
-{% block width %} class="wide-page"{% endblock %}
-{% block kind %}One hospital of {{ of }}{% endblock %}
-{% block content %}
+"""The page of one hospital of a run or a comparison."""
+
+from __future__ import annotations
+
+from raysim.report.sections.common import setting
+from raysim.report.sections.section import Section, Sheet
+
+TOP = """\
 {{ parts.marked(number) }}
 <section aria-labelledby="answer" class="card">
 <h2 id="answer" class="unseen">What these data say of this hospital</h2>
@@ -10,8 +13,9 @@
 <p class="{{ "recommended" if loop.first else "lead" }}">{{ sentence }}</p>
 {% endfor %}
 </section>
-<section aria-labelledby="facts">
-<h2 id="facts">This hospital</h2>
+"""
+
+FACTS = """\
 <div class="gallery">
 <dl class="facts">
 {% for fact in hospital.facts %}
@@ -27,14 +31,24 @@
 </div>
 <div class="gallery tables">
 {% for table in tables %}
-{% if hospital.tables[loop.index0] %}{{ parts.plain_table(table.caption, table.columns, hospital.tables[loop.index0]) }}{% endif %}
+{% if hospital.tables[loop.index0] %}{{ parts.plain_table(table.caption, table.columns, \
+hospital.tables[loop.index0]) }}{% endif %}
 {% endfor %}
 </div>
-</section>
-{% if figures[1:] %}
-<section aria-labelledby="among">
-<h2 id="among">Among the others</h2>
+"""
+
+AMONG = """\
 <div class="gallery">{{ parts.figures_shown(figures[1:]) }}</div>
-</section>
-{% endif %}
-{% endblock %}
+"""
+
+SHEET = Sheet(
+    "hospital",
+    "One hospital of {{ of }}",
+    (
+        Section("facts", "This hospital", FACTS),
+        Section("among", "Among the others", AMONG, shown=lambda values: values["figures"][1:]),
+        setting("What was run", facts=False),
+    ),
+    TOP,
+    wide=True,
+)

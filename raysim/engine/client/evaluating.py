@@ -1,0 +1,247 @@
+"""What the hospitals of one process measure of models: outputs for their rows, and the figures and losses of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.streams import stream
+from raysim.data.federation import PARTS, Federation
+from raysim.engine.client.failure_context import named
+from raysim.engine.client.initial_model import Parameters, parameters
+from raysim.engine.measuring.divisions import Groups
+from raysim.engine.measuring.losses import weighted_losses
+from raysim.engine.measuring.measurement import Measured
+from raysim.engine.measuring.recalibrating import OwnShifts
+from raysim.engine.measuring.scoring import PartRows, joined
+from raysim.engine.measuring.served_model import ServedModel
+from raysim.engine.measuring.untrained import Rows
+from raysim.engine.messages.memory import MODEL, HospitalStates
+from raysim.engine.messages.plan import RoundPlan, Work
+from raysim.engine.privacy.contributions import Contributions
+from raysim.engine.privacy.noisy_answers import noisy_figures
+from raysim.metrics.score_counts import score_counts
+from raysim.metrics.segments import Segments
+from raysim.strategies.base import MIXTURE, OWN, Floats, Ids, Mask
+from raysim.training.base import Model
+
+VALIDATION = "validation"
+"""The part of the rows on which thresholds are chosen."""
+
+
+class Evaluating:
+    """Measures models at the hospitals ``served [h]``.
+
+    ``federation(folder, pooled)`` and ``model(work)`` give what is mapped and built. ``groups`` knows which rows are in
+    which group of patients, ``contributions`` which rows stand for which patient.
+    """
+
+    def __init__(
+        self,
+        served: Ids,
+        federation: Callable[[str, bool], Federation],
+        model: Callable[[Work], Model],
+        groups: Groups,
+        contributions: Contributions,
+    ) -> None:
+        self.served, self._federation, self.model = served, federation, model
+        self._groups, self._contributions = groups, contributions
+        self._initials: dict[str, Floats] = {}
+        self._part_rows = lru_cache(maxsize=4)(self._gathered)
+
+    def measure(self, plan: RoundPlan, kept: HospitalStates, result: Measured) -> None:
+        """Enter what the plan asks for into the ``result``; hospitals remember ``kept``."""
+        asked, folder, seed = plan.measured, plan.work.federation, plan.work.seed
+        for name, rows_of in asked.losses_of.items():
+            result.loss_sums[name] = self._loss_sums(plan, kept, rows_of)
+        for name, rows_of in asked.serve.items():
+            federation, rows = self._federation(folder, False), self._part_rows(folder, asked.part)
+            outputs = self._scores_of_all(plan, asked.part, rows_of, kept)
+            if asked.noise is not None:
+                hospitals, among = self.served.tolist(), self._contributions
+                sums = noisy_figures(federation, among, hospitals, asked.part, seed, asked.noise, outputs, rows)
+                result.noisy_sums[name], result.figures[name] = sums, asked.noise.sums.figures(sums)
+                result.untrained[name] = np.zeros(len(hospitals), dtype=np.bool_)
+                continue
+            ranked, lost, held = outputs, self._untrained(plan, rows_of, kept), None
+            if asked.recalibrating is not None:
+                held = self._held_back(plan, rows_of, kept)
+                # Where nobody trained the model there is nothing to recalibrate.
+                result.own_shifts = OwnShifts.fitted(asked.recalibrating, *held.of(~lost), lost)
+                outputs = result.own_shifts.applied(ranked, rows.offsets)
+            model = ServedModel(name, self.served, rows, outputs, ranked, lost)
+            model.enter(asked, seed, result)
+            counted = asked.last and model.scores_rows and (asked.thresholds is not None or asked.counted == name)
+            if counted and asked.part != VALIDATION:
+                held = held or self._held_back(plan, rows_of, kept)
+                if result.own_shifts is not None:
+                    held = held._replace(outputs=result.own_shifts.applied(held.outputs, held.offsets))
+                result.validation_scores[name] = score_counts(*held.of(~lost))
+            if asked.predictions:
+                predictions = self._predictions(plan, rows_of, kept, lost)
+                if result.own_shifts is not None:
+                    bounds = np.concatenate([[0], np.cumsum(federation.totals[self.served])])
+                    predictions = result.own_shifts.applied(predictions, bounds)
+                result.predictions[name] = predictions
+
+    def _predictions(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, lost: Mask) -> NDArray[Any]:
+        """The outputs of the models that serve for all rows of all hospitals here, one hospital after the other; NaN
+        where they are ``lost [h]``, untrained.
+        """
+        federation, model = self._federation(plan.work.federation, False), self.model(plan.work)
+        return np.concatenate(
+            [
+                np.full_like(outputs, np.nan) if nobodys else outputs
+                for hospital, nobodys in zip(self.served.tolist(), lost.tolist(), strict=True)
+                for each in PARTS
+                for outputs in [self._scores(plan, each, model, federation, hospital, rows_of[hospital], kept)]
+            ]
+        )
+
+    def _held_back(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Rows:
+        """The outputs of the models that serve, and the labels, of the validation rows of all hospitals here."""
+        rows = self._part_rows(plan.work.federation, VALIDATION)
+        return Rows(self._scores_of_all(plan, VALIDATION, rows_of, kept), rows.y, rows.offsets)
+
+    def _untrained(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Mask:
+        """At which of this process's hospitals the model that serves was trained by nobody, ``[h]``."""
+        federation = self._federation(plan.work.federation, False)
+
+        def initial() -> NDArray[Any]:
+            return self._initial(plan.work).astype(plan.models.dtype)
+
+        def has_rows(hospital: int, group: int) -> bool:
+            return len(self._groups.rows(federation, plan.division, hospital, plan.measured.part, group)) > 0
+
+        return untrained(plan, rows_of, self.served, kept, initial, has_rows)
+
+    def _initial(self, work: Work) -> Floats:
+        """The parameters ``[P]`` that every model of a run begins with; made once."""
+        key = repr((work.federation, work.model, work.precision, work.seed))
+        if key not in self._initials:
+            self._initials = {key: self.model(work).initial(stream(work.seed, "initial"))}
+        return self._initials[key]
+
+    def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any]:
+        """The outputs of the models that serve for a part's rows of all hospitals here, one hospital after the
+        other.
+        """
+        together = self._scored_together(plan, part, rows_of, kept)
+        if together is not None:
+            return together
+        federation, model, scores = self._federation(plan.work.federation, False), self.model(plan.work), []
+        for hospital in self.served.tolist():
+            with named(federation, hospital, f"evaluating in round {plan.round}"):
+                scores.append(self._scores(plan, part, model, federation, hospital, rows_of[hospital], kept))
+        return np.concatenate(scores)
+
+    def _loss_sums(self, plan: RoundPlan, kept: HospitalStates, rows_of: Ids) -> NDArray[np.float64]:
+        """The sum of the losses that training minimises, and the number of rows, by hospital."""
+        work, part = plan.work, plan.measured.loss_part
+        federation, model = self._federation(work.federation, False), self.model(work)
+        sums = np.zeros((len(self.served), 2))
+        outputs = self._scored_together(plan, part, rows_of, kept)
+        if outputs is not None:
+            rows = self._part_rows(work.federation, plan.measured.loss_part)
+            segments = Segments(rows.offsets, np.diff(rows.offsets))
+            sums[:, 0], sums[:, 1] = (
+                segments.sums(weighted_losses(model, work.class_weights, outputs, rows.y)),
+                segments.lengths,
+            )
+            return sums
+        for i, hospital in enumerate(self.served.tolist()):
+            y = federation.y[federation.rows(hospital, part)]
+            if len(y):
+                with named(federation, hospital, f"measuring its losses in round {plan.round}"):
+                    z = self._scores(
+                        plan, plan.measured.loss_part, model, federation, hospital, rows_of[hospital], kept
+                    )
+                    losses = weighted_losses(model, work.class_weights, z, y)
+                sums[i] = losses.sum(), len(y)
+        return sums
+
+    def _gathered(self, folder: str, part: str) -> PartRows:
+        return PartRows.of(self._federation(folder, False), self.served.tolist(), part)
+
+    def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any] | None:
+        """The outputs ``[n]`` of the server's models for a part's rows of all hospitals here, many in a call.
+
+        None where hospitals have to be scored one at a time: models that a hospital keeps itself, models that serve
+        groups of rows, and models without ``logits_of_many``.
+        """
+        logits = getattr(self.model(plan.work), "logits_of_many", None)
+        if logits is None or plan.private is not None or rows_of.ndim != 1:
+            return None
+        served = rows_of[self.served]
+        if len(served) == 0 or served.min() < 0:
+            return None
+        return joined(logits, plan.models, served, self._part_rows(plan.work.federation, part))
+
+    def _scores(
+        self,
+        plan: RoundPlan,
+        part: str,
+        model: Model,
+        federation: Federation,
+        hospital: int,
+        served: Any,
+        kept: HospitalStates,
+    ) -> NDArray[Any]:
+        """The outputs for a hospital's rows of a part ``[n]``, of the model that serves it, or of one per group
+        ``[G]``.
+        """
+        rows = federation.rows(hospital, part)
+        if np.ndim(served) == 0:
+            return model.logits(parameters(plan, int(served), hospital, kept), federation.X[rows])
+        scores = model.logits(parameters(plan, int(served[0]), hospital, kept), federation.X[rows])
+        for group in range(1, len(served)):
+            inside = self._groups.rows(federation, plan.division, hospital, part, group)
+            if len(inside):
+                theta = parameters(plan, int(served[group]), hospital, kept)
+                scores[inside - rows.start] = model.logits(theta, federation.X[inside])
+        return scores
+
+
+def untrained(
+    plan: RoundPlan,
+    rows_of: Ids,
+    hospitals: Ids,
+    kept: HospitalStates,
+    initial: Callable[[], Parameters],
+    has_rows: Callable[[int, int], bool],
+) -> Mask:
+    """Which of ``hospitals [h]`` are served an untrained model, ``[h]``.
+
+    ``rows_of [N]``, or ``[N, G]``, are the model rows that serve; ``initial()`` are the parameters ``[P]`` that all
+    models began with. Where groups of rows have models of their own, a hospital counts as soon as one that serves a
+    row of it is untrained: ``has_rows(hospital, group)`` tells whether there is one.
+    """
+    served = rows_of[hospitals]
+    fresh = np.zeros(len(plan.models), dtype=np.bool_)
+    fresh[list(plan.measured.untrained)] = True
+    if plan.private is None and served.ndim == 1 and (served >= 0).all():
+        return np.asarray(fresh[served], dtype=np.bool_)
+
+    def is_fresh(hospital: int, row: int) -> bool:
+        own = kept.get(hospital, {}).get(MODEL)
+        if plan.private is not None and row >= 0:
+            # Until a hospital has kept a part of its own, that part is the served model's.
+            part = (plan.models[row] if own is None else own)[plan.private]
+            return np.array_equal(part, initial()[plan.private].astype(part.dtype))
+        if row == OWN and own is not None:
+            return np.array_equal(own, initial())
+        if row in (OWN, MIXTURE) and plan.mixture is not None:
+            return bool(fresh[plan.mixture[hospital] > 0].all())
+        return bool(fresh[0 if row == OWN else row])
+
+    found = np.zeros(len(hospitals), dtype=np.bool_)
+    for i, hospital in enumerate(hospitals.tolist()):
+        each = np.atleast_1d(served[i]).tolist()
+        found[i] = any(
+            is_fresh(hospital, row) and (len(each) == 1 or has_rows(hospital, group)) for group, row in enumerate(each)
+        )
+    return found

@@ -1,0 +1,40 @@
+"""Sections that several pages have: the answer in words, pictures, and what was run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from raysim.report.sections.method import SETTING
+from raysim.report.sections.section import Section, Sheet, Values
+
+ANSWER = Section(
+    "answer",
+    "The answer",
+    """\
+{% for paragraph in lead %}
+<p class="lead">{{ paragraph }}</p>
+{% endfor %}
+""",
+)
+
+PICTURES = Section("pictures", "Pictures", "{{ parts.figures_shown(pictures) }}\n")
+
+
+def setting(title: str, *, facts: bool = True) -> Section:
+    """What gives the same numbers again, with the page's own ``facts`` in the place of those on its data."""
+    return Section("setting", title, "{{ parts.setting(provenance, links, facts) }}" if facts else SETTING)
+
+
+def plain(
+    name: str, kind: str, sections: Sequence[Section], pictures: str = "Pictures", last: str = "What was run"
+) -> Sheet:
+    """A page with the answer first, then ``sections``, and pictures and what was run under these headings."""
+    whole = (ANSWER, *sections, replace(PICTURES, title=pictures), setting(last))
+    return Sheet(name, kind, whole, scripts=("figures.js",))
+
+
+def set_by(command: str, config: str, **facts: object) -> Values:
+    """The values of the last section: what repeats it, and the page's own facts, an underscore for a blank."""
+    named = [(name.replace("_", " "), str(value)) for name, value in facts.items()]
+    return {"provenance": {"command": command, "config": config, "notes": []}, "facts": named, "links": []}

@@ -1,0 +1,68 @@
+"""A file of predictions is read as any other table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from raysim.core.csv_files import write_csv
+from raysim.core.errors import DataError
+from raysim.experiment.judging.reading import read
+
+ROWS = pd.DataFrame(
+    {
+        "hospital": ["Zürich", "NA", "007", "-3"],
+        "row": [0, 1, 0, 7],
+        "label": [0, 1, 1, 0],
+        "model": ["null", "gbm", "null", "gbm"],
+        "seed": 0,
+        "probability": [0.25, 0.1234567890123, None, 0.5],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ({}, []),
+        ({"sep": ";", "decimal": ","}, ["is read with semicolons between columns and a decimal comma."]),
+        ({"decimal": ","}, ["is read with a decimal comma."]),
+        ({"sep": "\t", "encoding": "utf-16"}, ["is read with tabs between columns and the encoding utf-16."]),
+        ({"encoding": "cp1252"}, ["is read with the encoding cp1252."]),
+    ],
+)
+def test_however_it_is_written(written: dict[str, str], said: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    ROWS.to_csv(path, index=False, **written)
+    frame, remarks = read(path)
+    pd.testing.assert_frame_equal(frame, ROWS.astype({"label": str}), check_dtype=False)
+    assert frame["row"].dtype == frame["seed"].dtype == "int64"
+    assert list(remarks) == [f"'{path}' {remark}" for remark in said]
+
+
+def test_a_comparison_s_own_table_and_parquet(tmp_path: Path) -> None:
+    write_csv(ROWS, tmp_path / "p.csv")  # which protects '-3' from spreadsheets
+    assert read(tmp_path / "p.csv")[0]["hospital"].tolist() == ROWS["hospital"].tolist()
+    ROWS.to_parquet(tmp_path / "p.parquet")
+    pd.testing.assert_frame_equal(read(tmp_path / "p.parquet")[0], ROWS)
+
+
+def test_hospitals_are_named_as_in_any_table(tmp_path: Path) -> None:
+    ROWS.assign(hospital=["1.0", "2.0", "1.0", "3"]).to_csv(tmp_path / "p.csv", index=False)
+    assert read(tmp_path / "p.csv")[0]["hospital"].tolist() == ["1", "2", "1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("p.xlsx", b"PK\x03\x04", "predictions: .* is a corrupt zip archive"),
+        ("p.csv", b"", "predictions: .* is empty; it needs a line of column names"),
+        ("p.csv", b"hospital,row\nnorth,1,2\n", "predictions: .* line 2 has 3 fields, the first line 2; correct that"),
+    ],
+)
+def test_what_is_no_table(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        read(tmp_path / name)
