@@ -111,6 +111,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
     ``terms``: by name, how many terms the sum will have.
     """
     check_sent(reply, program, rows, finite=False)
+    check_kept(reply.memory, program, rows)
     groups = max((send.groups for send in program.sends.values()), default=1)
     if not 0 <= reply.group < groups:
         raise Invalid(f"group: {shown(reply.group)} is no sum; there are 0 to {groups - 1}")
@@ -132,7 +133,7 @@ def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
     _check_names("sends", reply.sent, program.sends, complete=True)
-    check_kept(reply.memory, program, rows)
+    check_kept(reply.memory, program, rows, finite=finite)
     for name, send in program.sends.items():
         array = np.asarray(reply.sent[name])
         _check_array(name, array, (rows, *send.shape) if send.by == "row" else send.shape)
@@ -140,12 +141,12 @@ def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None
             raise Invalid(f"{name}: it is not finite")
 
 
-def check_kept(memory: Mapping[str, Any], program: Program, rows: int) -> None:
+def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
     """Raise :class:`Invalid` for what a hospital with so many ``rows`` remembers otherwise than declared."""
     _check_names("keeps", memory, program.keeps, complete=False)
     for name, value in memory.items():
         _check_array(name, np.asarray(value), _of_rows(program.keeps[name].shape, rows))
-        if not np.isfinite(value).all():
+        if finite and not np.isfinite(value).all():
             raise Invalid(f"{name}: what is kept is not finite")
 
 

@@ -133,12 +133,13 @@ class CohortTraining:
         if extras:
             leaving.vectors[BESIDE] = np.concatenate([sent[name].ravel() for name in extras])
         self._sending.send(leaving, self._plan.steps)
-        memory = dict(reply.memory)
+        # A hospital that is hidden makes no error of what is no number: it goes on with what it had.
+        memory = {name: value for name, value in reply.memory.items() if not hidden or np.isfinite(value).all()}
         if hidden and extras:
             # What the server has received, so that what it knows of all of them stays their sum.
             ends = np.cumsum([sent[name].size for name in extras])[:-1]
             for name, left in zip(extras, np.split(leaving.vectors[BESIDE], ends), strict=True):
-                if name in memory:
+                if name in reply.memory:
                     memory[name] = context.memory.get(name, 0.0) + left.reshape(sent[name].shape)
         self._kept[hospital] = self._kept.get(hospital, {}) | programs.remembered(
             memory, call.program, task.start.dtype
