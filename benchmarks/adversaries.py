@@ -25,7 +25,7 @@ from scipy.stats import t as student
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
-from raysim.engine.attacks.attack_figures import attack_figures
+from raysim.engine.attack_figures import attack_figures
 from raysim.engine.job import Outcome
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job

@@ -215,10 +215,11 @@ class Context(Protocol):
         """The hospital's own random stream for a purpose of this program, in this round and turn."""
         ...
 
-    def cache(self, name: str, make: Callable[[], Array]) -> Array:
+    def cache(self, name: str, make: Callable[[], Array], of: bytes = b"") -> Array:
         """What ``make`` makes of the rows, made once by this process as long as there is room; no checkpoint has it.
 
-        ``name`` says all that it depends on beside the hospital's rows.
+        ``name`` and ``of`` say all that it depends on beside the hospital's rows. Of one name only the last is kept:
+        what is wanted ``of`` something else takes its place.
         """
         ...
 
@@ -263,6 +264,11 @@ class Program:
     def keeps(self) -> Mapping[str, Keep]:
         """What a hospital remembers, by name."""
         return {}
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a hospital remembers anything new; if not, it only reads what it ``keeps``."""
+        return bool(self.keeps)
 
     def run(self, at: Context) -> Reply:
         """What one hospital makes of its rows. It depends on ``at`` alone."""

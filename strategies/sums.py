@@ -19,6 +19,9 @@ class Needs:
     own_steps: bool = False
     """Whether it is enough that each hospital's steps are noisy, although it needs more than sums."""
 
+    by: Literal["row", "hospital"] | None = None
+    """What the bound of all programs is of, where that is known before anything starts."""
+
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:
         """More than sums: ``why`` completes "the strategy ..."."""

@@ -37,6 +37,8 @@ class Training:
     """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
     trees: TreeTask | None = None
     """What trees are grown for, where the model is boosted trees; else None."""
+    ranges: tuple[tuple[float, float] | None, ...] = ()
+    """As :attr:`FederationView.ranges`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +152,8 @@ class FederationView:
     """The noise on sums of client programs; None without a guarantee of privacy."""
     trees: TreeTask | None = None
     """What trees are grown for, where the model is boosted trees; else None."""
+    ranges: tuple[tuple[float, float] | None, ...] = ()
+    """The declared least and greatest value of each feature that is a number as it was recorded, ``[F]``."""
     least_members: int = 1
     """The fewest hospitals with training rows in a cluster; strategies merge smaller clusters."""
     _found: list[Ids] = field(default_factory=list, repr=False)

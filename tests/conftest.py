@@ -30,6 +30,7 @@ from raysim.config.sections.system import SystemSection
 from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
+from raysim.data.fitted import Numeric, Preprocessing
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec, Work
 from raysim.engine.server.coordinator import Coordinator
@@ -59,7 +60,7 @@ TESTS = Path(__file__).parent
 
 MakeFederation = Callable[..., Federation]
 
-TREES = ModelSpec("boosted_trees", None, {"min_rows": 2, "depth": 2, "rate": 0.5}, "default")
+TREES = ModelSpec("boosted_trees", None, {"min_rows": 10, "depth": 2, "rate": 0.5}, "default")
 MLP = ModelSpec("mlp", None, {"hidden": [6]}, "default")
 NORMED = ModelSpec(None, "tests.training.families.Normed", {}, "default")
 
@@ -292,6 +293,11 @@ def store(folder: Path, X: Any, y: Any, bounds: Any, classes: int = 2) -> Federa
             "fingerprint": "test",
             "preprocessing_scalars": 0,
         },
+        preprocessing=Preprocessing(
+            "none",
+            tuple(Numeric(f"x{j}", limits=(-3.0, 3.0)) for j in range(features)),
+            classes=tuple(str(c) for c in range(classes)),
+        ),
     )
     return Federation.open(folder)
 

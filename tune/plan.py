@@ -15,8 +15,8 @@ from raysim.core.errors import ConfigError, RaysimError
 from raysim.core.streams import stream
 from raysim.core.words import as_yaml
 from raysim.data.federation import Federation
+from raysim.engine import timing
 from raysim.engine.job import Job
-from raysim.engine.measuring import timing
 from raysim.engine.server.job_checks import check_job
 from raysim.experiment.jobs import make_job
 from raysim.strategies.base import Selection, Strategy

@@ -15,7 +15,7 @@ from raysim.core.defaults import default
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.extras import need
 from raysim.core.section import Section
-from raysim.engine.measuring import timing
+from raysim.engine import timing
 from raysim.metrics.labels import CLASSIFICATION, KINDS, TaskKind
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from raysim.api.request import Overrides, configuration, path_of, search_path_restored
 from raysim.config.paths import expanded
+from raysim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from raysim.config.reading import Source
@@ -45,6 +46,8 @@ def judge(
     from raysim.experiment.judging.run import judge as judged
     from raysim.experiment.judging.table import Reading
 
+    if not isinstance(predictions, pd.DataFrame | str | os.PathLike):
+        raise ConfigError(f"predictions: a {type(predictions).__name__} is neither a data frame nor the path of a file")
     table, remarks = (predictions, ()) if isinstance(predictions, pd.DataFrame) else read(expanded(predictions))
     how, folder = Reading(logits, percent, event, common), path_of(out)
     return judged(table, reference, tried=tried, reading=how, predicts=predicts, name=name, out=folder, remarks=remarks)

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from raysim.config import reading
 from raysim.config.checking import validated
-from raysim.config.overrides import laid_over
-from raysim.config.paths import anchored, expanded
+from raysim.config.paths import expanded
 from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
@@ -84,7 +83,7 @@ def tree_of(
         values["strategy"] = strategy
     if strategies is not None:
         values["strategies"] = _labelled(strategies)
-    tree = anchored(laid_over(reading.read_tree(source, settings or ()), values, "overrides: "), Path.cwd())
+    tree = reading.read_tree(source, settings or (), values)
     if data is not None:
         tree["data"] = data_section(data, _keys(tree.get("data", {})))
     return tree

@@ -25,7 +25,7 @@ from raysim.cli.options import (
 PredictionsPath = Annotated[
     Path, typer.Argument(metavar="PREDICTIONS", help="CSV or Parquet: hospital, row, label, model, seed, probability.")
 ]
-Reference = Annotated[str, typer.Option(help="The model that the others are compared with.")]
+Reference = Annotated[list[str], typer.Option(help="The model that the others are compared with.")]
 Tried = Annotated[int | None, typer.Option(min=1, help="How many other models were tried, reported or not.")]
 Predicts = Annotated[str, typer.Option(help="What the event is, in words.")]
 Event = Annotated[str | None, typer.Option(help="The value of the label that is the event, where it is not 1.")]
@@ -54,6 +54,8 @@ def judge(
     import time
     from functools import partial
 
+    from raysim.core.errors import ConfigError
+    from raysim.core.words import listed
     from raysim.experiment.judging.reading import read
     from raysim.experiment.judging.run import judge as judged
     from raysim.experiment.judging.table import Reading
@@ -61,10 +63,13 @@ def judge(
     from raysim.report.terminal.tables import comparison_table
 
     began, console = time.perf_counter(), console_of(json)
+    if len(reference) > 1:
+        raise ConfigError(f"--reference: {listed(reference)} are {len(reference)} models; name one")
+    (one,) = reference
     table, remarks = read(predictions)
     found = judged(
         table,
-        reference,
+        one,
         tried=tried,
         reading=Reading(logits, percent, event, common),
         predicts=predicts,
@@ -74,11 +79,11 @@ def judge(
     )
     if json:
         rows = found.comparison.to_dict("records")
-        print_json(places_of(found.folder) | {"answer": found.content, "reference": reference, "rows": rows})
+        print_json(places_of(found.folder) | {"answer": found.content, "reference": one, "rows": rows})
         show_end(found.folder, console, out, open_)
         return
     report = str(place(found.folder, out) / REPORT)
-    command = f"raysim judge {shlex.quote(str(predictions))} --reference {shlex.quote(reference)} --details"
+    command = f"raysim judge {shlex.quote(str(predictions))} --reference {shlex.quote(one)} --details"
     shown = block(found.answer.card, found.name, time.perf_counter() - began, report, command)
-    more = partial(console.print, comparison_table(found.comparison, reference, console.width)) if details else None
+    more = partial(console.print, comparison_table(found.comparison, one, console.width)) if details else None
     show_block(shown, console, found.folder / REPORT, more, open_=open_)

@@ -64,7 +64,7 @@ def new(table: Table, out: Out = None, verbose: Verbose = False) -> None:
 def _said(looked: Looked, found: Tried) -> Iterator[str]:
     """What was seen, why each column was chosen, and what is left to a person."""
     from raysim.config.proposed import OPEN, reason
-    from raysim.core.words import counted
+    from raysim.core.words import counted, listed
 
     proposal = looked.proposal
     yield f"{looked.path}: {counted(proposal.rows, 'row')}, {counted(looked.read.table.num_columns, 'column')}"
@@ -84,8 +84,14 @@ def _said(looked: Looked, found: Tried) -> Iterator[str]:
         yield f"classes: {', '.join(proposal.classes)}"
     elif proposal.label.column is not None:
         yield "the label is a number (data.task: regression)"
+    said = [f"data.{key}" for key in ("censored", "na_values", "units") if getattr(proposal, key)]
     for name, marks in proposal.marks.items():
-        yield f"numbers: '{name}', with other marks: {marks}; data.censored and data.na_values say what they are"
+        verb = "says" if len(said) == 1 else "say"
+        yield f"numbers: '{name}', with other marks: {marks}; {listed(said)} {verb} what they are"
+    for name, absent in proposal.na_values.items():
+        if name not in proposal.marks:
+            marks = listed([f"'{mark}'" for mark in absent])
+            yield f"data.na_values: '{name}', where {marks} stands for a missing value"
     for name, why in (proposal.drop | found.leaks).items():
         yield f"data.drop: '{name}', as {why}" if why.startswith("it") else f"data.drop: '{name}' ({why})"
     columns, kinds = proposal.numbers + proposal.categories - len(found.leaks), f"{proposal.categories} of categories"

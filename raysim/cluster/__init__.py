@@ -1,1 +1,1 @@
-"""Ray: nodes, placement, actors, rows on their way."""
+"""Ray: nodes, placement, actors, and how rows reach them."""

@@ -1,4 +1,4 @@
-"""Answers of Ray's actors, and errors in the user's words where none come."""
+"""Replies of Ray's actors, and plain errors if none come."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from raysim.core.errors import ResourceError
 
 
 def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) -> list[Any]:
-    """Wait for the first answers of actors; ``asked`` holds a reference for each, and errors call one ``kind``.
+    """Wait for the first replies of actors; ``asked`` has a reference for each, and errors call one ``kind``.
 
-    Raises ``ResourceError`` where they are not up within ``seconds``, with a ``remedy`` beside stopping other work, or
-    where one cannot start.
+    Raises ``ResourceError`` if they are not ready within ``seconds``, with a ``remedy`` in addition to stopping other
+    work, or if one cannot start.
     """
     import ray
 
@@ -32,7 +32,7 @@ def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) 
 
 
 def fetch(refs: Any) -> Any:
-    """``ray.get`` that raises the remote error itself, not wrapped in Ray's trace."""
+    """Call ``ray.get`` and raise the remote error itself, not wrapped in Ray's trace."""
     import ray
 
     try:
@@ -42,7 +42,7 @@ def fetch(refs: Any) -> Any:
 
 
 def cause_of(error: Any) -> Exception:
-    """The exception that a remote call raised, without Ray's wrapping."""
+    """Return the exception that a remote call raised, without Ray's wrapping."""
     import ray
 
     cause = error
@@ -59,7 +59,7 @@ def cause_of(error: Any) -> Exception:
 
 
 def has_died(ref: Any) -> bool:
-    """Whether an answer will never come, because the actor that was asked is dead."""
+    """Return whether a reply will never come, because its actor is dead."""
     import ray
 
     try:
@@ -72,7 +72,7 @@ def has_died(ref: Any) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an error says, or its type."""
+    """Return the first line of an error's message, or its type."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 

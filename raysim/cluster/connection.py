@@ -1,6 +1,7 @@
-"""Connecting to Ray: one that is started here, or the cluster that ``RAY_ADDRESS`` names.
+"""Connect to Ray: one that is started here, or the cluster that ``RAY_ADDRESS`` names.
 
-What cannot work is reported within half a minute, where Ray would wait and try again."""
+Failures are reported within half a minute, where Ray would wait and try again.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +27,26 @@ from raysim.core.errors import HangingError, ResourceError
 from raysim.core.package import FOLDER
 
 START_SECONDS = 180.0
-"""How long Ray may take to start or to let this process in, before it is taken to hang."""
+"""Seconds that Ray may take to start, or to connect this process, before it counts as hanging."""
 
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """Environment variables that Ray sets in the process that connects to it."""
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""The variable with which Ray tells a submitted job its settings, among them variables for its processes."""
+"""The variable with which Ray passes settings to a submitted job, among them variables for its processes."""
 
 LISTENER = "ray_listen_error_messages"
-"""The thread that prints messages of Ray's processes, among them the logs of one that has died."""
+"""The thread that prints messages of Ray's processes, including logs of dead ones."""
 
 TALKATIVE = ("ray.widgets.util",)
-"""Loggers that print while Ray is imported: in a notebook they miss packages that only Ray's widgets need."""
+"""Loggers that print while Ray is imported: in a notebook they report packages missing that only Ray's widgets need."""
 
 WATCH_SECONDS = 0.05
-"""Seconds between two looks at whether the processes of a Ray that was started here still run."""
+"""Seconds between two checks whether the processes of a Ray that was started here still run."""
 
 
 def awaited() -> bool:
-    """Whether a Ray stands ready for this process: one that it is connected to, or that ``RAY_ADDRESS`` names."""
+    """Return whether this process has a Ray: one that it is connected to, or that ``RAY_ADDRESS`` names."""
     return named() is not None or ("ray" in sys.modules and sys.modules["ray"].is_initialized())
 
 
@@ -53,8 +54,8 @@ def awaited() -> bool:
 def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
     """Connect this process to Ray for a while. Yields whether it was connected before; then it stays connected.
 
-    ``dashboard``: whether a Ray that is started here has its dashboard. Raises ``ResourceError`` where the cluster
-    cannot be used, within 40 seconds, and ``HangingError`` where a call of Ray does not return.
+    ``dashboard``: whether a Ray that is started here has its dashboard. Raises ``ResourceError`` within 40 seconds if
+    the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
     """
     address = named()
     with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing:
@@ -103,7 +104,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
 
 
 def _kept_up(options: Mapping[str, Any]) -> Keeper:
-    """A Ray that is up. One that is started here and, on a busy machine, does not come up in time is started again."""
+    """Yield a running Ray. One that is started here, and fails to start in time on a busy machine, is started again."""
     keeper = Keeper(options)
     try:
         keeper.start(START_SECONDS)
@@ -118,12 +119,11 @@ def _kept_up(options: Mapping[str, Any]) -> Keeper:
 
 
 class Keeper:
-    """Calls ``ray.init(**options)`` and ``ray.shutdown()`` on a thread of its own.
+    """Calls ``ray.init(**options)`` and ``ray.shutdown()`` on its own thread.
 
-    ``ray.init`` was seen to wait for ever inside Ray's own code, where no exception reaches it. On another thread than
-    the main one it sets no signal handler either: Ray's aborts a process three seconds after SIGTERM, whatever the
-    process is doing. The thread lives as long as Ray is needed, as Linux ends Ray's processes with the thread that
-    started them.
+    ``ray.init`` has been observed to wait for ever inside Ray's code, where no exception reaches it. Away from the main
+    thread it also sets no signal handler: Ray's handler aborts a process three seconds after SIGTERM. The thread lives
+    as long as Ray is needed, because Linux ends Ray's processes with the thread that started them.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -133,10 +133,9 @@ class Keeper:
         self._thread = threading.Thread(target=self._keep, name="Ray", daemon=True)
 
     def start(self, seconds: float) -> None:
-        """Return when Ray is up. Raises what ``ray.init`` raises, and ``HangingError`` where it takes longer.
+        """Return when Ray is up. Raises the errors of ``ray.init``, and ``HangingError`` if it takes longer.
 
-        Where Ray's code lets no other thread run, Python's own watchdog ends a process that is raysim's own, with its
-        trace.
+        If Ray's code blocks all other threads, Python's watchdog ends a process that belongs to raysim, with its trace.
         """
         watched, traced = host.is_own(), faulthandler.is_enabled()
         if watched:
@@ -186,7 +185,7 @@ class Keeper:
 
 
 def _lost(part: str) -> NoReturn:
-    """End this process, which is raysim's own, because a part of its Ray has ended.
+    """End this process, which belongs to raysim, because a part of its Ray has ended.
 
     Ray would end it some seconds later with exit code 1 and pages of logs, or wait for ever.
     """
@@ -201,7 +200,7 @@ def _lost(part: str) -> NoReturn:
 
 
 def dashboard_address() -> str | None:
-    """The address of the dashboard of this process's Ray; None where it has none."""
+    """Return the address of the dashboard of this process's Ray; None if it has none."""
     import ray
 
     # It would say that it is up already, and take SIGTERM for itself.
@@ -211,12 +210,12 @@ def dashboard_address() -> str | None:
 
 
 def live_nodes() -> tuple[Node, ...]:
-    """The nodes of this process's Ray, the one that it runs on first."""
+    """Return the nodes of this process's Ray, its own node first."""
     import ray
 
     return standing_nodes(ray.nodes(), ray.get_runtime_context().get_node_id())
 
 
 def this_machine() -> Node:
-    """What a Ray started here would have: the cores that the container allows, and the GPUs that are visible."""
+    """Return the resources of a Ray started here: the cores that the container allows, and the visible GPUs."""
     return Node("this machine", devices.cores(), devices.cards())

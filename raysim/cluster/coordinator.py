@@ -19,16 +19,16 @@ PAUSE = 0.05
 
 
 class CoordinatorActor:
-    """A Ray actor around a :class:`Coordinator`. ``folders`` may hold modules of the user's, which jobs refer to."""
+    """A Ray actor with a :class:`Coordinator`. ``folders`` may hold the user's modules, which jobs refer to."""
 
     def __init__(self, folders: Sequence[str], pool: Pool) -> None:
         search_only(folders)
         self._coordinator = Coordinator(pool)
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
-        """See :meth:`Coordinator.run`; yields the new events every ``PAUSE`` seconds.
+        """Run :meth:`Coordinator.run`; yields the new events every ``PAUSE`` seconds.
 
-        The job is played on a background thread, so that no round waits until its events are sent.
+        The job runs on a background thread, so that no round waits for the sending of its events.
         """
         aside = BackgroundIterator(self._coordinator.run(job, since, every))
         while events := aside.take():
@@ -37,7 +37,7 @@ class CoordinatorActor:
                 time.sleep(PAUSE)
 
     def ready(self) -> None:
-        """Answers once the process is up."""
+        """Reply once the process is up."""
 
 
 def coordinate(pool: Pool) -> Any:

@@ -1,4 +1,4 @@
-"""What a process computes on."""
+"""The device that a process computes on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from raysim.core.errors import ResourceError
 
 
 def resolve_device(device: str) -> tuple[str, str]:
-    """The device, ``cpu`` or ``cuda``, that ``auto``, ``cpu`` or ``cuda`` means here, and what torch sees, for
-    errors.
-    """
+    """Return the device (``cpu`` or ``cuda``) that ``auto``, ``cpu`` or ``cuda`` means here, and what torch finds, for
+    errors."""
     if device == "cpu":
         return "cpu", ""
     import torch
@@ -21,11 +20,11 @@ def resolve_device(device: str) -> tuple[str, str]:
 
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Where Linux says how many microseconds of processor time a container has in how many."""
+"""Linux' file with a container's processor time limit: microseconds of time in microseconds of period."""
 
 
 def cores() -> float:
-    """The cores that a Ray started here would find, as the container limits them."""
+    """Return the number of cores of a Ray started here, as the container limits them."""
     count = os.cpu_count() or 1
     try:
         quota, period = QUOTA.read_text().split()
@@ -35,7 +34,7 @@ def cores() -> float:
 
 
 def cards() -> int:
-    """The GPUs that a Ray started here would find: those that NVIDIA's driver lists and torch sees."""
+    """Return the number of GPUs of a Ray started here: those that NVIDIA's driver lists and torch finds."""
     if not os.path.isdir("/proc/driver/nvidia/gpus"):
         return 0  # else torch is imported only to say so
     import torch
@@ -44,19 +43,19 @@ def cards() -> int:
 
 
 def device_for(device: str, gpus: float) -> str:
-    """What an actor that holds ``gpus`` is told to compute on: without a share, ``auto`` is the CPU.
+    """Return the device for an actor with a share ``gpus``: without a share, ``auto`` is the CPU.
 
-    Such an actor may see the GPU of its node, of which it may take nothing.
+    Such an actor may see the GPU of its node, but may use none of it.
     """
     return "cpu" if device == "auto" and not gpus else device
 
 
 def settle_device(device: str, gpus: float) -> None:
-    """Have this process compute on ``device``, of which it holds ``gpus``, a fraction or a number of cards.
+    """Make this process compute on ``device`` with its share ``gpus``, a fraction or a number of cards.
 
-    A fraction of a card is that part of its memory: a process that would take more runs out of memory itself, and
-    leaves its neighbours theirs. Convolutions are computed in float32, not in TF32 with its ten bits, and by algorithms
-    that give the same bits each time.
+    A fraction of a card limits memory to that part: a process that needs more runs out of memory itself, without harm
+    to its neighbours. Convolutions are computed in float32, not in TF32 with its ten bits, and by deterministic
+    algorithms.
     """
     if device != "cuda":
         return
@@ -69,9 +68,8 @@ def settle_device(device: str, gpus: float) -> None:
 
 
 def check_device(wanted: str, resolved: str, seen: str) -> str | None:
-    """A warning where a GPU was reserved and torch sees none, or None. Raises ``ResourceError`` for ``cuda`` without
-    one.
-    """
+    """Return a warning if a GPU was reserved and torch finds none, or None. Raises ``ResourceError`` for ``cuda``
+    without one."""
     if wanted == "cuda" and resolved != "cuda":
         raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({seen}); install a CUDA build")
     if wanted == "auto" and resolved == "cpu":

@@ -1,4 +1,4 @@
-"""Finds out within seconds whether a Ray at an address answers and lets this process in."""
+"""Find out within seconds whether a Ray at an address replies and accepts this process."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import sys
 from raysim.core.errors import ResourceError
 
 CONNECT_SECONDS = 10.0
-"""How long a machine may take to answer at all."""
+"""Seconds that a machine may take to reply at all."""
 
 GREET_SECONDS = 25.0
-"""How long Ray may take there to let a process in."""
+"""Seconds that Ray may take there to accept a process."""
 
 SLOW = "timed out during startup"
 """Part of Ray's message about a node that needs more than half a minute to start."""
 
 AUTO, LOCAL = "auto", "local"
-"""Words that ``RAY_ADDRESS`` takes in place of an address: that of a Ray on this machine, and a Ray of one's own."""
+"""Values of ``RAY_ADDRESS`` that are no address: a running Ray on this machine, and a new Ray."""
 
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
 
 
 REFUSED = ("AuthenticationError", "InvalidAuthToken")
-"""Parts of what Ray writes when a token is not the cluster's; it tries again for twenty seconds and more."""
+"""Parts of Ray's messages about a wrong token; Ray tries again for twenty seconds and more."""
 
 GREETING = """
 import logging, sys
@@ -36,19 +36,19 @@ try:
 except Exception as error:
     sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
 """
-"""A program that connects to the Ray at an address, and prints the address that this is."""
+"""A program that connects to the Ray at an address, and prints that Ray's address."""
 
 
 def named() -> str | None:
-    """What ``RAY_ADDRESS`` names of Rays that stand ready; None where it names none."""
+    """Return the value of ``RAY_ADDRESS`` if it names a running Ray; else None."""
     address = os.environ.get("RAY_ADDRESS")
     return None if address == LOCAL else address or None
 
 
 def answering(address: str) -> str:
-    """The address of the Ray that ``address`` leads to, once that has let a process in.
+    """Return the address of the Ray behind ``address``, once it has accepted a process.
 
-    It reports in seconds what Ray would retry for minutes: no answer, no Ray at the address, no token or a wrong one.
+    It reports in seconds what Ray would retry for minutes: no reply, no Ray at the address, a missing or wrong token.
     Raises ``ResourceError``.
     """
     if "://" in address:
@@ -71,9 +71,9 @@ def answering(address: str) -> str:
 
 
 def _greeted(address: str) -> str:
-    """As :func:`answering`, of an address at which something listens.
+    """Do the same as :func:`answering` for an address with an open port.
 
-    Another process asks, because Ray's call has no time limit, writes to stderr, and can end its process.
+    Another process makes the call, because Ray's call has no time limit, writes to stderr, and can end its process.
     """
     command = [sys.executable, "-P", "-c", GREETING, address]
     try:
@@ -107,12 +107,12 @@ def _greeted(address: str) -> str:
 
 
 def _refused(said: str) -> bool:
-    """Whether Ray wrote that a token is wrong, be it as its last word or before it gave up."""
+    """Return whether Ray wrote that a token is wrong, as its last message or earlier."""
     return any(part in said for part in REFUSED)
 
 
 def short(reason: str) -> str:
-    """Ray's message on one line, without its repetitions."""
+    """Return Ray's message on one line, without repetitions."""
     text = " ".join(reason.split())
     if "Version mismatch" not in text:
         text = text.split(". ")[0]
@@ -120,7 +120,7 @@ def short(reason: str) -> str:
 
 
 def remedy(reason: str) -> str:
-    """What a user can do about Ray's message ``reason``."""
+    """Return a remedy for Ray's message ``reason``."""
     if "Version mismatch" in reason:
         return "install the same Python and Ray here as on the cluster (constraints.txt)"
     if "token" in reason:

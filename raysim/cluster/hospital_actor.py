@@ -23,7 +23,7 @@ from raysim.strategies.base import Floats, Ids
 
 @dataclass(frozen=True)
 class ActorReady:
-    """An actor's first answer: its device, what torch sees, and its node's address and software."""
+    """An actor's first reply: its device, what torch finds, and its node's address and software."""
 
     resolved: str
     seen: str
@@ -32,9 +32,9 @@ class ActorReady:
 
 
 class HospitalActor:
-    """A Ray actor around a :class:`HospitalGroup`, with the device that its GPU share lets it see.
+    """A Ray actor with a :class:`HospitalGroup`, on the device of its GPU share.
 
-    Each call brings the rows that are shipped to it, if any (:mod:`raysim.cluster.shipping`).
+    Each call contains the rows that are shipped to it, if any (:mod:`raysim.cluster.shipping`).
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class HospitalActor:
         threads: int,
         *served: Ids,
     ) -> None:
-        """``folders`` may hold modules of the user's. It computes with ``threads`` threads at most.
+        """``folders`` may hold the user's modules. It computes with at most ``threads`` threads.
 
-        ``gpus`` is what it holds of them, ``served`` are the ids of its hospitals, see :data:`PIECE`.
+        ``gpus`` is its share of GPUs, ``served`` are the ids of its hospitals, see :data:`PIECE`.
         """
         search_only(folders)
         host.limit_threads(threads)
@@ -72,22 +72,22 @@ class HospitalActor:
     def round_apart(
         self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
     ) -> tuple[PartialResult, HospitalStates, NDArray[np.int64] | None]:
-        """A round that returns its sums as a result of their own, which stays on the node until it is asked for."""
+        """Run a round and return its sums as a separate result, which stays on the node until it is fetched."""
         partial, remembered = self.round(plan, kept, shipment)
         return replace(partial, units=None), remembered, partial.units
 
     def added(self, *sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sums of several actors, added up; see :mod:`raysim.cluster.node_sums`."""
+        """Add sums of several actors; see :mod:`raysim.cluster.node_sums`."""
         return node_sums.added(sums)
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
-        """Whether this process can map a federation's folder, and the address of its node."""
+        """Return whether this process can map a federation's folder, and the address of its node."""
         import ray
 
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
     def ready(self, asking: str) -> ActorReady:
-        """Answers once the process is up; names its software if it is not on the node ``asking``."""
+        """Reply once the process is up; report its software if it is not on the node ``asking``."""
         import ray
 
         node = ray.util.get_node_ip_address()

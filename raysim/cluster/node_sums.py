@@ -1,9 +1,9 @@
-"""Where actors' sums are added up on their way to the coordinator.
+"""Add actors' sums within nodes and groups of nodes before they reach the coordinator.
 
-An actor's sums are as large as the models, and every actor that trains a hospital has some. Where there are several
-nodes, the actors of a node therefore leave their sums in the node's memory, one of them adds them up, and one sum per
-node travels. Where there are many nodes, groups of up to :data:`MOST_SUMS` of these are added again, each group at one
-of its nodes, until no more than that many are left for the coordinator.
+An actor's sums are as large as the models, and every actor that trains a hospital has some. With several nodes, the
+actors of a node therefore leave their sums in the node's memory, one of them adds them, and one sum per node travels.
+With many nodes, groups of up to :data:`MOST_SUMS` node sums are added again, each at one of its nodes, until at most
+that many are left for the coordinator.
 
 They are sums of integers (:mod:`raysim.core.exact`; masks wrap around in the same integers), so the order of additions
 changes no bit.
@@ -24,15 +24,15 @@ Group = tuple[int, ...]
 """Actors whose sums are added by the first of them, which then holds the result."""
 
 MOST_SUMS = 8
-"""The most sums that the coordinator, or one node for others, adds up."""
+"""Largest number of sums that the coordinator, or one node for others, adds."""
 
 LEAST_BYTES = 2**17
-"""The size of an actor's sums from which on they are added up on their way. Smaller ones travel within its answer, as
-Ray sends results of up to 100 KiB without a call of their own."""
+"""Size of an actor's sums from which on they are added on their way. Smaller ones travel within its reply: Ray sends
+results of up to 100 KiB without a separate call."""
 
 
 def sums_bytes(plan: RoundPlan) -> int:
-    """The bytes of the sums of an actor that trains a hospital."""
+    """Return the bytes of the sums of an actor that trains a hospital."""
     if plan.problem is None:
         return 0
     size = plan.models.shape[1]
@@ -41,9 +41,10 @@ def sums_bytes(plan: RoundPlan) -> int:
 
 
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
-    """Who adds whose sums, in levels: groups of one level are independent, and need the results of the level before.
+    """Return which actor adds whose sums, in levels: groups of one level are independent, and need the results of the
+    level before.
 
-    ``actors`` have sums to add; ``nodes`` holds the node of every actor.
+    ``actors`` have sums to add; ``nodes`` has the node of every actor.
     """
     by_node: dict[int, list[int]] = {}
     for actor in actors:
@@ -59,7 +60,7 @@ def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
 
 
 def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
-    """The actors whose sums are worth adding up on their way; ``served`` holds the hospitals of each actor."""
+    """Return the actors whose sums are worth adding on their way; ``served`` has the hospitals of each actor."""
     if sums_bytes(plan) < LEAST_BYTES:
         return frozenset()
     return frozenset(

@@ -1,4 +1,5 @@
-"""What a Ray that is started here is given: its variables, its token, and a folder that nobody else can enter."""
+"""The environment of a Ray that is started here: its variables, its token, and a folder that only this user can
+enter."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ QUIET = {
     # Ray's announced default, which also silences the announcement.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Environment variables of every Ray that this process connects to, where they are not set."""
+"""Environment variables of every Ray that this process connects to, unless they are set."""
 
 NO_PORT = "65536"
 """A port that nobody can listen at: two of Ray's processes serve metrics at a port that cannot be switched off."""
 
 OPEN = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The variable that decides whether other machines reach a Ray; Ray reads it when it is imported."""
+"""The variable that decides whether other machines can reach a Ray; Ray reads it at import."""
 
 LOCAL = {
     "RAY_AUTH_MODE": "token",
@@ -37,39 +38,38 @@ LOCAL = {
     "AUTOSCALER_METRIC_PORT": NO_PORT,
     "DASHBOARD_METRIC_PORT": NO_PORT,
 }
-"""The same for a Ray that is started here and not joined: no process gets in without the token, in any version; no
-other machine reaches it, as on Windows and macOS; no port serves metrics to those without the token; Ray does not
-start a worker for every core first, of which a run may need two; and a worker may take long to start, as on a machine
-that many use."""
+"""Further variables for a Ray that is started here. Every process needs the token, in any version. Other machines
+cannot reach it, as on Windows and macOS. No port serves metrics without the token. Ray starts no worker per core in
+advance, because a run may need only two. A worker may start slowly, as on a busy machine."""
 
 TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-"""Variables that name a token or its file, which is then left as it is."""
+"""Variables that set a token or its file, which is then not changed."""
 
 LONGEST_FOLDER = 42
-"""Characters of the path of a folder below which Ray can make its sockets, whose paths have at most 107 bytes."""
+"""Longest path of a folder in which Ray can make its sockets, whose paths have at most 107 bytes."""
 
 WITHIN = "r"
-"""Ray's folder in that of the user."""
+"""Name of Ray's folder in the user's folder."""
 
 MORE = len("/12345678/") + len(WITHIN)
-"""Characters that the path has more than its place and the beginning of its name."""
+"""Number of characters of the path after its parent folder and the beginning of its name."""
 
 PLACES = ("/tmp", "/var/tmp")
-"""Where folders are made if the place for temporary files has too long a path, as that of a batch system may."""
+"""Alternative places if the temporary folder's path is too long, as on some batch systems."""
 
 ALIVE = "alive"
-"""A file in the folder of a Ray that is locked as long as the process that started it lives."""
+"""A file in the folder of a Ray that stays locked while the process that started it lives."""
 
 KEPT_SECONDS = 3600.0
-"""How long the folder of a command that was killed is kept, for its logs."""
+"""Seconds for which the folder of a killed command is kept, for its logs."""
 
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[str]:
-    """A folder for the sockets and logs of a Ray, which only this user can enter; it is removed at the end.
+    """Create a folder for the sockets and logs of a Ray, which only this user can enter; it is removed at the end.
 
-    It stays where Ray hangs, for its logs. Folders of commands that were killed are removed first. Raises
-    ``ResourceError`` where no folder can be made whose path is short enough.
+    If Ray hangs, it stays for its logs. Folders of killed commands are removed first. Raises ``ResourceError`` if no
+    folder with a short enough path can be made.
     """
     prefix = f"raysim-{os.getuid()}-"
     root = _root(prefix)
@@ -89,7 +89,7 @@ def own_folder() -> Iterator[str]:
 
 
 def _root(prefix: str) -> str:
-    """The first place for temporary files that can be written to and whose path is short enough."""
+    """Return the first writable place for temporary files whose path is short enough."""
     roots = [os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), *PLACES]
     for root in roots:
         path = os.path.realpath(root)
@@ -115,9 +115,9 @@ def _remove_ended(root: str, prefix: str) -> None:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Let this user's commands start their Rays one after the other: a busy machine starts several too slowly.
+    """Make this user's commands start their Rays one after the other: a busy machine starts several too slowly.
 
-    They lock the folder of the token. Where that cannot be locked, nothing is waited for.
+    They lock the folder of the token. If it cannot be locked, commands do not wait.
     """
     try:
         folder = os.open(Path.home() / ".ray", os.O_RDONLY | os.O_DIRECTORY)
@@ -136,10 +136,10 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def private_token() -> None:
-    """See that ``~/.ray/auth_token`` is there and that only its owner can read it.
+    """Ensure that ``~/.ray/auth_token`` exists and that only its owner can read it.
 
-    The folder gets mode 0700 and the file 0600, also where both exist, belong to this user and are open to others. What
-    cannot be written is left to Ray, which reports it.
+    The folder gets mode 0700 and the file 0600, also if both exist, belong to this user and are open to others. If
+    writing fails, Ray reports it.
     """
     if any(name in os.environ for name in TOKEN_NAMES) or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return

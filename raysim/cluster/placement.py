@@ -1,6 +1,6 @@
-"""Which actor serves which hospital, which resources each actor holds, and on which machine.
+"""Assign hospitals to actors, resources to actors, and actors to machines.
 
-Amounts are counted as Ray counts them, in ten-thousandths, so that what fits here fits there.
+Amounts are counted in ten-thousandths, as Ray does, so that Ray accepts every placement.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ UNIT = 10_000
 
 @dataclass(frozen=True)
 class Placement:
-    """Which hospitals, resources and machine each actor has."""
+    """The hospitals, resources and machine of each actor."""
 
     served: tuple[Ids, ...]
     """The hospital ids of each actor, ascending."""
     cpus: float
-    """CPUs that each actor holds."""
+    """CPUs of each actor."""
     gpus: float
-    """GPUs that each actor holds."""
+    """GPUs of each actor."""
     overrides: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Other ``(cpus, gpus)`` of single actors, by actor."""
+    """Different ``(cpus, gpus)`` of single actors, by actor."""
     nodes: tuple[int, ...] = ()
-    """The machine of each actor as an index into those that :func:`place` was given; empty where it does not matter."""
+    """The machine of each actor as an index into the nodes of :func:`place`; empty if it does not matter."""
 
     def share(self, actor: int) -> tuple[float, float]:
-        """CPUs and GPUs that one actor holds."""
+        """Return the CPUs and GPUs of one actor."""
         return self.overrides.get(actor, (self.cpus, self.gpus))
 
     def bundles(self) -> list[dict[str, float]]:
-        """The resources that each machine with actors has to hold for them, in the order of the machines."""
+        """Return the resources that the actors of each machine need together, in the order of the machines."""
         totals: dict[int, tuple[float, float]] = {}
         for actor, node in enumerate(self.nodes):
             cpus, gpus = totals.get(node, (0.0, 0.0))
@@ -51,17 +51,17 @@ class Placement:
         return [_bundle(*totals[node]) for node in sorted(totals)]
 
     def bundle(self, actor: int) -> int:
-        """The index of an actor's machine among :meth:`bundles`."""
+        """Return the index of an actor's machine among :meth:`bundles`."""
         return sorted(set(self.nodes)).index(self.nodes[actor])
 
 
 def place(
     rows: Ids, resources: ResourcesSection, nodes: Sequence[Node], names: Sequence[str] | None = None
 ) -> Placement:
-    """Spread hospitals with ``rows [N]`` over actors, and actors over ``nodes``.
+    """Distribute hospitals with ``rows [N]`` over actors, and actors over ``nodes``.
 
-    Hospitals that ``resources.per_hospital`` names (by ``names``) have an actor of their own. Raises ``ResourceError``
-    where the actors asked for cannot run at once.
+    Hospitals that ``resources.per_hospital`` names (by ``names``) have their own actor. Raises ``ResourceError`` if the
+    actors cannot run at once.
     """
     _check_shares(resources)
     _check_device(resources, len(rows))
@@ -89,7 +89,7 @@ def place(
 
 
 def check_named(resources: ResourcesSection, names: Sequence[str]) -> None:
-    """Raise ``ResourceError`` where ``resources.per_hospital`` names a hospital that is none of ``names``."""
+    """Raise ``ResourceError`` if ``resources.per_hospital`` names a hospital that is not among ``names``."""
     hospitals = set(names)
     for name in resources.per_hospital:
         if name not in hospitals:
@@ -97,7 +97,7 @@ def check_named(resources: ResourcesSection, names: Sequence[str]) -> None:
 
 
 def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[_FreeMachine]) -> int:
-    """How many actors serve the hospitals: by ``hospitals_per_actor``, or as many as can run at once."""
+    """Return the number of actors for the hospitals: by ``hospitals_per_actor``, or as many as can run at once."""
     if resources.hospitals_per_actor != "auto":
         return math.ceil(hospitals / int(resources.hospitals_per_actor))
     cpus, gpus = _units(resources.cpus_per_actor or 1.0), _units(resources.gpus_per_actor)
@@ -106,7 +106,8 @@ def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[
 
 
 def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
-    """Hospitals to actors, largest first onto the least loaded, ties to the first; ascending ids within an actor."""
+    """Assign hospitals to actors: largest first to the least loaded, ties to the first; ascending ids within an
+    actor."""
     loads = [(0, actor) for actor in range(actors)]
     homes: list[int] = []
     largest_first = np.argsort(-rows, kind="stable")
@@ -122,7 +123,7 @@ def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
 
 
 def describe(sizes: Sequence[int], nodes: int = 1) -> str:
-    """A short text such as ``2 actors, 104 hospitals each`` for progress lines."""
+    """Return a short text such as ``2 actors, 104 hospitals each`` for progress lines."""
     low, high = min(sizes), max(sizes)
     where = f" on {nodes} nodes" if nodes > 1 else ""
     served = counted(high, "hospital") if low == high else f"{low:,} to {counted(high, 'hospital')}"
@@ -130,14 +131,15 @@ def describe(sizes: Sequence[int], nodes: int = 1) -> str:
 
 
 class _FreeMachine:
-    """What is left of a machine, in units: its CPUs, and each GPU by itself, for a fraction lies on one device."""
+    """The remaining resources of a machine, in units: CPUs, and each GPU separately, because a fraction lies on one
+    device."""
 
     def __init__(self, node: Node) -> None:
         self.cpus = math.floor(node.cpus * UNIT + 1e-6)
         self.devices = [UNIT] * node.gpus
 
     def slots(self, cpus: int, gpus: int) -> int:
-        """How many actors of this share fit."""
+        """Return how many actors with this share fit."""
         fits = self.cpus // cpus if cpus else 10**9
         if gpus >= UNIT:
             fits = min(fits, self.devices.count(UNIT) // (gpus // UNIT))
@@ -146,7 +148,7 @@ class _FreeMachine:
         return fits
 
     def take(self, cpus: int, gpus: int) -> None:
-        """Give an actor its share, a fraction of a GPU from the fullest device that has it."""
+        """Allocate an actor's share; a fraction of a GPU comes from the fullest device that has it."""
         self.cpus -= cpus
         if gpus >= UNIT:
             for _ in range(gpus // UNIT):
@@ -163,7 +165,7 @@ def _place_single(
     machines: Sequence[_FreeMachine],
     names: Sequence[str] | None,
 ) -> list[tuple[int, tuple[int, int], int]]:
-    """Hospitals with requests of their own: ``(hospital, share, machine)``, the largest requests first."""
+    """Place hospitals with their own requests: ``(hospital, share, machine)``, the largest requests first."""
     if not resources.per_hospital:
         return []
     check_named(resources, names or ())
@@ -189,7 +191,7 @@ def _place_single(
 
 
 def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) -> list[int]:
-    """A machine for each of ``count`` equal actors, in proportion to what fits; fewer where no more fit."""
+    """Choose a machine for each of ``count`` equal actors, in proportion to the free places; fewer if no more fit."""
     heap = []
     for i, machine in enumerate(machines):
         if slots := min(count, machine.slots(cpus, gpus)):
@@ -206,7 +208,8 @@ def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) 
 
 
 def _even_share(machines: Sequence[_FreeMachine], count: int, gpus: int) -> int:
-    """The most CPUs, up to one, that each of ``count`` actors can hold; an even part where GPUs let none run."""
+    """Return the most CPUs, up to one, that each of ``count`` actors can have; an equal part if GPUs prevent all from
+    running."""
     low, high = 0, UNIT
     while low < high:
         middle = (low + high + 1) // 2
@@ -227,7 +230,7 @@ def _check_shares(resources: ResourcesSection) -> None:
 
 
 def _check_device(resources: ResourcesSection, hospitals: int) -> None:
-    """Raise ``ResourceError`` where an actor has to compute on a GPU of which it holds nothing."""
+    """Raise ``ResourceError`` if an actor must compute on a GPU without having a share of one."""
     if resources.device != "cuda":
         return
     for name, request in resources.per_hospital.items():
@@ -246,7 +249,7 @@ def _check_device(resources: ResourcesSection, hospitals: int) -> None:
 def _too_much(
     resources: ResourcesSection, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
 ) -> ResourceError:
-    """Names the field to lower: what there is too little of in all, or else what no machine can hold."""
+    """Return the field to lower: the resource that is short in total, or else the one that no machine can provide."""
     each = {"cpus_per_actor": (cpus / UNIT, "CPUs"), "gpus_per_actor": (gpus / UNIT, "GPUs")}
     total = {"cpus_per_actor": sum(node.cpus for node in nodes), "gpus_per_actor": float(sum(n.gpus for n in nodes))}
     for name, (share, what) in each.items():
@@ -267,7 +270,7 @@ def _too_much(
 
 
 def _units(value: float) -> int:
-    """Rounded down, so that six sixths of a device are no more than one; a share above 0 stays one.
+    """Return a share rounded down, so that six sixths of a device are at most one; a share above 0 stays one.
 
     An equal share that was rounded up to three or four digits, such as .1667, counts as that share.
     """

@@ -1,6 +1,6 @@
-"""The hospitals' processes as the coordinator sees them: in this process, or as Ray actors.
+"""The hospitals' processes from the coordinator's side: in this process, or as Ray actors.
 
-Both run the same :class:`HospitalGroup`; only the way a message travels differs.
+Both run the same :class:`HospitalGroup`; only the transport of messages differs.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from raysim.strategies.base import POOLED, Floats
 T = TypeVar("T")
 
 PIECE = 8192
-"""Ids in one argument of an actor. Ray keeps larger arguments in its object store, and if one is lost there, the actor
-cannot be started again."""
+"""Number of ids in one argument of an actor. Ray stores larger arguments in its object store, and if one is lost there,
+the actor cannot be restarted."""
 
 
 class LocalPool:
     """All hospitals in this process, for a debugger and for small federations.
 
-    It computes with the threads that the process has; see :func:`raysim.core.host.threads`.
+    It computes with the threads of the process; see :func:`raysim.core.host.threads`.
     """
 
     def __init__(self, placement: Placement, device: str) -> None:
@@ -70,13 +70,13 @@ class LocalPool:
 
 
 class RayPool:
-    """Hospital actors on a running Ray. The object itself travels to coordinator actors, which share the actors.
+    """Hospital actors on a running Ray. The object is sent to coordinator actors, which share the actors.
 
-    ``group`` is the placement group that has room for them, if they need one.
+    ``group`` is the placement group of the actors, if they need one.
     """
 
     restart_seconds = 60.0
-    """Seconds more that an actor may take that was restarted."""
+    """Additional seconds for an actor that was restarted."""
 
     def __init__(
         self,
@@ -111,8 +111,8 @@ class RayPool:
     def wait(self, seconds: float) -> str | None:
         """Return once every actor is up, with the first warning of an actor, or None; sets ``places``.
 
-        Raises ``ResourceError`` where they are not up in time, where one cannot have its device, or where a node has
-        other software than this process.
+        Raises ``ResourceError`` if they are not up in time, if one cannot have its device, or if a node has other
+        software than this process.
         """
         import ray
 
@@ -131,9 +131,7 @@ class RayPool:
         return self._shipped(plan.work.federation, lambda: self._round(plan, memory))
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:
-        """Call ``call``, and again if an actor has moved to a node that cannot read the folder; calls may be
-        repeated.
-        """
+        """Call ``call``, and repeat it if an actor has moved to a node that cannot read the folder."""
         try:
             return call()
         except Unreadable:
@@ -152,9 +150,7 @@ class RayPool:
         return list(answers.values()), [call[1] for call in calls]
 
     def _added(self, held: dict[int, Any], work: Work, when: str) -> dict[int, NDArray[np.int64]]:
-        """Have sums that actors have ``held`` back added up on their way; returns those that arrive, by the actor that
-        adds.
-        """
+        """Add the sums ``held`` back at actors on their way; return those that arrive, by the actor that adds."""
         for level in node_sums.additions(sorted(held), self._nodes):
             summed = {
                 group[0]: self.actors[group[0]].added.remote(*(held.pop(actor) for actor in group)) for group in level
@@ -170,8 +166,10 @@ class RayPool:
         shipments: Sequence[Shipment | None],
         apart: frozenset[int],
     ) -> list[Any]:
-        """Call a round at all actors. For each, references to its partial result, to what its hospitals remember, and,
-        for actors in ``apart``, to its sums.
+        """Call a round at all actors.
+
+        Returns for each the references to its partial result, to its hospitals' memory, and, for actors in ``apart``,
+        to its sums.
         """
         import ray
 
@@ -203,7 +201,7 @@ class RayPool:
         return {hospital: theta for of_actor in remembered.values() for hospital, theta in of_actor.items()}
 
     def _gather(self, refs: Mapping[int, Any], work: Work | None = None, when: str = "") -> dict[int, Any]:
-        """Fetch answers by actor; see :meth:`_settle`.
+        """Fetch replies by actor; see :meth:`_settle`.
 
         Raises ``ResourceError`` naming the hospitals of an actor that keeps dying.
         """
@@ -221,10 +219,10 @@ class RayPool:
         return dict(zip(refs, answers, strict=True))
 
     def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
-        """Return when each actor of ``refs`` has answered or has died; ``fetched``: and its answer is in this process.
+        """Return when each actor of ``refs`` has replied or died; with ``fetched``, when its reply is in this process.
 
-        An actor that is late is restarted once, and repeats its call. Raises ``ResourceError`` naming the hospitals of
-        an actor that is late again.
+        A late actor is restarted once, and repeats its call. Raises ``ResourceError`` naming the hospitals of an actor
+        that is late again.
         """
         import ray
 
@@ -238,7 +236,8 @@ class RayPool:
             )
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
-        """The actors that have not answered within ``seconds``; ``fetched``: whose answers are not in this process."""
+        """Return the actors that have not replied within ``seconds``; with ``fetched``, whose replies are not in this
+        process."""
         import ray
 
         if not refs:

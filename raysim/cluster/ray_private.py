@@ -1,4 +1,4 @@
-"""The four private names of Ray that raysim reads; where a Ray lacks one, it does without.
+"""The four private names of Ray that raysim reads, each with a fallback if a version of Ray lacks it.
 
 None of them is changed. ``pyproject.toml`` bounds the versions: 2.52 was the first with tokens.
 """
@@ -13,11 +13,11 @@ NAMES = {
     "settings": "ray._raylet.Config",
     "token": "ray._raylet.AuthenticationTokenLoader",
 }
-"""Where three of the names are; the fourth is the argument ``_py_driver_sys_path`` of ``JobConfig``."""
+"""Modules of three of the names; the fourth is the argument ``_py_driver_sys_path`` of ``JobConfig``."""
 
 
 def read(what: str) -> Any:
-    """The part of Ray that ``NAMES`` calls ``what``; None where this Ray has none."""
+    """Return the part of Ray that ``NAMES`` calls ``what``; None if this Ray has none."""
     module, _, name = NAMES[what].rpartition(".")
     try:
         return getattr(importlib.import_module(module), name, None)
@@ -36,11 +36,11 @@ class _Nowhere(list[str]):
 
 
 def job_without_folders() -> Any:
-    """A job for ``ray.init`` whose workers look for modules where their Python does, and nowhere before.
+    """Return a job for ``ray.init`` whose workers import modules from the places of their Python only.
 
-    Ray would search the folder of the driver's script and its working directory first, where a file may have the name
-    of a module of Python, raysim or a library. Our actors search these last; see
-    :mod:`raysim.process.importing`. A Ray without this argument searches them first.
+    Ray would first search the folder of the driver's script and its working directory, where a file may have the name
+    of a module of Python, raysim or a library. raysim's actors search these last; see :mod:`raysim.process.importing`.
+    A Ray without this argument searches them first.
     """
     from ray.job_config import JobConfig
 
@@ -51,9 +51,9 @@ def job_without_folders() -> Any:
 
 
 def reread_authentication() -> None:
-    """Make Ray in this process read ``RAY_AUTH_MODE`` and the token again, which it reads once and keeps.
+    """Make Ray in this process read ``RAY_AUTH_MODE`` and the token again; it caches them.
 
-    A Ray without these names has what it read when it was imported.
+    A Ray without these names keeps the values from its import.
     """
     settings, token = read("settings"), read("token")
     if settings is not None and token is not None:
@@ -62,9 +62,9 @@ def reread_authentication() -> None:
 
 
 def ended_parts() -> list[str]:
-    """The essential processes, raylet and GCS, that have ended, of a Ray that this process has started.
+    """Return the essential processes (raylet, GCS) of a Ray started by this process that have ended.
 
-    Of a Ray without this name nothing is known: it notices itself, some seconds later.
+    Empty for a Ray without this name, which detects it some seconds later.
     """
     ended = getattr(read("node"), "dead_processes", list)
     return [kind for kind, _ in ended() if kind in ("raylet", "gcs_server")]

@@ -1,4 +1,4 @@
-"""Room for actors on a Ray, which may be held by other work: it is waited for a while, and never without a word."""
+"""Wait for free resources on a Ray that other work occupies, for a limited time and with a message."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from raysim.config.nodes import Node, amount
 from raysim.core.errors import ResourceError
 
 RESERVE_SECONDS = 25.0
-"""How long standing nodes may take to have room for the actors."""
+"""Seconds to wait for free resources on running nodes."""
 
 SAY_SECONDS = 3.0
-"""How long is waited for room without a word."""
+"""Seconds of waiting before a message."""
 
 LOOK_SECONDS = 0.1
-"""Seconds between two looks at what is free."""
+"""Seconds between two checks of free resources."""
 
 GROW_SECONDS = 900.0
-"""How long an autoscaler may take to start nodes."""
+"""Seconds that an autoscaler may take to start nodes."""
 
 
 def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
-    """A placement group with room for the actors on each machine; None where Ray places them right without one.
+    """Return a placement group with the actors' resources on each machine; None if Ray places them correctly without
+    one.
 
-    Raises ``ResourceError`` where other work keeps holding what is needed, or no node is started.
+    Raises ``ResourceError`` if other work keeps occupying the resources, or no node is started.
     """
     grows = not all(nodes[i].started for i in placement.nodes)
     if len(set(placement.nodes)) < 2 and not placement.overrides and not grows:
@@ -49,7 +50,8 @@ def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
 
 
 def await_room(cpus: float, gpus: float = 0.0) -> None:
-    """Return once this process's Ray has so much free. Raises ``ResourceError`` where other work keeps holding it."""
+    """Return once this process's Ray has these resources free. Raises ``ResourceError`` if other work keeps occupying
+    them."""
     import ray
 
     def room(seconds: float) -> bool:
@@ -66,7 +68,8 @@ def await_room(cpus: float, gpus: float = 0.0) -> None:
 
 
 def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
-    """Return once ``there``, which waits so many seconds, says so; tell the user that other work is waited for.
+    """Return once ``there``, called with a waiting time in seconds, succeeds; tell the user that other work is waited
+    for.
 
     Raises ``ResourceError`` after ``seconds``.
     """

@@ -1,9 +1,9 @@
-"""How hospitals' rows reach the actors that serve them.
+"""Provide hospitals' rows to their actors.
 
-Where an actor can read the folder of the federation (one machine, a shared file system), it maps it and touches only
-its hospitals' rows. Where it cannot, its hospitals' rows are shipped to it through Ray's object store, once for each
-federation: an actor never receives rows of hospitals that it does not serve. Only the actor that trains on pooled rows
-is sent everybody's, and only when a strategy asks for that.
+An actor that can read the federation's folder (one machine, a shared file system) maps it and reads only its hospitals'
+rows. To other actors their hospitals' rows are shipped through Ray's object store, once per federation. An actor never
+receives rows of other actors' hospitals. The exception is an actor that trains on pooled rows, which receives all rows
+if a strategy needs them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Ids
 
 Delivery = Literal["auto", "shared", "shipped"]
-"""``auto`` ships to the actors that cannot read the folder, ``shared`` is an error there, ``shipped`` ships to all."""
+"""``auto`` ships to the actors that cannot read the folder, ``shared`` makes that an error, ``shipped`` ships
+to all."""
 
 KEPT = 8
-"""Federations that are held at once, by the pool and by an actor: one for each seed of a comparison, mostly."""
+"""Federations cached at once, by the pool and by an actor: mostly one for each seed of a comparison."""
 
 SECONDS = 30.0
-"""How long an actor may take to look for a folder, before its file system is taken for gone."""
+"""Seconds that an actor may take to check a folder, before its file system counts as unavailable."""
 
 
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:
-    """A federation in which only hospitals ``served`` have rows; ids and names stay those of the whole.
+    """Return a federation in which only hospitals ``served`` have rows; ids and names stay those of the whole.
 
-    With ``training_of_all`` it has the training rows of all other hospitals too.
+    With ``training_of_all`` it also has the training rows of all other hospitals.
     """
     bounds, mine = federation.bounds, set(served.tolist())
     chosen, new = [], np.zeros_like(bounds)
@@ -58,22 +59,22 @@ def part_of(federation: Federation, served: Ids, *, training_of_all: bool = Fals
 
 
 def identity(federation: Federation) -> tuple[Any, ...]:
-    """What two readers of one folder must agree on."""
+    """Return the properties in which two readers of one folder must agree."""
     return federation.fingerprint, federation.X.shape, len(federation.hospitals), int(federation.bounds.sum())
 
 
 class Unreadable(ResourceError):
-    """An actor cannot read a folder that it could read before, or that its predecessor could before a restart."""
+    """An actor cannot read a folder that it, or its predecessor before a restart, could read."""
 
 
 class Receiver:
-    """How an actor gets its rows: it maps the file, unless rows were shipped to it."""
+    """The source of an actor's rows: it maps the file, unless rows were shipped to it."""
 
     def __init__(self) -> None:
         self._shipped: dict[tuple[str, bool], Any] = {}
 
     def accept(self, folder: str, shipment: Shipment | None) -> None:
-        """Note the shipment of a call; its rows are fetched when they are first needed, also after a restart."""
+        """Record the shipment of a call; its rows are fetched when they are first needed, also after a restart."""
         if shipment is None:
             return
         for pooled, ref in zip((False, True), shipment, strict=True):
@@ -83,7 +84,8 @@ class Receiver:
             del self._shipped[next(iter(self._shipped))]
 
     def open(self, folder: str, pooled: bool) -> Federation:
-        """The federation in ``folder``, at least with the rows of the actor's hospitals, or with all to train on."""
+        """Return the federation in ``folder``, at least with the rows of the actor's hospitals, or with all to train
+        on."""
         ref = self._shipped.get((folder, pooled))
         if ref is None:
             try:
@@ -96,7 +98,7 @@ class Receiver:
         return federation
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> bool:
-        """Whether this process can map the folder, and its :func:`identity` is ``expected``."""
+        """Return whether this process can map the folder with the ``expected`` :func:`identity`."""
         try:
             return identity(Federation.open(folder)) == expected
         except (OSError, ValueError, KeyError):
@@ -104,15 +106,15 @@ class Receiver:
 
 
 Shipment = tuple[Any, Any]
-"""References to an actor's own part of a federation and to the part with all training rows (or None)."""
+"""References to an actor's part of a federation and to the part with all training rows (or None)."""
 
 
 STILL = (False, "a node that stands still")
-"""Stands for the answer of an actor that gives none: whether it reads a folder, and the name of its node."""
+"""Placeholder for the reply of a lost actor: whether it reads a folder, and the name of its node."""
 
 
 def _answer(ref: Any) -> tuple[bool, str]:
-    """An actor's answer. Of one that was lost, and may be restarted when it is called, nothing is known."""
+    """Return an actor's reply. For a lost actor, which may be restarted by the next call, it is unknown."""
     import ray
 
     try:
@@ -123,7 +125,7 @@ def _answer(ref: Any) -> tuple[bool, str]:
 
 
 class Sender:
-    """The pool's side: finds out once for each federation which actors need a shipment, and keeps what it sent."""
+    """The pool's side: determines once per federation which actors need a shipment, and stores the shipments."""
 
     def __init__(self, served: Sequence[Ids], delivery: Delivery) -> None:
         self._served = served
@@ -132,9 +134,10 @@ class Sender:
         self._pooled: dict[str, Any] = {}
 
     def shipments(self, folder: str, actors: Sequence[Any], *, pooled: bool) -> list[Shipment | None]:
-        """The shipment that each actor gets with a call on the federation in ``folder``; None where it maps the folder.
+        """Return the shipment for each actor's call on the federation in ``folder``; None for an actor that maps the
+        folder.
 
-        Raises ``ResourceError`` where the folder must be shared and is not.
+        Raises ``ResourceError`` if the folder must be shared and is not.
         """
         import ray
 
@@ -152,7 +155,8 @@ class Sender:
         ]
 
     def forget(self, folder: str) -> None:
-        """Find out again who needs a shipment: an actor was started again, on a node that cannot read the folder."""
+        """Determine again which actors need a shipment, after one was restarted on a node that cannot read the
+        folder."""
         self._sent.pop(folder, None)
         self._pooled.pop(folder, None)
 

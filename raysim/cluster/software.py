@@ -1,4 +1,4 @@
-"""Which software a process runs, and whether other nodes have the same."""
+"""Compare the software of this process with that of other nodes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from raysim.core.package import FOLDER
 
 
 def source_files(package: Path) -> list[Path]:
-    """The Python files of ``package``; in a checkout some of its folders are links."""
+    """Return the Python files of ``package``; in a checkout some of its folders are links."""
     folders = os.walk(package, followlinks=True)
     return [Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py")]
 
 
 def software() -> dict[str, str]:
-    """Versions of the packages that decide computed numbers, and a digest of raysim's own code."""
+    """Return versions of the packages that affect computed numbers, and a digest of raysim's code."""
     versions = {}
     for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:
@@ -35,7 +35,7 @@ def software() -> dict[str, str]:
 
 
 def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
-    """Raise ``ResourceError`` where another node than this (by address) has other software than this process."""
+    """Raise ``ResourceError`` if another node (by address) has different software than this process."""
     import ray
 
     here = ray.util.get_node_ip_address()

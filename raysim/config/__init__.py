@@ -1,1 +1,1 @@
-"""The keys of a configuration, read and checked."""
+"""Configuration: its keys, and how they are read and checked."""

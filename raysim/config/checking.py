@@ -1,4 +1,4 @@
-"""Checks values against sections and plug-ins: errors of one line that name the field, the value and the remedy."""
+"""Check values against sections and plug-ins, with one-line errors that name the field, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ()) -> T:
-    """``value`` as a ``kind`` of section or plug-in, or a one-line :class:`ConfigError`.
+    """Return ``value`` as a ``kind`` of section or plug-in, or raise a one-line :class:`ConfigError`.
 
-    ``where`` is the field that holds it. ``beside``: further keys that are allowed there and read elsewhere, which are
-    suggested for misspelled ones.
+    ``where`` is the field of the value. ``beside``: further allowed keys that are read elsewhere, suggested for
+    misspelled ones.
     """
     try:
         checked: T = adapter(kind).validate_python(value)  # type: ignore[arg-type]  # classes are hashable
@@ -33,18 +33,18 @@ def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ())
 
 @cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    """The pydantic adapter that checks and serialises values of a ``kind``; made once."""
+    """Return the cached pydantic adapter that checks and serialises values of a ``kind``."""
     return TypeAdapter(kind)
 
 
 @cache
 def hints(kind: Any) -> Mapping[str, Any]:
-    """The types of the fields of a plug-in by name, cached. Raises ``NameError`` where one is not known."""
+    """Return the types of a plug-in's fields by name, cached. Raises ``NameError`` for an unknown type."""
     return get_type_hints(kind)
 
 
 def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
-    """The key at which true or false was taken for the number 1 or 0, as Python does; None where there is none."""
+    """Return the key at which true or false stands for the number 1 or 0, as Python allows; None if there is none."""
     if isinstance(given, bool):
         return path if isinstance(checked, int | float) and not isinstance(checked, bool) else None
     pairs: Iterable[tuple[Any, Any, Any]] = ()
@@ -59,7 +59,7 @@ def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
 
 
 def _under(checked: Any, key: Any) -> Any:
-    """The value that a checked section, plug-in or mapping holds under a key of the configuration, or None."""
+    """Return the value of a checked section, plug-in or mapping under a key of the configuration, or None."""
     if isinstance(checked, Mapping):
         return checked.get(key)
     return getattr(checked, key, None) if isinstance(key, str) and key.isidentifier() else None
@@ -112,13 +112,13 @@ def _first_line(error: ValidationError, kind: Any, where: str, beside: Sequence[
 
 
 def _is_branch(part: Any) -> bool:
-    """Whether a part of an error's path names a branch of a union, which is no key."""
+    """Return whether a part of an error's path names a branch of a union, which is not a key."""
     branches = ("literal[", "function-", "constrained-", "tuple[")
     return isinstance(part, str) and (part.startswith(branches) or part in ("int", "float", "str"))
 
 
 def _keys_at(kind: Any, path: Sequence[Any]) -> list[str]:
-    """The keys that the section at ``path`` below ``kind`` knows."""
+    """Return the known keys of the section at ``path`` below ``kind``."""
     model = kind
     for part in path:
         if isinstance(part, str) and hasattr(model, "model_fields"):

@@ -1,7 +1,7 @@
-"""Reads ``strategy.personalization``: what hospitals do after the last round, one step or a list of steps in order.
+"""Read ``strategy.personalization``: the hospitals' work after the last round, one step or an ordered list of steps.
 
-A step without a name fine-tunes; ``recalibrate`` is the last one. Strategies that fine-tune by themselves have a field
-of this name, which takes the step without a name; the engine does it for all others.
+A step without a name fine-tunes; ``recalibrate`` is the last one. Strategies that fine-tune themselves have a field of
+this name for the step without a name; the engine does it for all others.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ RECALIBRATE = "recalibrate"
 
 
 class Steps(NamedTuple):
-    """The keys of each step; None: it is not asked for."""
+    """The keys of each step; None if the step is not configured."""
 
     fine_tuning: Any
     recalibration: Mapping[str, Any] | None
 
 
 def split(value: Any, where: str) -> Steps:
-    """The steps that ``value``, found at ``where``, asks for. Raises ``ConfigError`` for others and another order."""
+    """Return the steps in ``value``, found at ``where``. Raises ``ConfigError`` for unknown steps and another order."""
     fine_tuning, recalibration = None, None
     several = isinstance(value, list | tuple)
     for i, step in enumerate(value if several else [] if value is None else [value]):
@@ -51,7 +51,7 @@ def split(value: Any, where: str) -> Steps:
 
 
 def recalibrated(section: StrategySection, where: str) -> StrategySection:
-    """The section with recalibration as its last step, where it has none."""
+    """Return the section with recalibration as its last step, added if it has none."""
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
     recalibration = {} if steps.recalibration is None else steps.recalibration
@@ -59,19 +59,19 @@ def recalibrated(section: StrategySection, where: str) -> StrategySection:
 
 
 def judged_before(section: StrategySection, where: str) -> StrategySection:
-    """The section without recalibration, for runs that are judged on the rows on which it would be fitted."""
+    """Return the section without recalibration, for runs that are judged on the rows that it would be fitted on."""
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
     return section if steps.recalibration is None else section.having(options | written(steps.fine_tuning, None))
 
 
 def takes_fine_tuning(cls: Any) -> bool:
-    """Whether a strategy's class fine-tunes by itself, as its field says."""
+    """Return whether a strategy's class fine-tunes itself, according to its field."""
     return dataclasses.is_dataclass(cls) and any(field.name == KEY for field in dataclasses.fields(cls))
 
 
 def written(fine_tuning: Any, recalibration: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The key that asks for these steps, as it stands in a configuration; empty for none."""
+    """Return the key of these steps in a configuration; empty if there are none."""
     steps = [] if fine_tuning is None else [fine_tuning]
     if recalibration is not None:
         steps.append({"name": RECALIBRATE, **recalibration})

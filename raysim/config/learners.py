@@ -1,7 +1,7 @@
-"""Crosses the strategies of a comparison with the models that ``models`` lists, each called a learner in tables.
+"""Cross the strategies of a comparison with the models in ``models``, each called a learner in tables.
 
-Models stand from the simplest on: linear ones, whose coefficients can be read, before all others, and of these the one
-that is listed first. In a tie the answer takes the simpler one (:mod:`raysim.report.judgement.choice`).
+Models are ordered by simplicity: linear ones, whose coefficients can be read, before all others, in the listed order.
+In a tie the answer takes the simpler one (:mod:`raysim.report.judgement.choice`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from raysim.training.models import find_family
 
 
 def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
-    """Each of the complete ``configs``, one a strategy, with each of the models; themselves where none are listed.
+    """Return each of the complete ``configs``, one per strategy, with each of the models; unchanged if none are listed.
 
     The label of a strategy then ends with its learner. Raises ``ConfigError`` for models that share a name, and for
-    strategies that bring a model of their own.
+    strategies with their own model.
     """
     models = config.models
     if not models:
@@ -38,20 +38,20 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
 
 
 def labels(config: Config) -> list[str]:
-    """The labels of all strategies that ``config`` compares, with each model that it lists."""
+    """Return the labels of all strategies that ``config`` compares, with each listed model."""
     ways = [label(section) for section in config.strategies]
     return [_crossed(way, section) for section in config.models for way in ways] if config.models else ways
 
 
 def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
-    """The models from the simplest on."""
+    """Return the models, simplest first."""
     return sorted(models, key=lambda section: not _is_linear(section))
 
 
 def reference_among(config: Config, compared: Sequence[str]) -> str:
-    """The label of the reference: as ``config`` names it, or with the simplest learner that it is there with.
+    """Return the label of the reference as in ``config``, or with the simplest learner with which it was compared.
 
-    Raises ``ConfigError`` where the reference is not one of those ``compared``.
+    Raises ``ConfigError`` if the reference is not one of those ``compared``.
     """
     with_learners = [_crossed(config.reference, section) for section in simplest_first(config.models)]
     for name in (config.reference, *with_learners):

@@ -1,7 +1,7 @@
-"""Plug-ins that a configuration can name, in groups, and their keys with type, default, range and meaning.
+"""List the plug-ins that a configuration can name, in groups, and their keys with type, default, range and meaning.
 
-All of it comes from the plug-ins themselves: types and defaults from their fields, ranges from pydantic's bounds or
-from the error by which a dataclass refuses a value, meanings from the text under a field.
+Everything comes from the plug-ins: types and defaults from their fields, ranges from pydantic's bounds or from a
+dataclass's error, meanings from the text under a field.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAMES: Mapping[Any, str] = {
 """Names of types for readers of a configuration."""
 
 LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
-"""Words for pydantic's bounds."""
+"""Descriptions of pydantic's bounds."""
 
 REFUSED = {
     "is not at least": "at least",
@@ -49,11 +49,11 @@ REFUSED = {
     "is not between": "between",
     "is not in": "in",
 }
-"""Words of a dataclass's error for a value out of range, and the words for the range that they imply."""
+"""Phrases of a dataclass's error for a value out of range, and the ranges that they imply."""
 
 
 EXAMPLES = 3
-"""How many keys of its own an example of a strategy has."""
+"""Number of its own keys in the example of a strategy."""
 
 
 class Plugin(NamedTuple):
@@ -64,7 +64,7 @@ class Plugin(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key of a plug-in, in words."""
+    """A description of a plug-in's key."""
 
     key: str
     type: str
@@ -74,7 +74,7 @@ class Key(NamedTuple):
 
 
 def in_groups(kind: str) -> dict[str, list[Plugin]]:
-    """The plug-ins of a kind by the title of their group; those without a group under an empty title."""
+    """Return the plug-ins of a kind by the title of their group; those without a group under an empty title."""
     groups: dict[str, list[Plugin]] = {title: [] for title in GROUPS.values()} if kind == "strategies" else {}
     for name, entry in registry.entries(kind).items():
         title = ""
@@ -88,9 +88,9 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
 
 
 def documentation(plugin: Any) -> str:
-    """The documentation of a plug-in, without markup.
+    """Return the documentation of a plug-in, without markup.
 
-    A strategy or selection has that of its module; where several share a module, its own comes first.
+    For a strategy or selection it is that of its module; if several share a module, its own comes first.
     """
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
@@ -109,7 +109,7 @@ def unmarked(text: str) -> str:
 
 
 def keys_of(plugin: Any, place: str = "") -> list[Key]:
-    """The keys of a plug-in, those of a key that is a section itself under dotted names."""
+    """Return the keys of a plug-in; keys of nested sections have dotted names."""
     try:
         parameters = inspect.signature(plugin).parameters
     except (TypeError, ValueError):  # a network need not say what it is made with
@@ -167,12 +167,12 @@ def type_in_words(kind: Any) -> str:
 
 
 def issubclass_of(origin: Any, parent: type) -> bool:
-    """Whether ``origin`` is a class, and one below ``parent``."""
+    """Return whether ``origin`` is a class that derives from ``parent``."""
     return isinstance(origin, type) and issubclass(origin, parent)
 
 
 def bounds_in_words(metadata: Sequence[Any], kind: Any) -> str:
-    """Pydantic's bounds of a field and of what it holds, in words."""
+    """Describe pydantic's bounds of a field and of its items."""
     stated = []
     for bound in (*metadata, *_inner(kind)):
         for limit, words in LIMITS:
@@ -184,7 +184,7 @@ def bounds_in_words(metadata: Sequence[Any], kind: Any) -> str:
 
 
 def value_in_words(value: Any) -> str:
-    """A default as it is written in YAML."""
+    """Return a default as YAML."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {value_in_words(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -214,7 +214,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """A key of a section that is itself a default, with the default that this section has for it."""
+    """Return a key of a section that is itself a default, with its default in this section."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 
@@ -225,7 +225,7 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 
 
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
-    """The range that a dataclass names when it refuses NaN or the lowest number; empty where it refuses neither."""
+    """Return the range in a dataclass's error for NaN or the lowest number; empty if it refuses neither."""
     alternatives = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     numbers = {int, float} & {each for each in alternatives if isinstance(each, type)}
     for value in (math.nan, -math.inf) if float in numbers else (-(2**31),) if numbers else ():
@@ -240,7 +240,7 @@ def _refusal(plugin: Any, name: str, kind: Any) -> str:
 
 
 def _meaning(plugin: Any, name: str) -> str:
-    """The description of a pydantic field, or the text under a field of the class or of one of its bases."""
+    """Return the description of a pydantic field, or the text under a field of the class or of one of its bases."""
     if issubclass_of(plugin, BaseModel) and (description := plugin.model_fields[name].description):
         return unmarked(description)
     classes = inspect.getmro(plugin) if inspect.isclass(plugin) else (plugin,)
@@ -251,7 +251,7 @@ def _meaning(plugin: Any, name: str) -> str:
 
 
 def _texts(cls: Any) -> dict[str, str]:
-    """The texts under the fields of a class."""
+    """Return the texts under the fields of a class."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except (OSError, TypeError, SyntaxError, ValueError):
@@ -267,7 +267,7 @@ def _under(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 def _inner(kind: Any) -> Iterator[Any]:
-    """Bounds of what a list or an alternative holds."""
+    """Describe the bounds of a list's items or of an alternative."""
     for argument in get_args(kind):
         for part in getattr(argument, "__metadata__", ()):
             yield from part.metadata if isinstance(part, FieldInfo) else (part,)

@@ -1,4 +1,4 @@
-"""Reads YAML of a configuration: bounded, each key once, and no text that a file or name cannot hold."""
+"""Read YAML of a configuration: bounded in size, each key once, and no text that a file or name cannot contain."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from raysim.core.words import as_yaml
 MERGE = "tag:yaml.org,2002:merge"
 
 AS_WRITTEN = "na_values"
-"""The key whose values are compared with texts as they are written, so that YAML may not turn them into others."""
+"""The key whose values are compared with texts as written, so YAML must not convert them."""
 
 
 class InvalidConfiguration(ValueError):
-    """The text is YAML, but cannot be a configuration; the message says where, why, and the remedy."""
+    """The text is YAML, but no valid configuration; the message says where, why, and the remedy."""
 
 
 def read(path: Path) -> Any:
-    """The value of a YAML file. Raises as :func:`load`, and ``OSError``."""
+    """Return the value of a YAML file. Raises the errors of :func:`load`, and ``OSError``."""
     return load(bounded.read_bytes(path, bounded.YAML_BYTES).decode("utf-8-sig"))
 
 
 def load(text: str) -> Any:
-    """The value of a YAML text. Raises :class:`InvalidConfiguration`, or another ``ValueError`` of one line."""
+    """Return the value of a YAML text. Raises :class:`InvalidConfiguration`, or another ``ValueError`` of one line."""
     value = bounded.yaml_value(text, _Loader)
     for path, leaf in _texts(value):
         if "\0" in leaf:
@@ -42,7 +42,7 @@ def load(text: str) -> Any:
 
 
 class _Loader(bounded.Loader):
-    """Refuses a key that a mapping has twice: one of the two values would be lost."""
+    """Refuse a key that a mapping has twice, because one of the two values would be lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[Any, int] = {}
@@ -60,7 +60,7 @@ class _Loader(bounded.Loader):
         return mapping
 
     def _refuse_changed(self, node: yaml.Node) -> None:
-        """Raise for a value at or below ``node`` that YAML reads as something that is written in another way."""
+        """Raise an error for a value at or below ``node`` that YAML converts to something else than is written."""
         where = f"line {node.start_mark.line + 1}: data.{AS_WRITTEN}: "
         if isinstance(node, yaml.ScalarNode):
             read = self.construct_object(node)
@@ -82,7 +82,7 @@ class _Loader(bounded.Loader):
 
 
 def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """All texts of a tree with their dotted keys; a key that is a text is one too."""
+    """Yield all texts of a tree with their dotted keys, keys that are texts included."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

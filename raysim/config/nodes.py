@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 MOST = 10_000
-"""The most nodes of a description, and CPUs and GPUs of each: more is taken for a typing error."""
+"""Largest numbers of nodes in a description, and of CPUs and GPUs of each; more counts as a typing error."""
 
 _SPEC = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)cpu(?:\+(\d+)gpu)?")
 
@@ -24,9 +24,9 @@ class Node:
     cpus: float
     gpus: int = 0
     started: bool = True
-    """Whether it runs; False for one that an autoscaler would start."""
+    """Whether it is running; False for a node that an autoscaler would start."""
     memory: float = math.inf
-    """Bytes that its actors may use, according to Ray."""
+    """Bytes of memory that its actors may use, according to Ray."""
 
 
 def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
@@ -53,9 +53,7 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
 
 
 def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Node, ...]:
-    """The live nodes among those that ``ray.nodes()`` lists: the one with Ray's id ``first``, then others by
-    address.
-    """
+    """Return the live nodes among those of ``ray.nodes()``: the one with Ray's id ``first``, then others by address."""
     live = [entry for entry in described if entry["Alive"]]
     live.sort(key=lambda entry: (entry["NodeID"] != first, entry["NodeManagerAddress"], entry["NodeID"]))
     return tuple(
@@ -70,12 +68,12 @@ def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Nod
 
 
 def inventory(nodes: Sequence[Node]) -> str:
-    """A short text such as ``2 x 16 CPUs + 1 GPU, 1 x 8 CPUs`` for messages."""
+    """Return a short text for messages, such as ``2 x 16 CPUs + 1 GPU, 1 x 8 CPUs``."""
     kinds = sorted(((node.cpus, node.gpus) for node in nodes), reverse=True)
     return ", ".join(f"{len(list(group))} x {amount(*kind)}" for kind, group in groupby(kinds))
 
 
 def amount(cpus: float, gpus: float) -> str:
-    """A text such as ``4 CPUs + 0.5 GPU``."""
+    """Return a text such as ``4 CPUs + 0.5 GPU``."""
     text = f"{cpus:g} CPU{'s' if cpus != 1 else ''}"
     return f"{text} + {gpus:g} GPU{'s' if gpus > 1 else ''}" if gpus else text

@@ -1,4 +1,4 @@
-"""Values at dotted keys, laid over a configuration's tree: those of ``--set`` and of a sweep's trials."""
+"""Set values at dotted keys of a configuration's tree, from ``--set`` and from a sweep's trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raysim.core.errors import ConfigError
 from raysim.core.words import as_yaml
 
 PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strategy": "name"}
-"""The sections that may be written as the name of their plug-in alone, and the key that the name stands for."""
+"""Sections that may be written as the name of their plug-in alone, and the key of that name."""
 
 
 OF_KEYS = "sweep.space."
@@ -18,7 +18,7 @@ OF_KEYS = "sweep.space."
 
 
 def parsed(settings: Sequence[str]) -> dict[str, Any]:
-    """The values of ``--set a.b=value`` by dotted key; where a key is set twice, the last value counts."""
+    """Return the values of ``--set a.b=value`` by dotted key; the last value of a repeated key counts."""
     values = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -37,8 +37,8 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A copy of ``tree`` with ``values`` at their dotted keys. Sections are set before keys in them, in any order
-    given.
+    """Return a copy of ``tree`` with ``values`` at their dotted keys. Sections are set before keys in them, in any
+    given order.
 
     Raises ``ConfigError``, which begins with ``where`` and the key, for a key below a value that is not a section.
     """
@@ -62,7 +62,7 @@ def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
 
 
 def _pieces(key: str) -> list[str]:
-    """The parts of a dotted key: the sections on the way to its value, and the last key."""
+    """Return the parts of a dotted key: the sections above its value, and the last key."""
     if not key.startswith(OF_KEYS):
         return key.split(".")
     return [*OF_KEYS.removesuffix(".").split("."), key.removeprefix(OF_KEYS)]

@@ -1,8 +1,8 @@
-"""Paths of input files: those that a YAML file names are relative to its folder, all others to the working directory.
+"""Resolve paths of input files: those in a YAML file relative to its folder, all others to the working directory.
 
-They become absolute when a configuration is read, so that a frozen one means the same files wherever it is read again.
-Paths of output (``--out``, ``tracking.uri``, ``checkpoint.path``) stay relative to the working directory. In all of
-them ``~`` is the user's home folder.
+They become absolute when a configuration is read, so that a frozen one means the same files everywhere. Paths of output
+(``--out``, ``tracking.uri``, ``checkpoint.path``) stay relative to the working directory. In all of them ``~`` is the
+user's home folder.
 """
 
 from __future__ import annotations
@@ -22,32 +22,40 @@ SYSTEM = ("trace", "table")
 
 
 WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
-"""The keys that name what is written."""
+"""The keys that name output."""
 
 
-def anchored(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """``tree`` with the paths of its input files made absolute, relative ones from ``folder``, and ``~`` replaced in
-    all.
+def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:
+    """Return ``tree`` with absolute paths of input files, relative ones taken from ``folder``, and ``~`` replaced.
+
+    Paths at the dotted keys ``laid_over``, or below one of them, are relative to the working directory instead.
     """
     result = dict(tree)
+
+    def absolute(section: Mapping[str, Any], keys: Collection[str], at: str) -> dict[str, Any]:
+        given = {key for key in keys if {at.partition(".")[0], f"{at}.{key}"} & set(laid_over)}
+        return _absolute(section, {key: Path.cwd() if key in given else folder for key in keys})
+
     for name, key in WRITTEN:
         if isinstance(section := tree.get(name), Mapping) and isinstance(path := section.get(key), str):
             result[name] = {**section, key: _at_home(path)}
     if isinstance(data := tree.get("data"), Mapping):
-        result["data"] = _absolute(data, path_keys(data.get("source", table()["data.source"])), folder)
+        result["data"] = absolute(data, path_keys(data.get("source", table()["data.source"])), "data")
     if isinstance(system := tree.get("system"), Mapping):
-        result["system"] = _absolute(system, SYSTEM, folder)
+        result["system"] = absolute(system, SYSTEM, "system")
     if isinstance(strategy := tree.get("strategy"), Mapping):
-        result["strategy"] = _absolute(strategy, ("from",), folder)
+        result["strategy"] = absolute(strategy, ("from",), "strategy")
     if isinstance(strategies := tree.get("strategies"), list | tuple):
         result["strategies"] = [
-            _absolute(each, ("from",), folder) if isinstance(each, Mapping) else each for each in strategies
+            absolute(each, ("from",), f"strategies.{i}") if isinstance(each, Mapping) else each
+            for i, each in enumerate(strategies)
         ]
     return result
 
 
 def path_keys(source: Any) -> tuple[str, ...]:
-    """The keys of a data source that name files or folders: ``path``, and others that its class annotates as paths."""
+    """Return the keys of a data source that name files or folders: ``path``, and others that its class annotates as
+    paths."""
     try:
         types = hints(registry.load("sources", str(source), "data.source"))
     except (ConfigError, NameError, TypeError):  # reported when the source is made
@@ -56,7 +64,7 @@ def path_keys(source: Any) -> tuple[str, ...]:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """A path as a user gives it, with the home folder for ``~``. Raises ``ConfigError`` for one that no system has."""
+    """Return a user's path with the home folder for ``~``. Raises ``ConfigError`` for one that no system can have."""
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
@@ -65,17 +73,18 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 def shown(path: Path) -> str:
-    """A path for people: relative where it is below the working directory."""
+    """Return a path for display: relative if it is below the working directory."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _absolute(section: Mapping[str, Any], keys: Collection[str], folder: Path) -> dict[str, Any]:
-    paths = {key: value for key, value in section.items() if key in keys and isinstance(value, str | os.PathLike)}
-    return {**section, **{key: _from(os.fspath(value), folder) for key, value in paths.items()}}
+def _absolute(section: Mapping[str, Any], homes: Mapping[str, Path]) -> dict[str, Any]:
+    """The section with absolute paths; ``homes`` are the keys of paths, and the folders that these are relative to."""
+    paths = {key: value for key, value in section.items() if key in homes and isinstance(value, str | os.PathLike)}
+    return {**section, **{key: _from(os.fspath(value), homes[key]) for key, value in paths.items()}}
 
 
 def _from(path: str, folder: Path) -> str:
-    """An absolute path; an empty one and an address (``s3://...``) stay as they are."""
+    """Return an absolute path; an empty one and an address (``s3://...``) stay unchanged."""
     return path if not path or "://" in path else os.path.abspath(folder / _at_home(path))
 
 

@@ -1,4 +1,4 @@
-"""Makes the strategy, selection, source or model that a section names, from the section's own keys."""
+"""Make the strategy, selection, source or model that a section names, from the section's own keys."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 
 
 def build_strategy(section: StrategySection, where: str = "strategy", model: ModelSection | None = None) -> Strategy:
-    """The strategy of a section: made from the section's own keys and checked by its class, or the one that was given.
+    """Return the strategy of a section: made from the section's keys and checked by its class, or the one that was
+    given.
 
-    Where the ``model`` is of trees, it is what the strategy is for these. Raises ``ConfigError`` for a section that
+    If the ``model`` is of trees, it is the strategy's counterpart for trees. Raises ``ConfigError`` for a section that
     still names another configuration.
     """
     strategy = _built(section, where)
@@ -53,7 +54,7 @@ def build_strategy(section: StrategySection, where: str = "strategy", model: Mod
 
 
 def rounds(config: Config) -> int:
-    """How many rounds a run has: ``training.rounds``, or as many as the model has trees."""
+    """Return the number of rounds of a run: ``training.rounds``, or the model's number of trees."""
     cls, training = model_class(config.model), config.training
     if not takes_raw(cls) or not training.rounds:
         return training.rounds
@@ -75,7 +76,7 @@ def _built(section: StrategySection, where: str) -> Strategy:
 
 
 def build_last_steps(section: StrategySection, where: str = "strategy") -> LastSteps:
-    """What the section asks for after the last round that its strategy does not do itself."""
+    """Return the section's steps after the last round that its strategy does not do itself."""
     field = f"{where}.{last_steps.KEY}"
     fine_tuning, recalibration = last_steps.split(section.options().get(last_steps.KEY), field)
     cls: Any = type(section.given) if section.given is not None else _plugin("strategies", section, where)
@@ -95,7 +96,7 @@ def _step(keys: Any, where: str) -> Mapping[str, Any]:
 
 
 def check_written_out(section: StrategySection, where: str) -> None:
-    """Raise ``ConfigError`` where a strategy is to be taken from another configuration but must be written out."""
+    """Raise ``ConfigError`` if a strategy refers to another configuration but must be written out."""
     if section.from_path is not None:
         raise ConfigError(
             f"{where}.from: '{shown(section.from_path)}' is read only by run, compare and plan, and only one "
@@ -104,15 +105,15 @@ def check_written_out(section: StrategySection, where: str) -> None:
 
 
 def strategy_keys(section: StrategySection, where: str) -> frozenset[str]:
-    """The keys that the strategy of a section takes."""
+    """Return the keys of a section's strategy."""
     cls: Any = type(section.given) if section.given is not None else _plugin("strategies", section, where)
     return frozenset(field.name for field in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else frozenset()
 
 
 def build_selection(section: SelectionSection) -> Selection:
-    """The selection of a section. ``fraction`` and ``minimum`` are ignored by a selection that takes none.
+    """Return the selection of a section. Selections without ``fraction`` and ``minimum`` ignore them.
 
-    Raises ``ConfigError`` where they stand without a name, beside the default one.
+    Raises ``ConfigError`` if they are set without a name, for the default selection that has none.
     """
     cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
@@ -127,14 +128,14 @@ def build_selection(section: SelectionSection) -> Selection:
 
 
 def build_source(section: DataSection) -> Source:
-    """The data source that ``data.source`` names, made from the keys of ``data`` that are its own."""
+    """Return the data source that ``data.source`` names, made from its own keys of ``data``."""
     cls = registry.load("sources", section.source, "data.source")
     source: Source = construct(cls, section.options(), "data", beside=tuple(DataSection.model_fields))
     return source
 
 
 def predicted(section: DataSection) -> str:
-    """What is predicted, as a phrase for reports: ``data.predicts``, what the source calls it, or ``the label``."""
+    """Return what is predicted, as a phrase for reports: ``data.predicts``, the source's phrase, or ``the label``."""
     if section.predicts is not None:
         return section.predicts
     source = build_source(section)
@@ -142,10 +143,10 @@ def predicted(section: DataSection) -> str:
 
 
 def build_federation(config: Config, source: Source, seed: int) -> Federation:
-    """The federation that a run with ``seed`` learns on, made of ``source`` as the section ``data`` says.
+    """Return the federation for a run with ``seed``, made from ``source`` by the section ``data``.
 
-    With ``privacy.statistics.preprocessing`` hospitals send means and deviations of features with its noise. Where
-    patients or rows are hidden, each has a part that depends on no other.
+    With ``privacy.statistics.preprocessing`` hospitals send means and deviations of features with its noise. Under a
+    guarantee for patients or rows, the part of each depends on no other.
     """
     from raysim.data.build import build
 
@@ -169,7 +170,7 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
         seed,
         minimum=section.minimum,
         largest=section.largest,
-        ranges=None if raw else section.ranges,
+        ranges=None if raw and section.preprocessing != "declared" else section.ranges,
         noise=None if raw else _scaler_noise(config),
         missing_flags=section.missing_flags and not raw,
         scores=section.scores or (),
@@ -177,12 +178,12 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
 
 
 def prepared_alike(one: Config, other: Config) -> bool:
-    """Whether the models of two configurations take the same columns."""
+    """Return whether the models of two configurations use the same columns."""
     return takes_raw(model_class(one.model)) == takes_raw(model_class(other.model))
 
 
 def model_class(section: ModelSection) -> Any:
-    """The class of the model that a section names."""
+    """Return the class of the model that a section names."""
     return _plugin("models", section, "model")
 
 
@@ -198,9 +199,9 @@ def _scaler_noise(config: Config) -> ScalerNoise | None:
 
 
 def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:
-    """``config`` with the own keys of the plug-ins of ``sections`` checked and filled in, as plain YAML types.
+    """Return ``config`` with the plug-ins' own keys in ``sections`` checked and filled in, as plain YAML types.
 
-    ``where`` is the field of its strategy. ``strategies`` that are taken from other configurations are not changed.
+    ``where`` is the field of its strategy. ``strategies`` that come from other configurations are not changed.
     """
     whole: dict[str, Any] = {}
     if "data" in sections:
@@ -245,7 +246,7 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
 
 
 def _options(section: ModelSection, where: str) -> dict[str, Any]:
-    """The options of a model and its defaults, as far as these are plain YAML types. ``where`` is the model's field.
+    """Return the options of a model and its defaults, if these are plain YAML types. ``where`` is the model's field.
 
     Options of a torch module, the parameters of its class, are checked when it is made for the data's features.
     """
@@ -261,7 +262,7 @@ def _options(section: ModelSection, where: str) -> dict[str, Any]:
 
 
 def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
-    """A key with its value in YAML's types, or with None where that is not possible."""
+    """Return a key with its value in YAML's types, or with None if that is not possible."""
     name, value = item
     try:
         return name, to_jsonable_python(value)
@@ -276,9 +277,9 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
 
 
 def construct(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> Any:
-    """An instance of a plug-in's dataclass or pydantic model from configuration keys.
+    """Return an instance of a plug-in's dataclass or pydantic model from configuration keys.
 
-    ``beside``: keys of the same section that are read elsewhere, which are suggested for misspelled ones.
+    ``beside``: keys of the same section that are read elsewhere, suggested for misspelled ones.
     """
     if dataclasses.is_dataclass(cls):
         _refuse_unknown(cls, options, where, beside)
@@ -296,7 +297,7 @@ def construct(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence
 
 
 def label(section: StrategySection) -> str:
-    """A strategy's label in tables: the configured one, else its name, else its class."""
+    """Return a strategy's label in tables: the configured one, else its name, else its class."""
     return section.label or section.name or (section.class_path or "").rpartition(".")[2]
 
 
@@ -312,7 +313,7 @@ def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, beside: Se
 
 
 def origin(source: str) -> str:
-    """Words for where the rows of a registered source come from: invented or real; empty for other sources."""
+    """Return whether the rows of a registered source are simulated or real, in words; empty for other sources."""
     sources = registry.entries("sources")
     if source not in sources:
         return ""

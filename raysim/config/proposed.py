@@ -1,4 +1,4 @@
-"""A configuration for a table: what its columns are proposed to be, as YAML with the reasons."""
+"""Propose a configuration for a table, as YAML with the reason for each column."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from raysim.core.plain_yaml import scalar
 from raysim.core.words import some
 from raysim.data.tables.proposal import Choice, Proposal, propose
 from raysim.data.tables.table_files import Files, hospital_of, is_pattern, read_files, table_files
+from raysim.data.tables.text_form import Keys
 
 FIELD = "table"
 """The name of the table in error messages."""
 
 OPEN = "?"
-"""Stands where a person has to name a column."""
+"""Placeholder where a person has to name a column."""
 
 _NAMED = 6  # other columns that a comment names
 
 
 @dataclass(frozen=True)
 class Looked:
-    """A table at ``path`` that was looked at, and what its columns probably are."""
+    """The table at ``path``, and the proposed roles of its columns."""
 
     path: Path
     read: Files
@@ -35,22 +36,25 @@ class Looked:
 
     @property
     def name(self) -> str:
-        """A name for what is run on it: that of the file, or of the folder of its files."""
+        """A name for runs on it: that of the file, or of the folder of its files."""
         named = self.path.absolute().parent.name if self.named_after else hospital_of(self.path)
         return re.sub(r"[^\w-]+", "_", named).strip("_.") or "table"
 
     @property
     def unfilled(self) -> tuple[tuple[str, Choice], ...]:
-        """The keys that a person has to fill in, with what may be meant."""
+        """The keys that a person has to fill in, with candidates."""
         keys = (("silo", self.proposal.hospital), ("label", self.proposal.label))
         return tuple(each for each in keys if each[1].column is None and not (each[0] == "silo" and self.named_after))
 
 
 def look(path: Path) -> Looked:
-    """Read the table at ``path``, or the tables that it is a pattern for. Raises ``DataError`` where there is none."""
+    """Read the table at ``path``, or the tables of a pattern. Raises ``DataError`` if there is none."""
     files = table_files(path, FIELD)
     pattern = is_pattern(path.expanduser())
-    read = read_files(files, [], field=FIELD)
+    try:
+        read = read_files(files, [], field=FIELD)
+    except DataError:  # a comma that may be either is left to whoever reads what is proposed
+        read = read_files(files, [], field=FIELD, keys=Keys(decimal="."))
     if not read.table.num_rows:
         raise DataError(f"{FIELD}: '{path}' has no rows; a table needs at least one below its column names")
     proposal = propose(read.table, pattern)
@@ -58,7 +62,7 @@ def look(path: Path) -> Looked:
 
 
 def four_lines(looked: Looked) -> str:
-    """The least configuration of a table as YAML: a section ``data`` of four lines."""
+    """Return the smallest configuration of a table as YAML: a section ``data`` of four lines."""
     proposal = looked.proposal
     lines = [
         "data:",
@@ -71,7 +75,7 @@ def four_lines(looked: Looked) -> str:
 
 
 def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
-    """The YAML of a whole configuration that will lie in ``folder``; ``more``: further columns to drop, and why."""
+    """Return the YAML of a complete configuration for ``folder``; ``more``: further columns to drop, with reasons."""
     proposal, form = looked.proposal, looked.read.form
     path = looked.path.expanduser()
     shown = path if path.is_absolute() else Path(os.path.relpath(path, folder))
@@ -97,6 +101,11 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
         lines += [
             f"    {scalar(name)}: {json.dumps(marks, ensure_ascii=False)}" for name, marks in proposal.na_values.items()
         ]
+    if proposal.units:
+        lines.append("  units:  # check that numbers without one are in it, too")
+        lines += [
+            f"    {scalar(name)}: {json.dumps(units, ensure_ascii=False)}" for name, units in proposal.units.items()
+        ]
     if drop := proposal.drop | more:
         lines.append("  drop:")
         lines += [f"    - {scalar(name)}  # {why}" for name, why in drop.items()]
@@ -105,7 +114,7 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
 
 
 def reason(choice: Choice) -> str:
-    """Why a column was chosen and which others could have been, or what to fill in."""
+    """Say why a column was chosen, with the alternatives, or what to fill in."""
     others = some(choice.others, _NAMED)
     if choice.column is None:
         return f"fill in a column{f'; it may be {others}' if others else ', or add one to the table'}"

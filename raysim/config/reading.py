@@ -1,4 +1,4 @@
-"""Reads a YAML file, a mapping or a configuration into one that is complete, checked and never changed again."""
+"""Read a YAML file, a mapping or a configuration into a complete, checked and immutable configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMPARISON = (*SHARED, "strategies", "models")
 
 
 TABLES = (".csv", ".tsv", ".gz", ".parquet", ".pq", ".xlsx", ".xls", ".ods", ".zip", ".sqlite", ".db", ".duckdb")
-"""How the names of tables end, which are no configurations."""
+"""Extensions of tables, which are not configurations."""
 
 SEEDS = 3
 """Default number of seeds of a comparison."""
@@ -76,12 +76,15 @@ def compared(config: Config) -> tuple[Config, ...]:
     return learners.crossed(plugins.completed(config, ("models",)), whole)
 
 
-def read_tree(source: Source | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The tree of ``source`` with the overrides laid over it, before it is checked.
+def read_tree(
+    source: Source | None, overrides: Sequence[str] = (), values: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The tree of ``source`` with the overrides, and then ``values`` by dotted key, laid over it, before it is checked.
 
     Paths of input files are absolute: those in a YAML file are relative to its folder, all others to the working one.
     """
     tree: Mapping[str, Any] = {}
+    folder, settings = Path.cwd(), parsed(overrides)
     if isinstance(source, Config):
         tree = source.model_dump(mode="json", by_alias=True, exclude_unset=True)
     elif isinstance(source, Mapping):
@@ -93,8 +96,9 @@ def read_tree(source: Source | None, overrides: Sequence[str] = ()) -> dict[str,
         )
     elif source is not None:
         path = expanded(source)
-        tree = anchored(_loaded(path), path.parent)
-    return anchored(laid_over(tree, parsed(overrides), "--set "), Path.cwd())
+        tree, folder = _loaded(path), path.parent
+    tree = laid_over(laid_over(tree, settings, "--set "), values or {}, "overrides: ")
+    return anchored(tree, folder, {*settings, *(values or {})})
 
 
 def checked(tree: Mapping[str, Any]) -> Config:

@@ -39,17 +39,18 @@ COMPARED = ("strategies", "models", "seeds", "reference", "recalibrate", "tune")
 
 
 class TrackingSection(Section):
-    """``tracking``: where MLflow records; ``uri: none`` records nowhere."""
+    """``tracking``: where MLflow records; ``uri: none`` switches recording off."""
 
     uri: str = default("tracking.uri")
     experiment: str = default("tracking.experiment", min_length=1, max_length=250)
 
 
 class CheckpointSection(Section):
-    """``checkpoint``: what is kept, so that a run which was stopped goes on where it was.
+    """``checkpoint``: what is stored so that a stopped run can be resumed.
 
-    One after ``every`` so many rounds (0: none), or ``auto``: after every ten seconds, if it costs at most 5 % of them.
-    The last ``keep`` stay. ``path`` is a folder or any URI that pyarrow knows; None is the run's own folder.
+    There is one after ``every`` so many rounds (0: none), or ``auto``: every ten seconds, if that costs at most 5 % of
+    them. The last ``keep`` are stored. ``path`` is a folder or any URI that pyarrow knows; None is the run's own
+    folder.
     """
 
     every: Literal["auto"] | int = default("checkpoint.every")

@@ -1,4 +1,4 @@
-"""Writes plug-ins that exist already as keys of a configuration, in plain YAML types."""
+"""Convert existing plug-ins to keys of a configuration, in plain YAML types."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from raysim.strategies.base import Strategy
 
 
 def fields_of(plugin: Any) -> dict[str, Any]:
-    """A plug-in's settings as plain YAML types, with defaults; settings whose default and value are unset are left
-    out."""
+    """Return a plug-in's settings as plain YAML types, with defaults; settings whose default and value are unset are
+    left out."""
     cls: Any = type(plugin)
     tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
     unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}
@@ -24,7 +24,7 @@ def fields_of(plugin: Any) -> dict[str, Any]:
 
 
 def made(cls: type[Strategy]) -> Strategy:
-    """A strategy of this class with its defaults. Raises ``ConfigError`` where a field has none."""
+    """Return a strategy of this class with its defaults. Raises ``ConfigError`` if a field has none."""
     try:
         return cls()
     except TypeError as error:
@@ -32,20 +32,20 @@ def made(cls: type[Strategy]) -> Strategy:
 
 
 def place_of(cls: type[Strategy]) -> dict[str, Any]:
-    """The key that names a class: its registered name, or its import path."""
+    """Return the key that names a class: its registered name, or its import path."""
     name = registry.name_of("strategies", cls)
     return {"class": f"{cls.__module__}.{cls.__qualname__}"} if name is None else {"name": name}
 
 
 def is_importable(cls: type[Strategy]) -> bool:
-    """Whether another process can import the class: not one of a notebook's cell or of a function."""
+    """Return whether another process can import the class: not one from a notebook's cell or a function."""
     return cls.__module__ != "__main__" and "<" not in cls.__qualname__
 
 
 def section_of(strategy: Strategy) -> dict[str, Any]:
-    """The section that describes ``strategy``: its registered name or import path, and its fields.
+    """Return the section that describes ``strategy``: its registered name or import path, and its fields.
 
-    Raises ``ConfigError`` where a field does not fit its annotation, or cannot be written in YAML.
+    Raises ``ConfigError`` if a field does not match its annotation, or cannot be written in YAML.
     """
     cls, given = type(strategy), cast(Any, strategy)
     if not dataclasses.is_dataclass(given):

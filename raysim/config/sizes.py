@@ -1,4 +1,4 @@
-"""Changes how many hospitals a selection picks."""
+"""Change how many hospitals a selection samples."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from raysim.core.errors import ConfigError
 from raysim.strategies.base import Selection
 
 SIZE_KEYS = {"fraction", "minimum"}
-"""The fields of a selection that decide how many hospitals it picks."""
+"""The fields of a selection that decide how many hospitals it samples."""
 
 
 def enlarged(selection: Selection, share: float) -> Selection:
-    """A selection that picks ``share`` more hospitals. Raises ``ConfigError`` for one without these fields."""
+    """Return a selection that samples ``share`` more hospitals. Raises ``ConfigError`` for one without these fields."""
     if not share:
         return selection
     if not (size := sized(selection)):
@@ -27,13 +27,13 @@ def enlarged(selection: Selection, share: float) -> Selection:
 
 
 def resized(selection: Selection, count: int) -> Selection:
-    """A selection that picks ``count`` hospitals; the same one where it has no such fields."""
+    """Return a selection that samples ``count`` hospitals; the same one if it has no such fields."""
     changes = {"fraction": 1e-12, "minimum": count} if sized(selection) else {}
     resized: Selection = replace(selection, **changes) if changes else selection  # type: ignore[type-var]
     return resized
 
 
 def sized(selection: Selection) -> dict[str, Any]:
-    """The ``fraction`` and ``minimum`` of a selection that has them, else nothing."""
+    """Return the ``fraction`` and ``minimum`` of a selection that has them, else nothing."""
     attributes = vars(selection)
     return {key: attributes[key] for key in SIZE_KEYS} if attributes.keys() >= SIZE_KEYS else {}

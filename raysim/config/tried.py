@@ -1,4 +1,4 @@
-"""A proposed configuration is tried: whether the table can be read by it, and what is odd in it."""
+"""Try a proposed configuration: whether it can read the table, and what is odd in it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from raysim.core.errors import RaysimError
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of reading the table as a configuration says.
+    """The result of reading the table with a proposed configuration.
 
-    - ``leaks``: why further columns are to be dropped, by name.
-    - ``doubts``: what else is odd, a sentence each. ``refused``: why it cannot be read, or empty.
+    - ``leaks``: reasons to drop further columns, by name.
+    - ``doubts``: other oddities, a sentence each. ``refused``: why the table cannot be read, or empty.
     """
 
     leaks: dict[str, str]
@@ -27,7 +27,7 @@ class Tried:
 
 
 def tried(looked: Looked, text: str, folder: Path) -> Tried:
-    """Read the table as the YAML ``text`` in ``folder`` says, and look for columns that give the label away."""
+    """Read the table with the YAML ``text`` in ``folder``, and search for columns that give the label away."""
     if looked.unfilled:
         return Tried({}, ())
     try:
@@ -36,7 +36,7 @@ def tried(looked: Looked, text: str, folder: Path) -> Tried:
     except RaysimError as error:
         return Tried({}, (), str(error))
     leaks = {s.feature: "it alone tells the label" for s in federation.leaks.suspects if s.level == "warn"}
-    asked = [s.text for s in federation.leaks.suspects if s.level != "list"]
+    asked = [s.text for s in (*federation.leaks.suspects, *federation.quality) if s.level != "list"]
     known = [remark.partition("' ")[2] for remark in looked.read.remarks]  # behind the path, which is absolute here
     doubts = [text for text in federation.warnings if text.partition("' ")[2] not in known]
     return Tried(leaks, (*doubts, *asked))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from raysim.core import bounded
 from raysim.core.errors import ConfigError, nearest
 
 SEPARATORS = ",;\t"
-"""What may separate columns: what the line of their names has most often."""
+"""Possible separators of columns; the one most frequent in the header is used."""
 
 
 def read_rows(
@@ -28,7 +29,8 @@ def read_rows(
         text = _decoded(bounded.read_bytes(path, bounded.JSON_BYTES))
         separator = max(SEPARATORS, key=text.partition("\n")[0].count)
         reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
-        columns = list(reader.fieldnames or ())
+        columns = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = columns
         for name in needed:
             if name not in columns:
                 raise ConfigError(f"{field}: {path} has no column '{name}'; it has {', '.join(columns) or 'none'}")
@@ -58,8 +60,14 @@ def _decoded(content: bytes) -> str:
 
 
 def number(text: str, where: str) -> float:
-    """A field of a file as a number, or a ``ConfigError`` that begins with ``where``."""
+    """A field of a file as a number, with a decimal point or comma, or a ``ConfigError`` that begins with ``where``.
+
+    >>> number("1.5", "speeds"), number("0,75", "speeds")
+    (1.5, 0.75)
+    """
+    if re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", text):
+        raise ConfigError(f"{where}: '{text}' may have its comma before decimals or thousands; write it with a point")
     try:
-        return float(text)
+        return float(re.sub(r"^([+-]?\d*),(\d+)$", r"\1.\2", text))
     except ValueError:
         raise ConfigError(f"{where}: '{text}' is not a number") from None

@@ -1,9 +1,10 @@
-"""Numbers, names and values in sentences: counts with their nouns, lists, and values as a configuration has them."""
+"""Numbers, names and values in sentences: counts with nouns, lists, and values as in a configuration."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import PurePath
 from typing import Any
@@ -59,7 +60,7 @@ def some(names: Sequence[str], most: int, between: str | None = None) -> str:
 
 
 def _between(names: Sequence[str]) -> tuple[str, str]:
-    """What stands between names, and before the last one."""
+    """Return the separator of names, and the one before the last name."""
     return ("; ", "; and ") if any(", " in name for name in names) else (", ", " and ")
 
 
@@ -105,7 +106,7 @@ def as_yaml(value: Any) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be written to a file: half of a pair of UTF-16 (a surrogate) cannot."""
+    """Return whether a text can be written to a file: half of a UTF-16 pair (a surrogate) cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -121,3 +122,12 @@ def of_type(value: Any) -> str:
     """
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Return the leaves of a nested mapping as ``a.b`` and text; lists as JSON."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", json.dumps(value) if isinstance(value, list | tuple) else str(value)

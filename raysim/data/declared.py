@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
 from raysim.data.contribution import drawn, shuffled
-from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing
+from raysim.data.fitted import RAW, Categorical, Floats, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]
@@ -122,6 +122,17 @@ def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessin
         if isinstance(each, Range)
     }
     return _of("declared", described, columns)
+
+
+def declared_raw(described: Mapping[str, Range | Categorical]) -> Preprocessing:
+    """Numbers as they are and categories as positions among those declared, for trees."""
+    columns = {
+        name: Numeric(name, fill=math.nan, flagged=each.missing, limits=(each.low, each.high))
+        for name, each in described.items()
+        if isinstance(each, Range)
+    }
+    coded = {name: replace(each, coded=True) for name, each in described.items() if isinstance(each, Categorical)}
+    return _of(RAW, {**described, **coded}, columns)
 
 
 def with_noise(

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core import mapped
+from raysim.data.checks.suspects import Leaks, Suspect, suspects_of
 from raysim.data.columns import Column
 from raysim.data.fitted import Numeric, Preprocessing
-from raysim.data.suspects import Leaks, Suspect, suspects_of
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
 from raysim.metrics.segments import ranges
 
@@ -200,6 +200,14 @@ class Federation:
             return self.preprocessing.levels
         except FileNotFoundError:  # arrays that nothing has prepared
             return (0,) * len(self.features)
+
+    @cached_property
+    def limits(self) -> tuple[tuple[float, float] | None, ...]:
+        """The declared least and greatest value of each feature that is a number as it was recorded, ``[F]``."""
+        try:
+            return self.preprocessing.limits
+        except FileNotFoundError:  # arrays that nothing has prepared
+            return (None,) * len(self.features)
 
     def rows(self, hospital: int, part: str) -> slice:
         """Where ``part`` (``train``, ``validation`` or ``test``) of ``hospital`` lies in ``X`` and ``y``."""

@@ -45,6 +45,7 @@ class Numeric:
 
     - ``scale``: infinite for a column that did not vary in training, so that its feature is 0.
     - ``flagged``: whether a feature of its own says where values are missing.
+    - ``limits``: its declared least and greatest value, where numbers stay as they are.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Numeric:
     scale: float = 1.0
     fill: float = 0.0
     flagged: bool = False
+    limits: tuple[float, float] | None = None
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -146,6 +148,12 @@ class Preprocessing:
             len(c.categories) if isinstance(c, Categorical) and c.coded else 0 for c in self.columns for _ in c.values
         ]
         return (*each, *[0] * len(self.flags))
+
+    @property
+    def limits(self) -> tuple[tuple[float, float] | None, ...]:
+        """The declared limits of each feature, ``[F]``."""
+        each = [c.limits if isinstance(c, Numeric) else None for c in self.columns for _ in c.values]
+        return (*each, *[None] * len(self.flags))
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
@@ -249,7 +257,8 @@ class Preprocessing:
                 scale = column.scale if math.isfinite(column.scale) else None
                 fill = None if math.isnan(column.fill) else column.fill
                 scaling = {"mean": column.mean, "scale": scale, "fill": fill}
-                columns.append({"name": column.name, "kind": "numeric", **scaling, "flagged": column.flagged})
+                limits = {} if column.limits is None else {"limits": list(column.limits)}
+                columns.append({"name": column.name, "kind": "numeric", **scaling, "flagged": column.flagged, **limits})
             else:
                 named = {"categories": list(column.categories), "compared_as": column.compared_as}
                 coded = {"coded": True} if column.coded else {}
@@ -284,7 +293,9 @@ class Preprocessing:
                     if not math.isfinite(float(described[part])):
                         raise ValueError(f"the {part} of column '{name}' is {described[part]}, and no finite number")
                 fill = math.nan if unfilled else float(described["fill"])
-                columns.append(Numeric(name, float(described["mean"]), scale, fill, flagged))
+                low_high = described.get("limits")
+                limits = None if low_high is None else (float(low_high[0]), float(low_high[1]))
+                columns.append(Numeric(name, float(described["mean"]), scale, fill, flagged, limits))
             else:
                 coded = bool(described.get("coded", False))
                 columns.append(Categorical(name, tuple(described["categories"]), flagged, coded))

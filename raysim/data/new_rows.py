@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
-from raysim.core.words import is_unicode
+from raysim.core.words import is_unicode, some
 from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.frame import arrow_table, check_index
 from raysim.data.tables.columns import numbers, plain_text, texts
-from raysim.data.tables.reading import filled_table, is_texts, uncensored, unmarked, without_unit
+from raysim.data.tables.reading import filled_table, limited, unmarked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 FIELD = "table"
 """The name of the rows in error messages."""
+
+_SEVERAL = 10  # in fewer rows a column may be empty by chance
+_NAMED = 6  # columns that a note names
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +78,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     elif fitted.hospital in read.column_names:
         homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")
     notes = (_unseen(column, *each) for column, each in zip(categorical, coded, strict=True))
-    return NewRows(columns, homes, (*remarks, *filter(None, notes)))
+    return NewRows(columns, homes, (*remarks, *_empty(columns), *filter(None, notes)))
 
 
 def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, tuple[str, ...]]:
@@ -116,10 +119,8 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
     columns = {}
     for each in fitted.columns:
         columns[each.name] = unmarked(read.column(each.name), fitted.reading.marks(each.name))[0]
-        if isinstance(each, Numeric) and is_texts(columns[each.name].type):
-            if units := written.units.get(each.name):
-                columns[each.name], _ = without_unit(columns[each.name], units, written.decimal == ",")
-            columns[each.name] = uncensored(columns[each.name], fitted.reading.censored)[0]
+        if isinstance(each, Numeric):
+            columns[each.name] = limited(pa.table(columns), each.name, written).column(each.name)
     if fitted.hospital in read.column_names:
         columns[fitted.hospital] = read.column(fitted.hospital)
     return pa.table(columns), remarks
@@ -134,6 +135,17 @@ def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ..
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     codes = encoded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False)
     return codes.astype(np.int64), tuple(encoded.dictionary.to_pylist())
+
+
+def _empty(columns: RawColumns) -> list[str]:
+    """A note on columns that have no value in any of several rows."""
+    if columns.rows < _SEVERAL:
+        return []
+    missing = np.isnan(columns.values).all(axis=0)
+    empty = [name for name, absent in zip(columns.numeric, missing, strict=True) if absent]
+    empty += [name for name, codes in zip(columns.categorical, columns.codes, strict=True) if (codes == MISSING).all()]
+    named = some([f"'{name}'" for name in empty], _NAMED)
+    return [f"{FIELD}: no value in any row of {named}; all are scored as if nothing was recorded"] if empty else []
 
 
 def _unseen(column: Categorical, codes: NDArray[np.int64], written: tuple[str, ...]) -> str | None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
-from raysim.data.declared import Declared, SumNoise, declared_alone, ranges_of, with_noise
+from raysim.data.declared import Declared, SumNoise, declared_alone, declared_raw, ranges_of, with_noise
 from raysim.data.fitted import RAW, Categorical, Floats, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
 
@@ -170,6 +170,7 @@ def _empty(table: RawColumns, training: NDArray[np.int64], around_zero: Sums) ->
 def prepare_declared(
     features: pd.DataFrame,
     order: NDArray[np.int64],
+    method: str,
     declared: Declared,
     noise: SumNoise | None,
     rows: Sequence[NDArray[np.int64]],
@@ -179,7 +180,8 @@ def prepare_declared(
     *,
     flags: bool = True,
 ) -> Prepared:
-    """Transform rows as ``declared`` for their columns or, with ``noise``, by noisy means and deviations.
+    """Transform rows as ``declared`` for their columns or, with ``noise``, by noisy means and deviations; by the
+    ``method`` for trees numbers stay as they are.
 
     ``rows`` lists for each hospital the positions in ``order`` of its training rows; ``people [N]`` is the privacy unit
     of each position.
@@ -188,6 +190,8 @@ def prepare_declared(
     """
     table = RawColumns.of(features)
     described = ranges_of(declared, table)
+    if method == RAW:
+        return _prepared(declared_raw(described), table, order, 0, into, False)
     if noise is None:
         return _prepared(declared_alone(described), table, order, 0, into, flags)
     fitted, scalars = with_noise(described, table, [order[at] for at in rows], [people[at] for at in rows], noise, seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from raysim.config.sections.secure import SecureSection
 from raysim.config.sections.system import SystemSection
 from raysim.config.sections.training import StopSection
 from raysim.data.federation import Federation
+from raysim.engine.measuring.evaluation import noisy_stays
 from raysim.engine.measuring.measurement import Gathered
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.stopping import Stopped
@@ -33,7 +34,7 @@ from raysim.training.base import Layout
 
 if TYPE_CHECKING:
     from raysim.engine.attacks.canaries import Canaries
-    from raysim.engine.privacy.guarantee import Guarantee
+    from raysim.engine.guarantee import Guarantee
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,10 @@ class Job:
     """What hospitals do after the last round, beside what the strategy lets them."""
     earlier: EarlierPlays = EarlierPlays()
     """What a guarantee charges beside the rounds that count."""
+
+    def guaranteed(self, guarantee: Guarantee | None) -> Job:
+        """This job with its ``guarantee``, whose section has epsilon and noise filled in; itself without one."""
+        return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
     def draws_anew(self) -> bool:
@@ -251,15 +256,6 @@ class Outcome(Gathered):
         """What was exchanged in all rounds together, without the set-up."""
         rounds = [row for row in self.rounds if row.round > 0]
         return Bytes(sum(row.bytes_down for row in rounds), sum(row.bytes_up for row in rounds))
-
-
-def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """How many rows each hospital has, ``[N]``. Where training rows are known with noise alone, as ``sizes [N]``, these
-    plus the rows behind ``figures [N, len(task.figures)]``.
-    """
-    if sizes is None:
-        return federation.totals
-    return sizes + np.nan_to_num(figures[:, federation.task.figures.index("n")]).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)

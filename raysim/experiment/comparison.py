@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pandas as pd
 
 from raysim.config.schema import Config
+from raysim.engine import timing
 from raysim.engine.job import Result
-from raysim.engine.measuring import timing
 from raysim.experiment import scores as existing
 from raysim.experiment import tuning
 from raysim.experiment.answering import FILE, card_of_comparison
@@ -136,7 +136,7 @@ def write_comparison(
             equity=[
                 *([] if unseen is None or not card.ways else said.drawn(unseen, card.ways[0].key, card.ways[0].name)),
                 *attribute_figures(out, hospitals, results, tables.comparison(frame), chosen, titles, sketched),
-                *_patient_group_figures(frame, results, out, part, titles),
+                *_patient_group_figures(frame, results, out, part, titles, [label for label, _ in chosen]),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
             ],
             cost=_virtual_time_figures(config, results, titles),
@@ -156,9 +156,14 @@ def write_comparison(
 
 
 def _patient_group_figures(
-    frame: pd.DataFrame, results: Sequence[Result], out: Manifest, part: str, titles: Mapping[str, str]
+    frame: pd.DataFrame,
+    results: Sequence[Result],
+    out: Manifest,
+    part: str,
+    titles: Mapping[str, str],
+    chosen: Sequence[str],
 ) -> list[svg.Figure]:
-    """Write what runs have of patient groups, and draw equity between them, where figures by group were asked for."""
+    """Write what runs have of patient groups, where figures by group were asked for, and draw the ``chosen``."""
     patients = stacked_files(results, "patients.csv")
     if patients is None:
         return []
@@ -169,7 +174,7 @@ def _patient_group_figures(
         table = stacked_files([result for result in results if result.outcome.gaps], name)
         if table is not None:
             out.csv(name, table)
-    return [patient_groups.drawn(frame, patients, part, titles)]
+    return [patient_groups.drawn(frame, patients, part, titles, chosen)]
 
 
 CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")

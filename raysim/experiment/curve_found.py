@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from raysim.core.words import counted, number
-from raysim.engine.measuring.timing import LARGER, SMALLER
+from raysim.engine.timing import LARGER, SMALLER
 from raysim.experiment.tuning import is_bound
 from raysim.report.figures.curve import UNITS
 from raysim.report.judgement.facts.wording import figure, json_number, some

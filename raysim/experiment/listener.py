@@ -12,8 +12,8 @@ from raysim.config.sections.plugin_sections import DataSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
+from raysim.engine import timing
 from raysim.engine.job import Result, Round
-from raysim.engine.measuring import timing
 from raysim.experiment.notes import note, observed_over_expected, title, verdict
 from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Begun, Failed, RunActors, Spared

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from raysim.config import plugins
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
@@ -25,6 +27,7 @@ from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, write_run
 from raysim.storage.resume import Opened
 from raysim.strategies.shared.weights import Weighted
+from raysim.traffic import ledger
 
 if TYPE_CHECKING:
     from raysim.adversaries.attack_effect import AttackFigures
@@ -66,8 +69,7 @@ class Run:
         if self.checked is not None:
             return self.checked
         asked = self.asked()
-        guarantee = guarantee_of(asked, Federation.open(self.data))
-        return asked if guarantee is None else replace(asked, privacy=guarantee.section, guarantee=guarantee)
+        return asked.guaranteed(guarantee_of(asked, Federation.open(self.data)))
 
     @cached_property
     def frozen(self) -> dict[str, Any]:
@@ -105,6 +107,9 @@ class Run:
             from raysim.storage.run_tables import split_pieces
 
             frozen, evaluation = self.frozen, config.evaluation
+            important = self.first and not self.trial and evaluation.importance > 0
+            if important:
+                self._enter_importance(federation, outcome)
             with resume.writing(self.folder):
                 write_run(
                     opened.manifest,
@@ -118,7 +123,7 @@ class Run:
                 )
                 if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
-                if self.first and not self.trial and evaluation.importance:
+                if important:
                     self._write_importance(opened.manifest, federation)
                 if self.first and not self.trial:
                     from raysim.experiment.run_page import write_run_page
@@ -143,6 +148,16 @@ class Run:
             strategy.uses_training(),
         )
 
+    def _enter_importance(self, federation: Federation, outcome: Outcome) -> None:
+        """Enter what hospitals send for importances into the ledger, each number as float64."""
+        from raysim.serving import importance
+
+        columns, evaluation = len(federation.preprocessing.columns), self.entry.config.evaluation
+        figures = 1 + columns * evaluation.importance + importance.VALUES * min(columns, importance.STRONGEST)
+        ids = np.flatnonzero(federation.sizes(evaluation.part))
+        last = outcome.rounds[-1].round if outcome.rounds else 0
+        outcome.ledger.add(last, ledger.IMPORTANCE, ids, 2 * figures)
+
     def _write_importance(self, out: Manifest, federation: Federation) -> None:
         """Write what each column does to the headline model."""
         from raysim.serving import importance
@@ -161,7 +176,7 @@ class Run:
         """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that;
         and the guarantees of the runs that were played for this, also of those that an earlier start began.
         """
-        from raysim.engine.attacks.attack_figures import attack_figures
+        from raysim.engine.attack_figures import attack_figures
 
         job = self.asked()
         if job.adversary is None or not job.adversary.baseline:

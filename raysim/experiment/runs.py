@@ -21,9 +21,9 @@ from raysim.config.sections.training import TuneSection
 from raysim.core.errors import ConfigError, ResourceError, TrainingDiverged
 from raysim.core.words import counted
 from raysim.data.federation import Federation
+from raysim.engine import timing
 from raysim.engine.attacks.checks import warnings
 from raysim.engine.job import Job, Result
-from raysim.engine.measuring import timing
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.privacy.noisy_statistics import left_out
 from raysim.engine.privacy.privacy_ledger import guaranteed

@@ -18,12 +18,11 @@ from raysim.config.schema import Config
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.words import counted, listed
-from raysim.data.excerpt import excerpt
+from raysim.data.derived.excerpt import excerpt
 from raysim.data.federation import Federation
-from raysim.engine.job import Outcome, Result
+from raysim.engine.job import Result
 from raysim.experiment.entries import folder_of
-from raysim.experiment.judging.results import outcome_of
-from raysim.metrics.measures import RANKS
+from raysim.experiment.judging.results import only_ranks, outcome_of
 from raysim.metrics.segments import ranges
 from raysim.report.panel import Alike, Key, Sent, Sketched, sent
 from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, placements
@@ -31,9 +30,6 @@ from raysim.statistics.discrimination.sketches import sketches
 
 MODEL = "score"
 """What tables call the model of a score."""
-
-_ORDER = {*RANKS, "mean_unweighted", "worst_decile", "p10", "gini", "std", "size_bias", "size_bias_abs"}
-"""Metrics of a federation that depend on the order of each hospital's rows alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +107,7 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
             part = excerpt(federation, kept, scratch / folder_of(name) / f"seed-{seed}")
             outcome = outcome_of(part, {MODEL: margins[kept]}, section, seed, tests_groups=False)
             if not probability:
-                _only_ranks(outcome, part)
+                only_ranks(outcome, part)
             at = folder / "scores" / folder_of(name) / f"seed-{seed}"
             result = Result(name, True, seed, part, outcome, at)
             found.append(result)
@@ -126,17 +122,6 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
                 "judged on the others."
             )
     return Scores(found, known, notes) if names else NONE
-
-
-def _only_ranks(outcome: Outcome, federation: Federation) -> None:
-    """Leave out what a score that is no probability does not say."""
-    task = federation.task
-    columns = [i for i, name in enumerate(task.figures) if name not in ("n", *task.counts, *RANKS)]
-    outcome.figures[MODEL][:, columns] = np.nan
-    outcome.scores.clear()
-    for name in outcome.metrics[MODEL]:
-        if name not in _ORDER and name not in ("undefined", "hospitals"):
-            outcome.metrics[MODEL][name] = float("nan")
 
 
 def _beside(results: Sequence[Result], part: Federation, rows: NDArray[np.int64]) -> Mapping[Key, Alike]:

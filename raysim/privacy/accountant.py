@@ -150,17 +150,6 @@ def _distribution(event: Event, interval: float) -> Any:
         return once.self_compose(event.count)
 
 
-def by_divergences(events: Sequence[Event], delta: float) -> float:
-    """Epsilon by Rényi divergences: quicker to compute, and larger."""
-    dp = library()
-    from dp_accounting import rdp
-
-    accountant = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    for event in events:
-        accountant.compose(_of_library(event), event.count)
-    return float(accountant.get_epsilon(delta))
-
-
 def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, delta: float) -> float:
     """The least noise multiplier whose events, ``events_of(multiplier)``, keep epsilon at most ``target``."""
     from scipy.optimize import brentq
@@ -189,17 +178,6 @@ def _merged(events: Sequence[Event]) -> list[Event]:
         one = replace(event, count=1)
         counts[one] = counts.get(one, 0) + event.count
     return sorted((replace(event, count=count) for event, count in counts.items()), key=repr)
-
-
-def _of_library(event: Event) -> Any:
-    """The event as an object of dp-accounting."""
-    dp = library()
-    if isinstance(event, Laplace):
-        return dp.LaplaceDpEvent(event.multiplier)
-    if isinstance(event, Repeated):
-        return dp.dp_event.MixtureOfGaussiansDpEvent(event.multiplier, *_places(event))
-    plain = dp.GaussianDpEvent(event.multiplier)
-    return plain if event.rate >= 1 else dp.PoissonSampledDpEvent(event.rate, plain)
 
 
 def _places(event: Repeated) -> tuple[list[float], list[float]]:

@@ -1,7 +1,7 @@
 """TRIPOD+AI and TRIPOD-Cluster of a finished run or comparison: what it can answer is filled in, the rest stays open.
 
 Items are in this project's own short words. Numbers are those of TRIPOD+AI (Collins and others, BMJ 2024;385:e078378,
-checklist of 11 January 2024); those of TRIPOD-Cluster (Debray and others, BMJ 2023;380:e071018) are left out.
+checklist of 11 January 2024) and of TRIPOD-Cluster (Debray and others, BMJ 2023;380:e071018).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from raysim.core import bounded
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
 from raysim.core.words import counted, listed, some
+from raysim.report.pages.again import instead_of
 from raysim.storage.manifest import check_plain, spare
 
 FILE = "checklist.md"
@@ -84,18 +85,45 @@ ITEMS = (
 """Every item of TRIPOD+AI with its number."""
 
 CLUSTER = (
-    ("Where the data of the clusters come from, and how these were identified", "5a"),
-    ("Number of clusters and of participants, from those identified to those analysed", "21"),
-    ("How data were prepared and harmonised across clusters", "7"),
-    ("Risk of bias in each cluster", ""),
-    ("Missing data, within clusters and of whole clusters", "11"),
-    ("How heterogeneity of parameters across clusters was handled", "12d"),
-    ("How heterogeneity of performance across clusters was quantified", "12d"),
-    ("Performance over all and in each cluster, with intervals", "23a"),
-    ("Results on heterogeneity of performance", "23b"),
-    ("Updating for single clusters", "24"),
+    ("1", "Title: development or validation, population, outcome", "1"),
+    ("2", "Abstract", "2"),
+    ("3a", "Background: medical context, existing models, advantages of the design", "3a"),
+    ("3b", "Objectives", "4"),
+    ("4a", "Eligibility of participants and of data sets", "6b"),
+    ("4b", "Origin of the data; how they were identified, requested, collected", "5a"),
+    ("5", "Sample size", "10"),
+    ("6a", "Outcome", "8a"),
+    ("6b", "Predictors", "9b"),
+    ("7a", "Preparation: cleaning, harmonisation, linkage, quality checks", "7"),
+    ("7b", "How risk of bias in single clusters was assessed", ""),
+    ("7c", "Differences from the development data", "16"),
+    ("7d", "Missing data", "11"),
+    ("8a", "How predictors were handled", "12b"),
+    ("8b", "Type of model, building, validation", "12c"),
+    ("8c", "How heterogeneity of parameters across clusters was handled", "12d"),
+    ("8d", "How predictions were calculated", "12g"),
+    ("8e", "Measures of performance", "12e"),
+    ("8f", "How heterogeneity of performance across clusters was quantified", "12d"),
+    ("8g", "Updating, over all or for single settings", "12f"),
+    ("9", "Subgroups and sensitivity analyses that were planned", "14"),
+    ("10a", "Clusters and participants, from those identified to those analysed", "21"),
+    ("10b", "Characteristics over all and of each source", "20b"),
+    ("10c", "Against the development data", "20c"),
+    ("11", "Risk of bias in single clusters: results", ""),
+    ("12a", "What assessments of heterogeneity changed in the model", ""),
+    ("12b", "The final model, and how to use it", "22"),
+    ("13a", "Performance with intervals, over all and in each cluster", "23a"),
+    ("13b", "Heterogeneity of performance across clusters", "23b"),
+    ("14", "Updating: the model and its performance, over all and in each cluster", "24"),
+    ("15", "Results in subgroups and sensitivity analyses", "23a"),
+    ("16a", "Interpretation, with heterogeneity across clusters", "25"),
+    ("16b", "Against performance in the development data and earlier validations", ""),
+    ("16c", "Strengths and limitations", "26"),
+    ("17", "Potential use, generalisability across settings", "27c"),
+    ("18", "Supplementary resources: protocol, code, data", "18f"),
+    ("19", "Funding", "18a"),
 )
-"""What TRIPOD-Cluster asks for beyond that, with the item of TRIPOD+AI that has the answer; may be empty."""
+"""Every item of TRIPOD-Cluster with its number, and the item of TRIPOD+AI that has the answer; may be empty."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +166,7 @@ def checklist(folder: Path, out: Path | None) -> Path:
         text = written(run)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"RUN: {folder} has no results to fill a checklist from ({type(error).__name__}); name the folder of a "
-            "finished run or comparison"
+            f"RUN: {folder} has no results to fill a checklist from ({type(error).__name__}); {instead_of(folder)}"
         ) from None
     target = out or folder / FILE
     spare(target, "--out")
@@ -156,7 +183,7 @@ def written(run: _Run) -> str:
     found = {number: text for number, text in answers(run).items() if text}
     filled = sum(number in found for number, _ in ITEMS)
     rows = [f"| {number} | {topic} | {_cell(found.get(number, OPEN))} |" for number, topic in ITEMS]
-    further = [f"| {topic} | {f'see {at}' if at in found else OPEN} |" for topic, at in CLUSTER]
+    further = [f"| {number} | {topic} | {f'see {at}' if at in found else OPEN} |" for number, topic, at in CLUSTER]
     return "\n".join(
         [
             f"# TRIPOD+AI and TRIPOD-Cluster: {run.answer['predicts']}",
@@ -171,10 +198,10 @@ def written(run: _Run) -> str:
             "|---|---|---|",
             *rows,
             "",
-            "## TRIPOD-Cluster, beyond that",
+            "## TRIPOD-Cluster",
             "",
-            "| | answer |",
-            "|---|---|",
+            "| item | | answer, in TRIPOD+AI above |",
+            "|---|---|---|",
             *further,
             "",
         ]
@@ -221,7 +248,12 @@ def answers(run: _Run) -> dict[str, str]:
         "20a": run.line("predicts"),
         "21": f"{listed(parts)} (rows)." if parts else "",
         "22": _model(run.folder),
-        "23a": _sentence(run.line("quality"), run.line("calibration"), run.line("fairness")),
+        "23a": _sentence(
+            run.line("quality"),
+            run.line("calibration"),
+            run.line("fairness"),
+            "Each hospital's figures are in hospitals.csv, and in clinical.csv of each run",
+        ),
         "23b": run.line("unseen") if left_out else "",
         "24": "Figures of the model `recalibrated` in comparison.csv." if updated else "",
         "26": _sentence(run.line("limits"), run.line("training")),

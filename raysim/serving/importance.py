@@ -41,6 +41,9 @@ SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
 CATEGORIES = 8
 """The most categories at which it is taken, the most frequent ones."""
 
+VALUES = max(len(SHARES), CATEGORIES)
+"""The most values at which the dependence on a column is taken."""
+
 STRONGEST = 6
 """Of how many columns, the most important ones."""
 

@@ -1,1 +1,1 @@
-"""Statements about figures, with their uncertainty."""
+"""Estimates, intervals and tests for the figures that raysim reports."""

@@ -1,17 +1,17 @@
-"""Whether a run's training loss stands still: converged, still falling, or diverged, by one rule for all runs.
+"""Classify a run's training loss as converged, still falling, or diverged, by one rule for all runs.
 
-``L_0 .. L_K`` are the losses of the points of a curve, ``L_0`` that before training: each the mean over the training
-rows of all hospitals. A window has ``w = max(3, min(10, K // 4))`` points; ``m1`` is the mean of the last one, ``m0``
-that of the one before it. The noise of a point is ``s = MAD / .6745 / sqrt 2`` of the differences between neighbours
-within both windows, and ``se = s sqrt(2 / w)`` is that of ``m0 - m1``. ``best`` is the least mean of any window and
-``gain = L_0 - best``. ``ref`` is ``L_0`` or, where that is more, the loss of the best constant prediction. A run has
+``L_0 .. L_K`` are the losses of the points of a curve, ``L_0`` before training: each is the mean over the training rows
+of all hospitals. A window has ``w = max(3, min(10, K // 4))`` points; ``m1`` is the mean of the last one, ``m0`` the
+mean of the one before it. The noise of a point is ``s = MAD / .6745 / sqrt 2`` of the differences between neighbours
+within both windows, and ``se = s sqrt(2 / w)`` is the noise of ``m0 - m1``. ``best`` is the least mean of any window
+and ``gain = L_0 - best``. ``ref`` is the larger of ``L_0`` and the loss of the best constant prediction. A run has
 
-- *diverged*, where a loss is not finite; where ``m1 > ref + 2 sqrt(se^2 + s^2) + .01 L_0``; where ``m1 - best`` is more
-  than ``max(.1 gain, .02 L_0) + 2 se`` and ``m1 > m0``; or where the last window has a loss above ``L_0`` and its range
-  is more than ``max(gain, .2 L_0)``;
-- else it is *falling*, where there are fewer than five points, or where ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
-- else it has *converged*: its loss stands still. That need not be the least loss there is: federated averaging with
-  several local steps has a fixed point of its own.
+- *diverged* if a loss is not finite; if ``m1 > ref + 2 sqrt(se^2 + s^2) + .01 L_0``; if ``m1 - best`` is more than
+  ``max(.1 gain, .02 L_0) + 2 se`` and ``m1 > m0``; or if the last window has a loss above ``L_0`` and its range is more
+  than ``max(gain, .2 L_0)``;
+- otherwise it is *falling* if there are fewer than five points, or if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
+- otherwise it has *converged*: its loss no longer changes. This need not be the least possible loss: federated
+  averaging with several local steps has another fixed point.
 """
 
 from __future__ import annotations
@@ -26,37 +26,38 @@ from numpy.typing import NDArray
 Verdict = Literal["converged", "falling", "diverged"]
 
 LEAST_POINTS = 5
-"""With fewer nothing can be said to stand still."""
+"""The smallest number of points at which a run can have converged."""
 
 SMALL_FALL = 0.02
-"""A loss that falls by less than this share of its start, from one window to the next, counts as trained."""
+"""Relative fall from one window to the next, as a share of the first loss, below which a run counts as trained."""
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """What a curve of training losses says of its run."""
+    """The verdict on a curve of training losses."""
 
     verdict: Verdict
     notes: tuple[str, ...]
-    """``few_points``: fewer than five; ``no_progress``: it never came a thousandth below its start; ``oscillating``:
-    its end swings, where it does not fall."""
+    """``few_points``: fewer than five. ``no_progress``: never a thousandth below its start. ``oscillating``: the end
+    oscillates without falling."""
     before: float
     """The loss before training."""
     last: float
     """The loss of the last point."""
     fall: float
-    """``(m0 - m1) / L_0``, how much it still fell from one window to the next; NaN with fewer than five points."""
+    """``(m0 - m1) / L_0``, the fall from one window to the next; NaN with fewer than five points."""
 
     @property
     def trained(self) -> bool:
-        """Whether more rounds would change little: it has converged, or falls by less than :data:`SMALL_FALL`."""
+        """Whether more rounds would change little: the run has converged, or falls by less than :data:`SMALL_FALL`."""
         return self.verdict == "converged" or (self.verdict == "falling" and self.fall < SMALL_FALL)
 
 
 def convergence(losses: Sequence[float], constant: float = float("nan")) -> Convergence:
-    """The verdict on ``losses``, of which the first is that before training; ``constant``: that of the best constant.
+    """Return the verdict on ``losses``, the first of which is before training; ``constant`` is the loss of the best
+    constant.
 
-    Raises ``ValueError`` where there are no losses at all.
+    Raises ``ValueError`` without losses.
     """
     curve = np.asarray(losses, dtype=np.float64)
     if not len(curve):
@@ -92,5 +93,5 @@ def convergence(losses: Sequence[float], constant: float = float("nan")) -> Conv
 
 
 def _noise(differences: NDArray[np.float64]) -> float:
-    """The noise of one point, from ``differences`` of neighbours by their median absolute deviation."""
+    """Return the noise of one point, from ``differences`` of neighbours by their median absolute deviation."""
     return float(np.median(np.abs(differences - np.median(differences))) / 0.6745 / np.sqrt(2))

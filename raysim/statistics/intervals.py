@@ -1,8 +1,8 @@
-"""Intervals of single figures: the AUROC of a hospital, a share, observed over expected events. All are 95 %.
+"""95 % intervals of single figures: the AUROC of a hospital, a share, observed over expected events.
 
-Every function works element by element on arrays of one shape; a limit that is undefined is NaN. Sources: Hanley and
-McNeil 1982; Newcombe 2006 (AUROC, method 5); Wilson 1927; Clopper and Pearson 1934. Which one is printed where, and
-what each covers: ``docs/statistics.md``.
+Every function works element by element on arrays of one shape; an undefined limit is NaN. Sources: Hanley and McNeil
+1982; Newcombe 2006 (AUROC, method 5); Wilson 1927; Clopper and Pearson 1934. Where each is printed, and its coverage:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ from raysim.statistics.levels import LEVEL, Z
 
 Floats = NDArray[np.float64]
 Variance = Callable[[Floats, Floats, Floats], Floats]
-"""Of an AUROC estimate where the true AUROC is ``t`` and there are ``m`` events and ``n`` non-events."""
+"""Function for the variance of an AUROC estimate with true AUROC ``t``, ``m`` events and ``n`` non-events."""
 
 BISECTIONS = 60
-"""Halvings of an interval within 0..1: to the last bit of a limit."""
+"""Number of halvings of an interval within 0..1 that determine a limit to the last bit."""
 
 ENOUGH = 2.5
-"""Rows of the rarer class times the distance of the AUROC from the nearer of 0 and 1: from here on the logit interval
-covers, whatever the scores' shape; below, the score interval does better."""
+"""Threshold for the logit interval: rows of the rarer class times the distance of the AUROC from the nearer of 0 and 1.
+Above it the interval covers for any shape of scores; below, the score interval is better."""
 
 FEW_ROWS = 10
-"""Below so many rows Wilson's interval of a share covers too little, and Clopper and Pearson's is printed. Below so
-many rows of its rarer class an AUROC has the interval of a share of its effective rows."""
+"""Number of rows below which Wilson's interval of a share covers too little, and Clopper and Pearson's is printed.
+Below this number of rows of its rarer class an AUROC has the interval of a share of its effective rows."""
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
-"""What a row of each class adds to the variance of an AUROC A, over A (1 - A), where the rarer class's scores are the
-more spread. Where both are alike these are about a third each."""
+"""Variance of an AUROC A per row of each class, divided by A (1 - A), if the rarer class's scores have the larger
+spread. With equal spreads both are about a third."""
 
 
 class Interval(NamedTuple):
-    """An interval's limits, each of the shape of the figure."""
+    """The limits of an interval, each of the shape of the figure."""
 
     low: Floats
     high: Floats
 
 
 def logit_interval(auroc: ArrayLike, variance: ArrayLike) -> Interval:
-    """Of an AUROC by its ``variance`` (DeLong's), on the logit scale; NaN for an AUROC of 0 or 1, or no variance."""
+    """Return the interval of an AUROC from its ``variance`` (DeLong's), on the logit scale; NaN for an AUROC of 0 or 1,
+    or no variance."""
     from scipy.special import expit, logit  # a tenth of a second to import
 
     a, v = np.broadcast_arrays(_floats(auroc), _floats(variance))
@@ -54,13 +55,14 @@ def logit_interval(auroc: ArrayLike, variance: ArrayLike) -> Interval:
 
 
 def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:
-    """Hanley and McNeil's variance, that of exponential scores: too large for normal ones, and so the safe one."""
+    """Return Hanley and McNeil's variance, that of exponential scores: too large for normal scores, and
+    therefore safe."""
     above, below = t / (2 - t), 2 * t * t / (1 + t)
     return (t * (1 - t) + (events - 1) * (above - t * t) + (non_events - 1) * (below - t * t)) / (events * non_events)
 
 
 def newcombe(t: Any, events: Any, non_events: Any) -> Any:
-    """Newcombe's method 5: Hanley and McNeil's with both classes taken to be equally many in the leading terms."""
+    """Return the variance of Newcombe's method 5: Hanley and McNeil's with equal class sizes in the leading terms."""
     half = (events + non_events) / 2 - 1
     return t * (1 - t) * (1 + half * (1 - t) / (2 - t) + half * t / (1 + t)) / (events * non_events)
 
@@ -68,10 +70,11 @@ def newcombe(t: Any, events: Any, non_events: Any) -> Any:
 def score_interval(
     auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike, variance: Variance = hanley_mcneil
 ) -> Interval:
-    """All true AUROCs ``t`` from which the observed one is within ``Z`` standard deviations, by ``variance`` at ``t``.
+    """Return the range of true AUROCs ``t`` within ``Z`` standard deviations of the observed one, by ``variance`` at
+    ``t``.
 
-    Needs nothing but the AUROC and the counts, and is defined for one event and for an AUROC of 0 or 1, whose own end
-    is then exactly that. NaN for a NaN AUROC or without both classes.
+    It needs only the AUROC and the counts, and is defined for one event and for an AUROC of 0 or 1; the limit on that
+    side is then exactly 0 or 1. NaN for a NaN AUROC or without both classes.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -88,10 +91,11 @@ def score_interval(
 
 
 def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
-    """Of an AUROC with few rows of one class: Clopper and Pearson's, of a share of its effective rows.
+    """Return the interval of an AUROC with few rows of one class: Clopper and Pearson's for a share of effective rows.
 
-    These are as many as give a share the variance of an AUROC of normal scores whose rarer class is the more spread
-    (:data:`OF_RARER`). Skew counts, which a symmetric interval misses. NaN for a NaN AUROC or without both classes.
+    A share of that many rows has the variance of an AUROC of normal scores whose rarer class has the larger spread
+    (:data:`OF_RARER`). Skewness matters here, which a symmetric interval misses. NaN for a NaN AUROC or without both
+    classes.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -101,7 +105,7 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
 
 
 class AurocInterval(NamedTuple):
-    """The printed interval of each AUROC, and whether it is the logit one (``by_logit``)."""
+    """Return the printed interval of each AUROC, and whether it is the logit interval (``by_logit``)."""
 
     low: Floats
     high: Floats
@@ -111,9 +115,11 @@ class AurocInterval(NamedTuple):
 def auroc_interval(
     auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike, score: Variance = hanley_mcneil
 ) -> AurocInterval:
-    """The interval that is printed: with :data:`FEW_ROWS` rows of the rarer class DeLong's on the logit scale, where
-    they are enough for how far the AUROC is from 0 and 1 (:data:`ENOUGH`), else the score interval with the variance
-    ``score``; with fewer that of :func:`few_rows_interval`.
+    """Return the printed interval of each AUROC.
+
+    With at least :data:`FEW_ROWS` rows of the rarer class it is DeLong's on the logit scale if these are enough
+    (:data:`ENOUGH`), else the score interval with the variance ``score``. With fewer rows it is
+    :func:`few_rows_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))
     few = np.minimum(m, n) < FEW_ROWS
@@ -128,7 +134,7 @@ def auroc_interval(
 
 
 def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
-    """Of a share, by inverting the score test; NaN without rows."""
+    """Return the interval of a share from inverting the score test; NaN without rows."""
     x, n = np.broadcast_arrays(_floats(successes), _floats(rows))
     n = np.where(n > 0, n, np.nan)
     p = x / n
@@ -139,7 +145,8 @@ def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 
 def clopper_pearson(successes: ArrayLike, rows: ArrayLike) -> Interval:
-    """Of a share, by inverting the binomial test: never covers less than 95 %. NaN without rows."""
+    """Return the interval of a share from inverting the binomial test, which never covers less than 95 %. NaN without
+    rows."""
     from scipy.special import betaincinv
 
     x, n = np.broadcast_arrays(_floats(successes), _floats(rows))
@@ -152,16 +159,17 @@ def clopper_pearson(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 
 def share_interval(successes: ArrayLike, rows: ArrayLike) -> Interval:
-    """The printed interval of a share: Clopper and Pearson's below :data:`FEW_ROWS` rows, otherwise Wilson's."""
+    """Return the printed interval of a share: Clopper and Pearson's below :data:`FEW_ROWS` rows, otherwise Wilson's."""
     x, n = np.broadcast_arrays(_floats(successes), _floats(rows))
     exact, score = clopper_pearson(x, n), wilson(x, n)
     return Interval(*(np.where(n < FEW_ROWS, e, s) for e, s in zip(exact, score, strict=True)))
 
 
 def observed_over_expected(observed: ArrayLike, expected: ArrayLike, rows: ArrayLike) -> Interval:
-    """Of observed over expected events among ``rows``: Clopper and Pearson's of the share of events, in its units.
+    """Return the interval of observed over expected events among ``rows``: Clopper and Pearson's of the share,
+    rescaled.
 
-    Within 0 and ``rows / expected``, which is all that is possible, and never of width 0. NaN for none expected.
+    It lies within 0 and ``rows / expected``, the possible values, and never has width 0. NaN if none is expected.
     """
     o, e, n = np.broadcast_arrays(*(_floats(x) for x in (observed, expected, rows)))
     share = clopper_pearson(o, n)

@@ -1,15 +1,15 @@
-"""How sure the project's intervals and tests are."""
+"""Levels and quantiles of raysim's intervals and tests."""
 
 from __future__ import annotations
 
 LEVEL = 0.95
-"""Of every interval."""
+"""Coverage of every interval."""
 
 ALPHA = 0.05
-"""Of every test: how often it may call equals unequal."""
+"""Level of every test: the largest probability of a false alarm."""
 
 POWER = 0.8
-"""With which a difference should be seen to be called visible."""
+"""Power at which a difference counts as visible."""
 
 Z = 1.959963984540054
 """The normal quantile of a two-sided interval at :data:`LEVEL`."""

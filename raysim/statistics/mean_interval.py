@@ -1,7 +1,7 @@
 """The interval of one trained model's mean figure over hospitals, for other patients of the same hospitals.
 
-Each hospital has an interval over its patients, and hospitals are independent: half the width of the mean's interval is
-the root of the sum of their squared shares of it. Definitions and coverage: ``docs/statistics.md``.
+Each hospital has an interval over its patients, and hospitals are independent. Half the width of the mean's interval is
+the root of the sum of squares of the hospitals' weighted half-widths. Definitions and coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from raysim.statistics.differences.paired import Limits
 def mean_interval(
     value: ArrayLike, low: ArrayLike, high: ArrayLike, rows: ArrayLike, *, within: tuple[float, float]
 ) -> Limits:
-    """The 95 % interval of the mean of ``value [H]``, weighted by ``rows [H]``, over hospitals that define it.
+    """Return the 95 % interval of the mean of ``value [H]``, weighted by ``rows [H]``, over hospitals that define it.
 
-    ``low`` and ``high [H]`` are the hospitals' own 95 % intervals; ``within``: what the figure can be. NaN where no
-    hospital defines the figure, or one that does has no interval.
+    ``low`` and ``high [H]`` are the hospitals' own 95 % intervals; ``within`` is the possible range of the figure. NaN
+    if no hospital defines the figure, or if one that does has no interval.
     """
     a, below, above, n = (np.asarray(each, dtype=np.float64) for each in (value, low, high, rows))
     judged = np.isfinite(a) & (n > 0)

@@ -1,9 +1,9 @@
 """One hospital's figure over several training seeds, with an interval for other patients and other seeds.
 
-Seeds test many of the same patients, and nobody tells the server which. The patients' part of the interval is therefore
-as wide as if all seeds had tested the same ones: the mean reach of the seeds' own intervals. That part and the seeds'
-are squared and added, each with the quantile of its own degrees of freedom, as for the mean of all hospitals
-(:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
+Seeds test many of the same patients, and the server does not know which. The patients' part of the interval is
+therefore as wide as if all seeds had tested the same ones: the mean half-width of the seeds' own intervals. This part
+and the seeds' part are squared and added, each with the quantile of its own degrees of freedom, as for the mean of all
+hospitals (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ Floats = NDArray[np.float64]
 
 
 class OverSeeds(NamedTuple):
-    """``value, low, high [...]``: the mean of the seeds that define a figure, with its interval; ``seeds``: how many.
+    """``value, low, high [...]``: the mean of the seeds that define a figure, with its interval; ``seeds``: their
+    number.
 
-    NaN where no seed defines the figure, or none has an interval of it.
+    NaN if no seed defines the figure, or none has an interval of it.
     """
 
     value: Floats
@@ -34,10 +35,11 @@ class OverSeeds(NamedTuple):
 def over_seeds(
     value: ArrayLike, low: ArrayLike, high: ArrayLike, *, within: tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf)
 ) -> OverSeeds:
-    """The mean of ``value [S, ...]`` over seeds; ``low`` and ``high`` are each seed's 95 % interval over patients.
+    """Return the mean of ``value [S, ...]`` over seeds; ``low`` and ``high`` are each seed's 95 % interval over
+    patients.
 
-    A figure that one seed defines keeps that seed's interval, which says nothing of other seeds. Limits are cut to what
-    the figure can be, ``within``, two numbers or two ``[...]``.
+    A figure that only one seed defines keeps that seed's interval, which excludes the effect of other seeds. Limits are
+    cut to the possible range ``within``, two numbers or two ``[...]``.
     """
     v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
     defined = np.isfinite(v)
@@ -52,7 +54,8 @@ def over_seeds(
 
 
 def squared_reach(values: Floats, mean: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """The seeds' part of the square of half an interval's width, ``[...]``; 0 for fewer than two ``defined`` values.
+    """Return the seeds' part of the square of half an interval's width, ``[...]``; 0 for fewer than two ``defined``
+    values.
 
     ``values [S, ...]`` have the ``mean [...]``.
     """
@@ -64,7 +67,7 @@ def squared_reach(values: Floats, mean: Floats, defined: NDArray[np.bool_]) -> F
 
 
 def mean_of(values: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """The mean over the first axis of ``defined`` values; NaN where there are none."""
+    """Return the mean over the first axis of ``defined`` values; NaN where there are none."""
     count = defined.sum(axis=0)
     total = np.where(defined, values, 0.0).sum(axis=0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -1,9 +1,9 @@
-"""Several hospitals tested at once: how many have the effect at least, and which of them can be named.
+"""Tests of several hospitals at once: a lower bound on the number with an effect, and the names of some.
 
-The count is a lower bound by closed testing with Simes' test, as Hommel's shortcut gives it; the names are Holm's. Both
-err in at most 5 % of federations, whatever is true at the other hospitals: the count where hospitals are independent,
-the names always. A count of hospitals whose own interval excludes the null has no such property: of 208 equal ones
-about ten do. Sources: Holm 1979; Hommel 1988; Goeman and Solari 2011.
+The count is a lower bound by closed testing with Simes' test, by Hommel's shortcut; the names are Holm's. Each is wrong
+in at most 5 % of federations, whatever holds at the other hospitals: the count for independent hospitals, the names
+always. A count of hospitals whose own interval excludes the null has no such property: of 208 equal ones about ten do.
+Sources: Holm 1979; Hommel 1988; Goeman and Solari 2011.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Floats = NDArray[np.float64]
 
 
 class Bound(NamedTuple):
-    """``at_least`` hospitals of ``of`` judged ones have the effect; ``named`` are the indices of those that can be
-    named, the one with the smallest p first.
+    """At least ``at_least`` of ``of`` judged hospitals have the effect; ``named`` are the indices of named ones,
+    smallest p first.
 
-    ``at_least`` is never less than ``len(named)``, and may be more: there are such hospitals, but it is open which.
+    ``at_least`` is never less than ``len(named)``, and may be more: such hospitals exist, but it is open which.
     """
 
     at_least: int
@@ -31,11 +31,11 @@ class Bound(NamedTuple):
 
 
 def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
-    """How many of the hospitals with p-values ``p [H]`` have the effect; one with a NaN is not judged, nor counted.
+    """Bound the number of hospitals with p-values ``p [H]`` that have the effect; NaN is not judged, nor counted.
 
     With ``H`` judged hospitals, ``h`` is the size of the largest set of them that Simes' test does not reject. It is
     the largest ``i`` for which the ``i`` largest p-values, in ascending order, are above ``alpha j / i``, ``j = 1..i``.
-    Then at least ``H - h`` have the effect. Where the test has no power at a hospital its p is 1.
+    Then at least ``H - h`` have the effect. If the test has no power at a hospital, its p is 1.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))
@@ -52,7 +52,8 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
 
 
 def holm(p: ArrayLike) -> Floats:
-    """Holm's adjusted p-values of ``p [H]``: the level from which on each is named. NaN stays, and is not counted."""
+    """Return Holm's adjusted p-values of ``p [H]``: the smallest level at which each is rejected. NaN stays, and is not
+    counted."""
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))
     order = judged[np.argsort(values[judged], kind="stable")]

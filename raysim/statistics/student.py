@@ -6,9 +6,8 @@ from typing import Any
 
 
 def stdtrit(df: Any, p: Any) -> Any:
-    """The quantile at ``p`` of Student's t with ``df`` degrees of freedom, of SciPy: a run that prints no interval does
-    not import it.
-    """
+    """Return the quantile at ``p`` of Student's t with ``df`` degrees of freedom. SciPy is imported only when it is
+    called."""
     from scipy import special  # a tenth of a second to import
 
     return special.stdtrit(df, p)

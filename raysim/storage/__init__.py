@@ -1,1 +1,1 @@
-"""Checkpoints, a run's files, and going on from them."""
+"""Checkpoints, a run's files, and resuming from them."""

@@ -1,4 +1,4 @@
-"""What an attack changed: JSON and a table."""
+"""The figures of an attack as JSON and a table."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from raysim.engine.job import Outcome
 
 ATTACK = "attack.csv"
-"""The file of :func:`table`."""
+"""Name of the file of :func:`table`."""
 
 
 def as_json(figures: AttackFigures) -> dict[str, Any]:
-    """The figures as plain values; undefined is None."""
+    """Return the figures as plain values; undefined is None."""
     tree = dataclasses.asdict(figures)
     tree.pop("per_hospital")
     return {
@@ -28,7 +28,7 @@ def as_json(figures: AttackFigures) -> dict[str, Any]:
 
 
 def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
-    """A row for each hospital: whether it is bad, its cluster, and what the attack cost it."""
+    """Return a row for each hospital: whether it is Byzantine, its cluster, and the cost of the attack to it."""
     import pandas as pd
 
     bad = set(figures.bad)

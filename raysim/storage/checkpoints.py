@@ -1,8 +1,9 @@
-"""Checkpoints: a run's state as one safetensors file with a JSON header, from which the run goes on bit for bit.
+"""Checkpoints: a run's state as one safetensors file with a JSON header, from which the run resumes bit for bit.
 
-Nothing that executes is read: arrays are plain, the rest is JSON, and classes come from the configured strategy. A file
-appears whole or not at all, and its name holds the digest of its content, so that damage is noticed and an earlier file
-is used instead. Every draw of a run is keyed by seed, purpose, round and hospital: no generator needs to be kept.
+Reading a checkpoint executes nothing: arrays are plain, the rest is JSON, and classes come from the configured
+strategy. A file appears complete or not at all. Its name contains the digest of its content, so that damage is detected
+and an earlier file is used. All random numbers are keyed by seed, purpose, round and hospital: no generator needs to be
+stored.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
 class Checkpoints:
     """The last ``keep`` checkpoints of one run of ``strategy`` at ``location``.
 
-    ``fingerprint``: of the settings that decide the run's result.
+    ``fingerprint``: the digest of the settings that determine the run's result.
     """
 
     def __init__(self, location: str, keep: int, fingerprint: str, strategy: Strategy) -> None:
@@ -35,9 +36,7 @@ class Checkpoints:
         self._strategy = strategy
 
     def write(self, state: RunState) -> None:
-        """Add a checkpoint, then remove old ones beyond ``keep``. Raises ``ResourceError`` where it cannot be
-        written.
-        """
+        """Add a checkpoint, then remove old ones beyond ``keep``. Raises ``ResourceError`` if it cannot be written."""
         content = encode(state, self._fingerprint, self._strategy)
         name = f"round-{state.round:06d}.{_digest(content)}.safetensors"
         try:
@@ -55,9 +54,9 @@ class Checkpoints:
             ) from None
 
     def latest(self) -> tuple[RunState | None, list[str]]:
-        """The last checkpoint that is not damaged, or None; and a line on each later one that is.
+        """Return the last undamaged checkpoint, or None, and a line on each later, damaged one.
 
-        Raises ``ConfigError`` for a checkpoint of another run, and where checkpoints cannot be listed.
+        Raises ``ConfigError`` for a checkpoint of another run, and if checkpoints cannot be listed.
         """
         damaged = []
         try:
@@ -84,15 +83,15 @@ def clear(location: str) -> None:
 
 
 def _listed(files: FileStore) -> list[tuple[int, str]]:
-    """Rounds and names of the checkpoints there, ascending."""
+    """Return rounds and names of the stored checkpoints, ascending."""
     matches = [NAME.fullmatch(name) for name in files.names()]
     return sorted((int(match[1]), match[0]) for match in matches if match)
 
 
 class Writer:
-    """Writes checkpoints on a background thread, so that rounds go on meanwhile.
+    """Writes checkpoints on a background thread while rounds continue.
 
-    An error of writing is raised when the next checkpoint is offered, or at the end.
+    An error in writing is raised at the next checkpoint, or at the end.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
@@ -100,7 +99,7 @@ class Writer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self.round = 0
-        """The round of the last checkpoint that was offered."""
+        """The round of the last checkpoint handed to the writer."""
 
     def __enter__(self) -> Writer:
         return self
@@ -111,7 +110,7 @@ class Writer:
             self._writing.result()
 
     def offer(self, state: RunState) -> None:
-        """Write a checkpoint, once the one before it is written."""
+        """Write a checkpoint after the previous one is written."""
         if self._writing is not None:
             self._writing.result()
         self.round = state.round

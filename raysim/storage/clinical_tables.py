@@ -1,6 +1,6 @@
-"""The files of the clinical figures of a run: by hospital and of all together, their curves, and equity over hospitals.
+"""The files of a run's clinical figures: by hospital and for all together, their curves, and equity over hospitals.
 
-All follow from the counts of scores that hospitals sent; no prediction is read. Columns: ``docs/metrics.md``.
+All follow from hospitals' counts of scores; no prediction is read. Columns: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ EQUITY = "clinical_equity.csv"
 
 
 def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> None:
-    """Write :func:`tables` to ``folder``, which lies below that of ``out``."""
+    """Write :func:`tables` to ``folder``, a folder below that of ``out``."""
     at = folder.relative_to(out.folder).as_posix()
     for name, table in tables(federation, outcome, asked).items():
         out.csv(f"{at}/{name}", table)
 
 
 def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> dict[str, pd.DataFrame]:
-    """``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by these names.
+    """Return ``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by these names.
 
-    Empty where no counts of scores were ``asked`` for, or where there are none: for several classes or a real label.
+    Empty if no counts of scores were configured (``asked``), or if there are none: for several classes or a real label.
     """
     import pandas as pd
 
@@ -75,7 +75,7 @@ def _figures(
     which: NDArray[np.int64],
     measured: Sequence[ClinicalFigure],
 ) -> pd.DataFrame:
-    """A row a hospital and figure, hospital by hospital."""
+    """Return one row per hospital and figure, ordered by hospital."""
     import pandas as pd
 
     wide = len(measured)
@@ -104,7 +104,7 @@ def _figures(
 def _calibration(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], bins: int
 ) -> pd.DataFrame:
-    """A row a hospital and bin that holds rows."""
+    """Return one row per hospital and filled bin."""
     import pandas as pd
 
     filled = calibration_bins(counts, bins)
@@ -147,7 +147,7 @@ def _net_benefit(
 
 
 def _equity(model: str, equities: Sequence[ClinicalEquity]) -> pd.DataFrame:
-    """A row a figure."""
+    """Return one row per figure."""
     import pandas as pd
 
     wanted = ("worst_decile", "p10", "p90", "gini", "std", "size_bias", "hospitals", "undefined")

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 COEFFICIENTS = "coefficients.csv"
 
 IMPORTANCE, DEPENDENCE = "importance.csv", "dependence.csv"
-"""Tables beside it of what each column does to a model of any kind."""
+"""File names of the tables of column importance, for a model of any kind."""
 
 INTERCEPT = "(intercept)"
 
 SURE = ("se", "low", "high", "se_robust", "low_robust", "high_robust")
-"""The columns on how sure a coefficient is, which :class:`Uncertainty` has under the same names."""
+"""Columns of a coefficient's uncertainty; :class:`Uncertainty` has fields of the same names."""
 
 GLOBAL = "global"
-"""What the server's model is called among the owners."""
+"""Name of the server's model among the owners."""
 
 
 def coefficients(
@@ -39,16 +39,17 @@ def coefficients(
     layout: Layout,
     uncertainty: Uncertainty | None = None,
 ) -> pd.DataFrame | None:
-    """Of a linear model, a row an owner and feature: ``model, feature, coefficient, per_unit``; None for others.
+    """Return a linear model's table, one row per owner and feature: ``model, feature, coefficient, per_unit``; None for
+    other models.
 
     - ``coefficient``: of the feature as the model receives it, a numeric one in standard deviations.
-    - ``per_unit``: of the source's column in its own unit, 0 where it did not vary in training.
-    - ``se``, ``low``, ``high``: of ``coefficient``, its standard error and the ends of its 95 % interval;
-      ``se_robust``, ``low_robust``, ``high_robust``: those that hold where hospitals differ. They are of the global
-      model, and empty where a strategy does not estimate them, or where a column was left out.
-    - ``effect``: what a coefficient with a standard error is: the logarithm of an odds ratio or of a rate ratio, or a
-      difference.
-    - the feature ``(intercept)`` comes last; of more than two classes there is a row for each ``class``.
+    - ``per_unit``: of the source's column in its own unit, 0 if it did not vary in training.
+    - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``; ``se_robust``, ``low_robust``,
+      ``high_robust``: the same, valid if hospitals differ. Only the global model has them. They are empty if a strategy
+      does not estimate them, or if a column was left out.
+    - ``effect``: the meaning of a coefficient with a standard error: the logarithm of an odds ratio or of a rate ratio,
+      or a difference.
+    - the feature ``(intercept)`` comes last; with more than two classes there is a row for each ``class``.
     """
     import pandas as pd
 
@@ -86,7 +87,7 @@ def coefficients(
 
 
 def of_global_model(path: Path) -> pd.DataFrame:
-    """The rows of the global model in such a file, which come first; none of models with more than two classes."""
+    """Return the rows of the global model, which come first; none for models with more than two classes."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file)
         names = ("model", "feature", "effect")

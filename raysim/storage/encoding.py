@@ -1,6 +1,6 @@
-"""The content of a checkpoint: a run's state as plain arrays and JSON, and back.
+"""Convert a run's state to plain arrays and JSON for a checkpoint, and back.
 
-What is read may have been changed by anybody: all of it is checked, and nothing of it executes.
+The content may have been modified by anybody: all of it is checked, and none of it is executed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from raysim.core.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
 from raysim.engine.job import Round
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.stopping import Stopping
 from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
 from raysim.engine.run_state import History, RunState
 from raysim.storage.file_store import reason
 from raysim.strategies.base import Ids, Strategy
@@ -28,18 +28,18 @@ FORMAT = 9
 """The format of checkpoints that this version writes and reads."""
 
 LOSSES = ("training_loss", "validation_loss")
-"""Figures that only some rounds have."""
+"""Figures that not every round has."""
 
 UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
-"""What reading a file whose content is not what raysim wrote may raise; ``UnicodeDecodeError`` is a ``ValueError``."""
+"""Exceptions of reading a file that raysim did not write; ``UnicodeDecodeError`` is a ``ValueError``."""
 
 
 class Damaged(ValueError):
-    """A checkpoint that cannot be used; the message says why."""
+    """A checkpoint that cannot be used; the message gives the reason."""
 
 
 def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
-    """The state of a run of ``strategy``, with or without its history, as the content of a checkpoint."""
+    """Return the content of a checkpoint: the state of a run of ``strategy``, with or without its history."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -72,7 +72,7 @@ def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
 
 
 def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
-    """The state in a checkpoint, and the fingerprint of its run. Raises :class:`Damaged`."""
+    """Return the state in a checkpoint, and the fingerprint of its run. Raises :class:`Damaged`."""
     try:
         arrays, header = read_tensors(content)
         if header["format"] != FORMAT:
@@ -115,13 +115,13 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
 
 
 def _pack_cohorts(cohorts: Sequence[Ids | None], arrays: Arrays) -> list[int | None]:
-    """Cohorts as an array; returns how many hospitals each has, None where nobody was asked for an update."""
+    """Store cohorts as an array; return the number of hospitals of each, None if no update was requested."""
     arrays["cohorts"] = np.concatenate([np.empty(0, np.int64), *(ids for ids in cohorts if ids is not None)])
     return [None if ids is None else len(ids) for ids in cohorts]
 
 
 def _unpack_cohorts(counts: Sequence[int | None], arrays: Mapping[str, Any], hospitals: int) -> list[Ids | None]:
-    """What :func:`_pack_cohorts` packed."""
+    """Restore the result of :func:`_pack_cohorts`."""
     cohorts: list[Ids | None] = []
     rest = arrays["cohorts"]
     for count in counts:
@@ -135,8 +135,9 @@ def _unpack_cohorts(counts: Sequence[int | None], arrays: Mapping[str, Any], hos
 
 
 def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:
-    """Raise :class:`Damaged` where a ledger does not agree with the bytes sent in ``rounds``: the privacy cost of a run
-    follows from the ledger alone.
+    """Raise :class:`Damaged` if a ledger disagrees with the bytes sent in ``rounds``.
+
+    The privacy cost of a run follows from the ledger alone.
     """
     sent = ledger.sent_by_round()
     late = max(sent, default=0) - max((row.round for row in rounds), default=0)
@@ -152,14 +153,14 @@ def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> No
 
 
 def _count(value: Any, name: str, most: int = 2**62) -> int:
-    """A whole number from 0 to ``most``. Raises :class:`Damaged`."""
+    """Return a whole number from 0 to ``most``. Raises :class:`Damaged`."""
     if type(value) is not int or not 0 <= value <= most:
         raise Damaged(f"its {name} is {value!r:.50}")
     return value
 
 
 def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays of a safetensors file, and the JSON under ``raysim`` in its header. Raises ``ValueError``."""
+    """Return the arrays of a safetensors file, and the JSON under ``raysim`` in its header. Raises ``ValueError``."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -178,7 +179,7 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
 
 
 def pack_rounds(rounds: Sequence[Round], arrays: Arrays) -> list[list[str]]:
-    """Rounds as arrays; returns the columns ``[model, metric]`` of their values."""
+    """Store rounds as arrays; return the columns ``[model, metric]`` of their values."""
     columns: dict[tuple[str, str], int] = {}
     for row in rounds:
         for model, metrics in row.metrics.items():
@@ -203,7 +204,7 @@ def pack_rounds(rounds: Sequence[Round], arrays: Arrays) -> list[list[str]]:
 
 
 def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -> list[Round]:
-    """What :func:`pack_rounds` packed."""
+    """Restore the result of :func:`pack_rounds`."""
     rounds = []
     if any(type(name) is not str for column in columns for name in column):
         raise ValueError("a column of its rounds has no name")
@@ -230,7 +231,7 @@ def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -
 
 
 BEST = "best/"
-"""Prefix of the names of the arrays of the best state so far."""
+"""Prefix of the arrays of the best state so far."""
 
 
 def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dict[str, Any] | None:
@@ -251,7 +252,7 @@ def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], stra
 
 
 def _pack_kept(kept: HospitalStates | None, arrays: Arrays) -> list[str] | None:
-    """What hospitals remember as arrays; returns the names of the kinds of vectors."""
+    """Store hospitals' memory as arrays; return the names of the kinds of vectors."""
     if kept is None:
         return None
     names = sorted({what for vectors in kept.values() for what in vectors})
@@ -284,9 +285,9 @@ def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> Hosp
 
 
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
-    """A ledger as an array and rows ``[round, kind, hospitals, bytes]``.
+    """Store a ledger as an array and rows ``[round, kind, hospitals, bytes]``.
 
-    Often an entry is of hospitals 0, 1, ... and of one number of bytes for all: then each is stored as a number.
+    Hospitals 0, 1, ... and equal bytes are common in an entry; each is then stored as a single number.
     """
     rows, lists = [], [np.empty(0, dtype=np.int64)]
     for round, kind, hospitals, sent in ledger.entries:
@@ -299,7 +300,8 @@ def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
 
 
 def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
-    """What :func:`pack_ledger` packed. Raises ``ValueError`` where an entry has more hospitals than there are."""
+    """Restore the result of :func:`pack_ledger`. Raises ``ValueError`` if an entry has more hospitals than
+    there are."""
     ledger, rest = Ledger(), arrays["ledger"]
     for round, kind, count, everyone, same in rows:
         # Checked before it is allocated.

@@ -10,9 +10,9 @@ from raysim.statistics.patient_groups.within import NOTHING, PairGap, WithinGap
 
 
 def fairness_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
-    """A row an attribute and pair of its known groups; columns in ``docs/statistics.md``.
+    """Return one row per attribute and pair of its known groups; columns in ``docs/statistics.md``.
 
-    The test, and what the difference over all rows mixes, stand in the row of the pair that differs most.
+    The test, and the parts of the difference over all rows, are in the row of the pair that differs most.
     """
     return pd.DataFrame(
         {"model": model, "attribute": attribute} | _of_pair(pair) | (_of_test(gap) if pair.groups == gap.groups else {})
@@ -55,7 +55,7 @@ def _of_test(gap: WithinGap) -> dict[str, object]:
 
 
 def risks_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
-    """A row an attribute and known group; empty for a real label."""
+    """Return one row per attribute and known group; empty for a real label."""
     return pd.DataFrame(
         {"model": model, "attribute": attribute, **risk._asdict()}
         for attribute, gap in gaps.items()

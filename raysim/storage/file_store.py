@@ -1,4 +1,4 @@
-"""Folders of files that appear whole or not at all: on this machine, or on any file system that pyarrow knows."""
+"""Folders of files that appear complete or not at all: on this machine, or on any file system of pyarrow."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from raysim.core.errors import ConfigError
 
 
 class FileStore(Protocol):
-    """A folder of files that appear whole or not at all, here or on another file system."""
+    """A folder of files that appear complete or not at all, on this machine or on another file system."""
 
     def names(self) -> list[str]:
-        """The files in it; none where it does not exist."""
+        """List the files; none if the folder does not exist."""
         ...
 
     def read(self, name: str) -> bytes:
-        """A file's content."""
+        """Return a file's content."""
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, and the folder where it does not exist."""
+        """Write a file, and create the folder if it does not exist."""
         ...
 
     def remove(self, name: str) -> None:
@@ -30,7 +30,7 @@ class FileStore(Protocol):
 
 
 class LocalFileStore:
-    """A folder on this machine. What has been written survives a loss of power."""
+    """A folder on this machine. Written files survive a loss of power."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -66,7 +66,7 @@ class LocalFileStore:
 
 
 class RemoteFileStore:
-    """A folder on any file system that pyarrow knows: ``s3://bucket/folder``, ``gs://``, ``hdfs://``, ``file:///``."""
+    """A folder on any file system of pyarrow: ``s3://bucket/folder``, ``gs://``, ``hdfs://``, ``file:///``."""
 
     def __init__(self, uri: str) -> None:
         from pyarrow import fs
@@ -101,12 +101,12 @@ class RemoteFileStore:
 
 
 def file_store(location: str) -> FileStore:
-    """The store of files at a path or URI. Raises ``ConfigError`` for a URI that no file system knows."""
+    """Return the store of files at a path or URI. Raises ``ConfigError`` for a URI without a known file system."""
     return RemoteFileStore(location) if "://" in location else LocalFileStore(Path(location))
 
 
 def check(location: str) -> None:
-    """Raise ``ConfigError`` where ``checkpoint.path`` cannot be written; leaves an empty folder."""
+    """Raise ``ConfigError`` if ``checkpoint.path`` cannot be written; leaves an empty folder."""
     try:
         probe = file_store(location)
         probe.write("probe", b"")
@@ -118,6 +118,6 @@ def check(location: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """An error in one line."""
+    """Return an error's message in one line."""
     text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     return str(text).splitlines()[0]

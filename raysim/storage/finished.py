@@ -1,4 +1,4 @@
-"""What a comparison keeps of a finished run until all its runs are finished."""
+"""The data of a finished run that a comparison stores until all its runs are finished."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from raysim.adversaries.attack_effect import AttackFigures
 from raysim.config.checking import validated
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
-from raysim.core.packing import Arrays, pack, unpack
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.measuring.subgroups import Grouping
+from raysim.engine.packing import Arrays, pack, unpack
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -34,7 +34,7 @@ FINISHED = "finished.safetensors"
 
 
 def save_finished(folder: Path, outcome: Outcome) -> None:
-    """Write what a comparison needs of a finished run."""
+    """Write the data of a finished run that its comparison needs."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -60,6 +60,7 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "losses": dataclasses.asdict(outcome.losses),
         "stopped": None if outcome.stopped is None else dataclasses.asdict(outcome.stopped),
         "ended": outcome.ended,
+        "facts": outcome.facts,
         **({} if outcome.attack is None else {"attack": dataclasses.asdict(outcome.attack)}),
         "told_sizes": pack(outcome.noisy_sizes, "told_sizes", arrays),
         "privacy": None if outcome.privacy is None else dataclasses.asdict(outcome.privacy),
@@ -89,7 +90,7 @@ def _as_gap(packed: Mapping[str, Any]) -> WithinGap:
 
 
 def load_finished(folder: Path) -> Outcome | None:
-    """What :func:`save_finished` wrote, without models, which have a file of their own; None where it is damaged."""
+    """Read the result of :func:`save_finished`, without models, which are in another file; None if it is damaged."""
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
         metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")
@@ -120,6 +121,7 @@ def load_finished(folder: Path) -> Outcome | None:
             setup=validated(Bytes, Bytes(*header["setup"]), "setup"),
             losses=TrainingLosses(**header["losses"]),
             ended=validated(bool, header["ended"], "ended"),
+            facts=validated(dict[str, float], header["facts"], "facts"),
             stopped=None if header["stopped"] is None else Stopped(**header["stopped"]),
             attack=AttackFigures(**header["attack"]) if "attack" in header else None,
             noisy_sizes=unpack(header["told_sizes"], arrays),

@@ -4,10 +4,10 @@
 
     {"format": 1, "kind": "run", "version": "0.1.0", "files": {"rounds.csv": {"bytes": 812, "blake2b": "9f0c..."}}}
 
-``files`` are the results, by their paths in the folder; files that only serve to resume are not listed. The runs of a
-comparison have manifests of their own, which the comparison's lists like other files: by their digests it covers all
-results. A file is listed just before it appears, so a file that is not listed is not raysim's, wherever a command was
-stopped. Digests are BLAKE2b of 32 bytes (``b2sum -l 256``).
+``files`` are the results, by their paths in the folder; files that serve only for resuming are not listed. Each run of
+a comparison has its own manifest. The comparison's manifest lists these by their digests and so covers all results. A
+file is listed just before it appears, so a file that is not listed is never raysim's. Digests are BLAKE2b of 32 bytes
+(``b2sum -l 256``).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Kind = Literal["run", "compare", "curve", "study", "sweep", "audit", "design", "
 
 
 class Manifest:
-    """The results of one command in its folder: writes them, lists them, and removes what it lists.
+    """The results of one command in its folder: writes, lists and removes them.
 
-    ``kind`` is the command, ``version`` raysim's when it began, ``files`` the listed ones: their ``bytes`` and
-    ``blake2b``.
+    ``kind`` is the command, ``version`` raysim's version at its start, ``files`` the listed files with their ``bytes``
+    and ``blake2b``.
     """
 
     def __init__(self, folder: Path, kind: str, version: str, files: Mapping[str, Mapping[str, Any]]) -> None:
@@ -52,9 +52,9 @@ class Manifest:
 
     @staticmethod
     def begin(folder: Path, kind: Kind) -> Manifest:
-        """The manifest of a command that begins in ``folder``; files that an earlier manifest lists there are removed.
+        """Begin the manifest of a command in ``folder``; files that an earlier manifest lists there are removed.
 
-        Raises ``ConfigError`` where the folder holds a sweep, whose trials would be lost.
+        Raises ``ConfigError`` if the folder holds a sweep, whose trials would be lost.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / NAME).exists():
@@ -68,7 +68,7 @@ class Manifest:
 
     @staticmethod
     def read(folder: Path) -> Manifest:
-        """The manifest in ``folder``. Raises ``ConfigError`` where there is none that this version can use."""
+        """Read the manifest in ``folder``. Raises ``ConfigError`` if there is none that this version can use."""
         path = folder / NAME
         try:
             tree = bounded.read_json(path)
@@ -89,7 +89,7 @@ class Manifest:
 
     @property
     def files(self) -> Mapping[str, Mapping[str, Any]]:
-        """``{path in the folder: {"bytes": size, "blake2b": digest}}``, in the order in which they were written."""
+        """``{path in the folder: {"bytes": size, "blake2b": digest}}``, in the order of writing."""
         return self._files
 
     def __contains__(self, name: str) -> bool:
@@ -97,7 +97,7 @@ class Manifest:
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """``with manifest.writing(name) as temporary``: what is written is listed, and appears as ``name``."""
+        """Write a file as ``with manifest.writing(name) as temporary``; it is listed, and then appears as ``name``."""
         path = self.folder / _inside(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -110,12 +110,12 @@ class Manifest:
             write_csv(table, temporary)
 
     def rows(self, name: str, table: pd.DataFrame) -> None:
-        """Write a table of many rows, eight times as fast as :meth:`csv`: texts stand in quotes."""
+        """Write a table of many rows, eight times as fast as :meth:`csv`; texts are quoted."""
         with self.writing(name) as temporary:
             write_csv(table, temporary, many_rows=True)
 
     def pieces(self, name: str, tables: Iterable[pd.DataFrame]) -> None:
-        """Write a table that comes in pieces, as :meth:`rows` does."""
+        """Write a table from pieces, as :meth:`rows` does."""
         with self.writing(name) as temporary:
             write_pieces(tables, temporary)
 
@@ -129,20 +129,20 @@ class Manifest:
             temporary.write_text(text, encoding="utf-8")
 
     def add(self, below: Manifest) -> None:
-        """List the manifest of a folder below this one."""
+        """List the manifest of a subfolder."""
         path = below.folder / NAME
         self._list(path.relative_to(self.folder).as_posix(), path)
 
     def below(self) -> list[Manifest]:
-        """The manifests that it lists."""
+        """The listed manifests."""
         return [Manifest.read((self.folder / name).parent) for name in self._files if name.endswith(f"/{NAME}")]
 
     def paths(self) -> dict[str, Path]:
-        """The files of this folder by name, as MLflow stores them: the listed ones, and the manifest itself."""
+        """The files that MLflow stores, by name: the listed files of this folder, and the manifest itself."""
         return {name: self.folder / name for name in (*self._files, NAME) if not name.endswith(f"/{NAME}")}
 
     def changed(self) -> list[str]:
-        """The listed files that are missing or have changed since they were written, those of folders below too."""
+        """The listed files, subfolders included, that are missing or have changed since they were written."""
         names = []
         for name, entry in self._files.items():
             path = self.folder / name
@@ -154,7 +154,7 @@ class Manifest:
         return names
 
     def remove(self) -> None:
-        """Remove what it lists, then itself, and the folders that are empty then."""
+        """Remove the listed files, then the manifest, and the folders that are then empty."""
         for name in self._files:
             path = self.folder / name
             if name.endswith(f"/{NAME}") and path.exists():
@@ -175,10 +175,10 @@ class Manifest:
 
 
 def check_plain(folder: Path) -> None:
-    """Raise ``ConfigError`` where ``folder`` holds anything but files and folders, at any depth.
+    """Raise ``ConfigError`` if ``folder`` holds anything except files and folders, at any depth.
 
-    raysim makes no links. In the folder of a stranger a link could lead what is read, written or removed out of it, and
-    a pipe could hold up the command for ever.
+    raysim makes no links. A link in an untrusted folder could redirect reading, writing or removal outside it, and a
+    pipe could block the command for ever.
     """
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -190,7 +190,7 @@ def check_plain(folder: Path) -> None:
 
 
 def spare(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` naming ``option`` where writing ``path`` would replace a device, a pipe, or a result."""
+    """Raise ``ConfigError`` naming ``option`` if writing ``path`` would replace a device, a pipe, or a result."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ConfigError(f"{option}: {path} is a device or a pipe, which a file would replace; name a file")
     whole = path.resolve()
@@ -212,7 +212,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _inside(name: str) -> str:
-    """``name``, which must be a path inside of the folder: a manifest may come from someone else."""
+    """Return ``name``, which must be a path inside the folder, because a manifest may be untrusted."""
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or path.as_posix() != name or name == NAME:
         raise ValueError(f"'{name}' is no path of a file in it")

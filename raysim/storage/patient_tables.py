@@ -1,6 +1,6 @@
-"""Tables of clusters of patients: their sizes by hospital, and how much their models use the same features.
+"""Tables of clusters of patients: their sizes by hospital, and the overlap of their models' features.
 
-Both follow from models and from what hospitals have sent; no patient's row is read.
+Both follow from models and from hospitals' messages; no patient's row is read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ TOP = (5, 10, 20)
 
 
 def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
-    """``patient_clusters.csv`` and ``feature_overlap.csv`` by these names, where the run has such clusters."""
+    """Return ``patient_clusters.csv`` and ``feature_overlap.csv`` by these names, if the run has such clusters."""
     tables = {"patient_clusters.csv": composition(federation, outcome), "feature_overlap.csv": overlap(outcome)}
     return {name: table for name, table in tables.items() if table is not None}
 
 
 def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None:
-    """A row a hospital and cluster of patients: ``hospital, cluster, n_train``. None without such clusters."""
+    """Return one row per hospital and cluster of patients: ``hospital, cluster, n_train``. None without such
+    clusters."""
     import pandas as pd
 
     rows = outcome.clusters_of_patients
@@ -45,9 +46,9 @@ def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None
 
 
 def overlap(outcome: Outcome) -> pd.DataFrame | None:
-    """A row a number k out of ``TOP``: ``top, overlap``, see :func:`mean_overlap`.
+    """Return one row for each number k of ``TOP``: ``top, overlap``, see :func:`mean_overlap`.
 
-    None with fewer than two clusters of patients, or where the model is not linear: then it has no coefficients.
+    None with fewer than two clusters of patients, or if the model is not linear and so has no coefficients.
     """
     import pandas as pd
 
@@ -61,7 +62,8 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
 
 
 def mean_overlap(sizes: Floats, k: int) -> float:
-    """``|top k of one and of the other| / k``, the mean over pairs of models with ``sizes [G, F]`` of coefficients.
+    """Return ``|top k of one and of the other| / k``, the mean over pairs of models with ``sizes [G, F]`` of
+    coefficients.
 
     Of equal sizes the earlier feature comes first.
     """

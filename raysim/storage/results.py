@@ -1,4 +1,4 @@
-"""The files that a run leaves, and its summary: CSV, JSON, safetensors; nothing that executes when it is opened."""
+"""The files of a run, and its summary: CSV, JSON, safetensors. Opening them executes nothing."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import Federation
+from raysim.engine import timing
 from raysim.engine.job import Outcome
-from raysim.engine.measuring import subgroups, timing
+from raysim.engine.measuring import subgroups
 from raysim.storage import attack_tables, patient_tables, served
 from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain
 
 SPLIT = "split.csv"
-"""Which part each row of the source is in."""
+"""Name of the file with the part of each row of the source."""
 
 PREDICTIONS = "predictions.csv"
-"""The outputs of every model served for every row, where ``evaluation.predictions`` asks for them."""
+"""Name of the file with the outputs of every model for every row, if ``evaluation.predictions`` is on."""
 
 RECALIBRATION = "recalibration.csv"
-"""Each hospital's shift, where hospitals recalibrate after the last round."""
+"""Name of the file with each hospital's shift, if hospitals recalibrate after the last round."""
 
 LONGEST_PART = 255
-"""The most bytes of the name of a file or folder, on all usual file systems."""
+"""Longest name of a file or folder in bytes on all usual file systems."""
 
 
 def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
-    """``out``, or ``runs/<name>/<time>-<id>``. Raises ``ConfigError`` where it cannot be written into.
+    """Return ``out``, or ``runs/<name>/<time>-<id>``. Raises ``ConfigError`` if it cannot be written.
 
     Also raises it for a folder with files that raysim did not write, unless a command is resumed there (``again``).
     """
@@ -78,7 +79,7 @@ def write_run(
     *,
     models: bool = True,
 ) -> None:
-    """Write a run's files, each complete or not at all; those of its ``models`` only if they are asked for."""
+    """Write a run's files, each completely or not at all; files of its ``models`` only if configured."""
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables
     from raysim.storage.fairness_tables import fairness_table, risks_table
@@ -118,7 +119,7 @@ def write_run(
 
 
 def _write_models(out: Manifest, federation: Federation, outcome: Outcome, precision: str) -> None:
-    """All that predicting takes, and the coefficients of models that have such."""
+    """Write everything that prediction needs, and the coefficients of models that have them."""
     from safetensors.numpy import save_file
 
     models = served.served(federation, outcome, precision)
@@ -133,9 +134,9 @@ def _write_models(out: Manifest, federation: Federation, outcome: Outcome, preci
 
 
 def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
-    """Every federation-level metric by name, totals of traffic and time. Undefined is null.
+    """Return every federation-level metric by name, and totals of traffic and time. Undefined is null.
 
-    Metrics of the headline model (``model``) stand at the top, those of every model served under ``models``.
+    Metrics of the headline model (``model``) are at the top, those of every model under ``models``.
     """
     model, headline = list(outcome.metrics.items())[-1]
     return {
@@ -159,7 +160,8 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
 
 
 def converged(outcome: Outcome) -> dict[str, Any]:
-    """Whether the training loss has converged, with the losses; only ``convergence: null`` where none was measured."""
+    """Return whether the training loss has converged, with the losses; only ``convergence: null`` if it was not
+    measured."""
     training, model = outcome.convergence, outcome.losses.model
     if training is None:
         return {"convergence": None}
@@ -174,7 +176,7 @@ def converged(outcome: Outcome) -> dict[str, Any]:
 
 
 def stopped(outcome: Outcome) -> dict[str, Any]:
-    """How early stopping ended the run; empty without ``training.stop``."""
+    """Return how early stopping ended the run; empty without ``training.stop``."""
     how = outcome.stopped
     if how is None:
         return {}
@@ -189,7 +191,7 @@ def stopped(outcome: Outcome) -> dict[str, Any]:
 
 
 def traffic(outcome: Outcome) -> dict[str, int]:
-    """Bytes that hospitals received and sent: in all rounds, and separately before the first one."""
+    """Return the bytes that hospitals received and sent: in all rounds, and separately before the first."""
     rounds, setup = outcome.traffic, outcome.setup
     return {
         "bytes_down": rounds.down,
@@ -200,13 +202,13 @@ def traffic(outcome: Outcome) -> dict[str, int]:
 
 
 def provenance(federation: Federation) -> dict[str, Any]:
-    """What made the numbers: versions, platform, and the data's digest."""
+    """Return what determined the numbers: versions, platform, and the data's digest."""
     return {"versions": dict(_versions()), "platform": platform.platform(), "data": federation.fingerprint}
 
 
 @cache
 def _versions() -> dict[str, str]:
-    """Versions of Python, raysim and the libraries that it computes with; looked up once for each process."""
+    """Return versions of Python, raysim and its numerical libraries; looked up once per process."""
     versions = {"raysim": __version__, "python": platform.python_version()}
     for package in ("ray", "torch", "numpy", "scikit-learn", "mlflow"):
         try:
@@ -217,7 +219,8 @@ def _versions() -> dict[str, str]:
 
 
 def write_config(out: Manifest, frozen: Mapping[str, Any], federation: Federation) -> None:
-    """``config.yaml``: the complete configuration, which can be run again, under comments on what made the numbers."""
+    """Return ``config.yaml``: the complete configuration, which can be run again, under comments on versions
+    and data."""
     made_by = dumped(provenance(federation))
     comments = "".join(f"# {line}\n" for line in made_by.splitlines())
     out.text("config.yaml", comments + dumped(frozen))

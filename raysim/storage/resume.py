@@ -1,7 +1,7 @@
-"""``resume.json``, by which a run or comparison that was stopped is resumed; it is in the folder from the start.
+"""``resume.json``, from which a stopped run or comparison is resumed; it is in the folder from the start.
 
-It holds the settings that decide the result, so that a changed configuration is noticed; where checkpoints are; the
-working folder that relative paths start from; and the id by which MLflow knows the run.
+It holds the settings that determine the result, so that a changed configuration is detected; the place of checkpoints;
+the working folder of relative paths; and the id by which MLflow identifies the run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from raysim.config.checking import validated
 from raysim.core import bounded
 from raysim.core.atomic import remove_stray, write_json
 from raysim.core.errors import ConfigError, ResourceError
+from raysim.core.words import flatten
 from raysim.data.federation import Federation
 from raysim.engine.job import EarlierPlays, Outcome
 from raysim.storage import checkpoints, manifest
@@ -31,23 +32,22 @@ from raysim.storage.file_store import file_store
 from raysim.storage.finished import FINISHED, load_finished, save_finished
 from raysim.storage.manifest import Kind, Manifest, check_plain
 from raysim.storage.results import write_config
-from raysim.tracking.client import flatten
 
 FILE = "resume.json"
 UNSENT = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""The file beside checkpoints outside of a run's folder that says whose they are."""
+"""Name of the file beside checkpoints outside a run's folder that names their owner."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
-"""The commands whose folders have a ticket."""
+"""The commands whose folders have a ``resume.json``."""
 
 FREE = ("name", "resources", "tracking", "checkpoint")
-"""Sections of a configuration that change no number, and may be changed before a run goes on."""
+"""Sections of a configuration that change no number, and may be changed before a run is resumed."""
 
 _PLAIN = {"None": "null", "True": "true", "False": "false"}
-"""Values of YAML by how Python prints them."""
+"""Values of YAML by their Python representation."""
 
 
 @dataclass(frozen=True)
@@ -57,39 +57,39 @@ class Ticket:
     kind: str
     """The command, one of ``KINDS``."""
     settings: Mapping[str, Any]
-    """What decides the result; see :func:`settings_of`."""
+    """The settings that determine the result; see :func:`settings_of`."""
     checkpoints: str
-    """Where checkpoints are: ``checkpoints`` in the folder itself, or a folder or URI elsewhere."""
+    """The place of checkpoints: ``checkpoints`` in the folder itself, or a folder or URI elsewhere."""
     working: str
-    """The folder that relative paths start from."""
+    """The folder of relative paths."""
     id: str
-    """The id by which MLflow knows the run."""
+    """The id by which MLflow identifies the run."""
     finished: bool = False
     """Whether nothing is left to do."""
     reached: int = 0
-    """The last round that may have been played, where noise is drawn again each time; 0: the run has not begun."""
+    """The last round that may have been run, if noise is sampled again after resuming; 0: the run has not begun."""
     starts: int = 0
-    """How many earlier starts there were, and :attr:`rounds` how many rounds of theirs were played again."""
+    """The number of earlier starts; :attr:`rounds` counts their rounds that were repeated."""
     rounds: int = 0
     """See :attr:`starts`."""
     baselines: int = 0
-    """How often the runs without the attack were begun."""
+    """The number of times the runs without the attack were begun."""
     format: int = FORMAT
 
     @property
     def fingerprint(self) -> str:
-        """A digest of ``settings``, which every checkpoint of the run holds."""
+        """The digest of ``settings``, which every checkpoint of the run contains."""
         text = json.dumps(self.settings, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def location(self, folder: Path) -> str:
-        """Where the checkpoints of the run in ``folder`` are: a path or URI."""
+        """Return the place of the checkpoints of the run in ``folder``: a path or URI."""
         return str(folder.absolute() / CHECKPOINTS) if self.checkpoints == CHECKPOINTS else self.checkpoints
 
     def check_owner(self, folder: Path) -> None:
-        """Raise ``ConfigError`` where checkpoints lie outside of ``folder`` and were not begun for the run in it.
+        """Raise ``ConfigError`` if checkpoints are outside ``folder`` and belong to another run.
 
-        Old checkpoints are removed there, so that a ticket alone must not decide where that is.
+        Old checkpoints are removed there, so ``resume.json`` alone must not decide the place.
         """
         if self.checkpoints == CHECKPOINTS:
             return
@@ -104,11 +104,11 @@ class Ticket:
             )
 
     def save(self, folder: Path) -> None:
-        """Write the ticket into a run's folder."""
+        """Write ``resume.json`` into a run's folder."""
         write_json(folder / FILE, dataclasses.asdict(self))
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ``ConfigError`` naming the first key that differs from when the run was started."""
+        """Raise ``ConfigError`` naming the first key that differs from the start of the run."""
         then, now = dict(flatten(self.settings)), dict(flatten(settings))
         for key in [*then, *now]:
             if then.get(key) != now.get(key):
@@ -119,14 +119,15 @@ class Ticket:
 
 
 def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """What decides a result: a frozen configuration without the ``FREE`` sections, and the data's fingerprint."""
+    """Return what determines a result: a frozen configuration without the ``FREE`` sections, and the data's
+    fingerprint."""
     tree = {key: value for key, value in frozen.items() if key not in FREE}
     plain: dict[str, Any] = json.loads(json.dumps(tree | {"data fingerprint": data}))
     return plain
 
 
 def read_ticket(folder: Path) -> Ticket:
-    """The ticket in a folder. Raises ``ConfigError`` where there is none that this version can use."""
+    """Read ``resume.json`` in a folder. Raises ``ConfigError`` if there is none that this version can use."""
     try:
         tree = bounded.read_json(folder / FILE)
         if tree.get("format") != FORMAT:
@@ -152,9 +153,9 @@ def read_ticket(folder: Path) -> Ticket:
 
 
 def has_progress(folder: Path) -> bool:
-    """Whether a run in ``folder``, or one of the comparison there, is finished or has left a checkpoint.
+    """Return whether a run in ``folder``, or one of its comparison, is finished or has left a checkpoint.
 
-    A store that a URI names is not asked, and may have one.
+    A store behind a URI is not queried, and may have one.
     """
     for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}")):
         ticket = read_ticket(path.parent)
@@ -167,10 +168,10 @@ def has_progress(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
-    """Make a folder, and lock it against other processes of raysim.
+    """Create a folder, and lock it against other processes of raysim.
 
-    Raises ``ConfigError`` where another one holds the lock for more than ``patience`` seconds. Folders that were made
-    here and are still empty at the end are removed again.
+    Raises ``ConfigError`` if another process holds the lock for more than ``patience`` seconds. Folders that were
+    created here and are empty at the end are removed.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(folder):
@@ -218,7 +219,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 @dataclass(eq=False)
 class Opened:
-    """A run or comparison at work in its folder. ``again``: it is resumed."""
+    """A run or comparison that is running in its folder. ``again``: it is resumed."""
 
     folder: Path
     ticket: Ticket
@@ -226,27 +227,27 @@ class Opened:
     again: bool
 
     def finish(self, outcome: Outcome | None = None) -> None:
-        """Note that nothing is left to do; with an ``outcome``, also write what a comparison needs of it."""
+        """Record that nothing is left to do; with an ``outcome``, also write the data that a comparison needs."""
         with writing(self.folder):
             if outcome is not None:
                 save_finished(self.folder, outcome)
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierPlays:
-        """What was played before the start that now begins after round ``since``, and has to be charged for."""
+        """Return the rounds run before this start, after round ``since``, whose privacy cost must be counted."""
         before = EarlierPlays(self.ticket.starts, self.ticket.rounds)
         earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before
         self.ticket = dataclasses.replace(self.ticket, starts=earlier.starts, rounds=earlier.rounds, reached=0)
         return earlier
 
     def reaches(self, round: int) -> None:
-        """Note, before it is played, that rounds up to ``round`` may be."""
+        """Record, before it runs, that rounds up to ``round`` may run."""
         self.ticket = dataclasses.replace(self.ticket, reached=round)
         with writing(self.folder):
             self.ticket.save(self.folder)
 
     def begins_baseline(self) -> int:
-        """Note, before they are played, that the runs without the attack are begun; returns how often they were."""
+        """Record, before they run, that the runs without the attack begin; return how often they have begun."""
         before = self.ticket.baselines
         self.ticket = dataclasses.replace(self.ticket, baselines=before + 1)
         with writing(self.folder):
@@ -254,16 +255,16 @@ class Opened:
         return before
 
     def finished(self) -> Outcome | None:
-        """The outcome of a finished run of a comparison, as :func:`load_finished` gives it.
+        """Return the outcome of a finished run of a comparison, as :func:`load_finished` does.
 
-        None where a file of its results is missing or changed: then the run is played again.
+        None if a file of its results is missing or changed: the run is then repeated.
         """
         if not (self.again and self.ticket.finished) or self.manifest.changed():
             return None
         return load_finished(self.folder)
 
     def forget(self) -> None:
-        """Remove all files that the run has written, and the folder if nothing else is in it."""
+        """Remove all files of the run, and the folder if nothing else is in it."""
         (self.folder / FILE).unlink(missing_ok=True)
         self.manifest.remove()
         with contextlib.suppress(OSError):
@@ -283,11 +284,11 @@ def opened(
 ) -> Iterator[Opened]:
     """Open ``folder`` for a run or comparison, locked against other processes; ``data``: the fingerprint of its data.
 
-    A process that works in the folder is waited for up to ``patience`` seconds.
+    Waits up to ``patience`` seconds for another process in the folder.
 
-    Without ``again``, or where nothing was begun, the run begins: files that manifests of an earlier run or comparison
-    list there are removed, and the configuration is written. Raises ``ConfigError`` where a run to be resumed has other
-    settings than when it was begun.
+    Without ``again``, or if nothing was begun, the run begins: files that manifests of an earlier run or comparison
+    list there are removed, and the configuration is written. Raises ``ConfigError`` if a run to be resumed has other
+    settings than at its start.
     """
     settings = settings_of(frozen, data)
     with held(folder, patience):
@@ -321,12 +322,12 @@ def opened(
 
 
 def _owner(run_id: str, folder: Path) -> dict[str, str]:
-    """What stands beside checkpoints outside of a run's folder: whose they are."""
+    """Return the content of the owner file beside checkpoints outside a run's folder."""
     return {"id": run_id, "folder": str(folder.resolve())}
 
 
 def _checkpoints_at(path: str | None, name: str) -> str:
-    """Where the checkpoints of a run are: in its folder, or as ``name`` below ``path``, a folder or URI."""
+    """Return the place of a run's checkpoints: in its folder, or as ``name`` below ``path``, a folder or URI."""
     if path is None:
         return CHECKPOINTS
     return f"{path.rstrip('/')}/{name}" if "://" in path else str(Path(path).absolute() / name)

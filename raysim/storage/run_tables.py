@@ -31,9 +31,10 @@ VIRTUAL = ("virtual_seconds", "asked", "staleness")
 
 
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
-    """A row a round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model evaluated in it.
+    """Return one row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every evaluated
+    model.
 
-    Of runs that may stop early also ``validation_loss``, of unreliable hospitals the columns ``VIRTUAL``; see
+    Runs with early stopping also have ``validation_loss``, unreliable hospitals the columns ``VIRTUAL``; see
     :class:`Round`.
     """
     import pandas as pd
@@ -55,9 +56,10 @@ def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
 
 
 def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
-    """A row a hospital and model served. Undefined figures are empty; ``cluster`` is empty without clusters.
+    """Return one row per hospital and model. Undefined figures are empty; ``cluster`` is empty without clusters.
 
-    ``participated`` of ``rounds``: in how many rounds the hospital sent an update; absent under a privacy guarantee.
+    ``participated`` of ``rounds``: the number of rounds in which the hospital sent an update; absent under a privacy
+    guarantee.
     """
     import pandas as pd
 
@@ -87,7 +89,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
-    """Whether the model that serves each hospital was trained, ``[N]``: ``yes``, on ``one class``, or ``no``."""
+    """Return whether the model used for each hospital was trained, ``[N]``: ``yes``, on ``one class``, or ``no``."""
     trained = np.full(hospitals, "yes", dtype=object)
     for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
         if model in states:
@@ -96,7 +98,7 @@ def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
 
 
 def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> pd.DataFrame:
-    """A row a hospital: the labelled rows that it spent and their events, its shift, and why it has none, if so."""
+    """Return one row per hospital: labelled rows used and their events, its shift, and the reason for a missing one."""
     import pandas as pd
 
     return pd.DataFrame(
@@ -112,14 +114,14 @@ def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> p
 
 
 def split_table(federation: Federation) -> pd.DataFrame:
-    """A row a row of the source, in its order: ``row`` (from 0), ``hospital`` and ``part``."""
+    """Return one row per row of the source, in its order: ``row`` (from 0), ``hospital`` and ``part``."""
     import pandas as pd
 
     return pd.concat(split_pieces(federation), ignore_index=True)
 
 
 def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
-    """:func:`split_table` in pieces, so that memory stays small."""
+    """Yield :func:`split_table` in pieces, which bounds memory."""
     import pandas as pd
 
     names, parts = np.array(federation.hospitals, dtype=object), np.array(PARTS, dtype=object)
@@ -132,7 +134,8 @@ def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
 
 
 def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """One row per served model and source row: ``row, hospital, part, model`` and what :func:`predictions` names."""
+    """Return one row per model and source row: ``row, hospital, part, model`` and the columns of
+    :func:`predictions`."""
     import pandas as pd
 
     order = np.argsort(federation.source_rows, kind="stable")
@@ -144,7 +147,7 @@ def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
 
 
 def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
-    """A row a model served and row of ``part``, as ``raysim judge`` takes it; only for labels of two classes.
+    """Return one row per model and row of ``part``, in the format of ``raysim judge``; only for labels of two classes.
 
     Columns: ``hospital, row, patient, label, model, margin, probability, train_rows`` and ``group_<attribute>``.
     """
@@ -170,12 +173,14 @@ def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataF
 
 
 _INTERVALS: WeakKeyDictionary[Outcome, dict[str, dict[str, Floats]]] = WeakKeyDictionary()
-"""Intervals of live outcomes: tables and pages of a run and of its comparison need the same ones."""
+"""Cache of intervals by outcome: tables and pages of a run and of its comparison need the same ones."""
 
 
 def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
-    """The 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with its
-    own: the estimate shrunken towards the hospitals' mean as far as chance explains the difference. NaN where
+    """Return the 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with
+    its interval.
+
+    ``auroc_shrunken`` is shrunken towards the hospitals' mean as far as chance explains the difference. NaN if
     undefined.
     """
     sums = outcome.pairs.get(model)
@@ -197,7 +202,7 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
 
 
 def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """Everything that left a hospital: round, hospital, kind, bytes."""
+    """Return everything that left a hospital: round, hospital, kind, bytes."""
     import pandas as pd
 
     names = np.array(federation.hospitals, dtype=object)

@@ -1,8 +1,8 @@
-"""The models that a run served, and who is served by which: ``models.safetensors`` and ``serving.json``.
+"""The models of a run, and the model used for each hospital: ``models.safetensors`` and ``serving.json``.
 
-Together with ``preprocessing.json`` and the model that ``config.yaml`` names they are enough to score rows, those of
-the run and others. Vectors are stored by owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the name of
-the model served where a vector that is none of these serves all hospitals.
+Together with ``preprocessing.json`` and the model that ``config.yaml`` names they suffice to score rows of the run and
+others. Vectors are stored by owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the model's name for
+another vector that is used for all hospitals.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from raysim.core import bounded
 from raysim.core.errors import ConfigError
-from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
 from raysim.engine.client.initial_model import parameters
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.messages.memory import MODEL
+from raysim.engine.packing import Arrays, pack, unpack
 from raysim.strategies.base import OWN, Division, Strategy
 from raysim.strategies.shared.personalization import RECALIBRATED
 from raysim.training.base import Layout
@@ -38,50 +38,50 @@ DIVISION = "division"
 """Prefix of the names of a division's arrays in the file of models."""
 
 NOBODY = "(untrained)"
-"""Stands for an owner where a hospital's model was never trained: it scores no rows, and its vector is not stored."""
+"""Placeholder owner for a hospital's untrained model: it scores no rows, and its vector is not stored."""
 
 Owners = str | tuple[str, ...]
-"""The owner whose vector serves a hospital's rows, or the owners for each group of its rows."""
+"""The owner of the vector for a hospital's rows, or the owners for each group of its rows."""
 
 ELSEWHERE = f"{RECALIBRATED} for other hospitals"
-"""The owner of the recalibration that hospitals have which the run did not know."""
+"""Owner of the recalibration for hospitals that the run did not know."""
 
 
 class Shift(NamedTuple):
-    """An owner without a vector of its own: its outputs are ``intercept + slope * those of`` another."""
+    """An owner without its own vector: its outputs are ``intercept + slope * outputs`` of another owner."""
 
     of: str
     intercept: float
     slope: float
 
     def applied(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
-        """The shifted ``outputs [n]``, in double precision."""
+        """Return the shifted ``outputs [n]``, in double precision."""
         shifted: NDArray[np.float64] = self.intercept + self.slope * outputs.astype(np.float64)
         return shifted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Served:
-    """The models that serve hospitals, or groups of their rows where models belong to groups of patients."""
+    """The models for hospitals, or for groups of their rows if models belong to groups of patients."""
 
     vectors: Mapping[str, NDArray[Any]]
     """The parameters ``[P]`` by owner, in the run's precision."""
     owners: Mapping[str, Mapping[str, Owners]]
-    """By model served and hospital's name, the owner of the vector. The headline model is the last."""
+    """For each model and hospital's name, the owner of the vector. The headline model is the last."""
     others: Owners | None
-    """The owner for hospitals that the run did not know; None where no vector serves all hospitals."""
+    """The owner for hospitals that the run did not know; None if no vector is for all hospitals."""
     division: Division | None = None
-    """Cuts rows into groups; None where models serve whole hospitals."""
+    """Divides rows into groups; None if models are for whole hospitals."""
     shifts: Mapping[str, Shift] = field(default_factory=dict)
-    """The owners that recalibrate the vector of another."""
+    """The owners that recalibrate another owner's vector."""
 
     def of(self, owner: str) -> tuple[NDArray[Any], Shift | None]:
-        """The vector of an ``owner``, and how its outputs are shifted; None: not at all."""
+        """Return the vector of an ``owner``, and the shift of its outputs, or None."""
         shift = self.shifts.get(owner)
         return self.vectors[owner if shift is None else shift.of], shift
 
     def elsewhere(self, model: str) -> Owners | None:
-        """The owner for hospitals that the run did not know, of rows that a ``model`` served is asked to score."""
+        """Return the owner for hospitals that the run did not know, if ``model`` is used for their rows."""
         if self.others is None or model == RECALIBRATED:
             return self.others
         plain = tuple(self.shifts[owner].of if owner in self.shifts else owner for owner in _each(self.others))
@@ -94,7 +94,7 @@ class Served:
 
 
 def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
-    """The models that served in the last evaluation, whose figures these vectors reproduce."""
+    """Return the models of the last evaluation, which reproduce its figures."""
     used = dataclasses.replace(outcome, models=outcome.models.astype(precision))
     kept = {hospital: {MODEL: theta.astype(precision)} for hospital, theta in outcome.kept.items()}
     names = _names(outcome)
@@ -127,14 +127,14 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
 
 
 def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
-    """The models of ``plain`` with the recalibrated one.
+    """Return the models of ``plain`` with the recalibrated one.
 
-    Other hospitals get the mean shift where it is that of the model which would serve them, and else none.
+    Unknown hospitals get the mean shift if it belongs to the model used for them, and otherwise none.
     """
     shifts: dict[str, Shift] = {}
 
     def shifted(owners: Owners, whose: str, a: float, b: float) -> Owners:
-        """New owners whose outputs are shifted ones of ``owners``."""
+        """Return new owners whose outputs are shifted outputs of ``owners``."""
         if owners == NOBODY:
             return NOBODY
         names = []
@@ -159,7 +159,7 @@ def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
 
 
 def _names(outcome: Outcome) -> dict[int, str]:
-    """The owner that each row of the models stands for."""
+    """Return the owner of each row of the models."""
     names = {0: "global"} | {row: f"cluster/{row - 1}" for row in range(1, len(outcome.models))}
     for model, rows in outcome.serve.items():
         row = int(rows.flat[0])
@@ -169,7 +169,7 @@ def _names(outcome: Outcome) -> dict[int, str]:
 
 
 def _stored_rows(outcome: Outcome) -> list[int]:
-    """Rows of the models that served a hospital, alone or in a mixture."""
+    """Return the rows of the models used for a hospital, alone or in a mixture."""
     rows = {int(row) for rows in outcome.serve.values() for row in rows.flat if row != OWN}
     if outcome.mixture is not None and any((rows == OWN).any() for rows in outcome.serve.values()):
         mixed = outcome.mixture > 0
@@ -178,9 +178,8 @@ def _stored_rows(outcome: Outcome) -> list[int]:
 
 
 def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Owners | None:
-    """The owner for unknown hospitals: of the last model that has one vector for all, else the global one if it
-    serves.
-    """
+    """Return the owner for unknown hospitals: that of the last model with one vector for all, else the global one if it
+    is used."""
     if outcome.private is not None:
         return None
     for model in reversed(list(owners)):
@@ -192,7 +191,7 @@ def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Own
 
 
 def to_store(served: Served, layout: Layout) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The tensors of ``models.safetensors`` and the tree of ``serving.json``."""
+    """Return the tensors of ``models.safetensors`` and the tree of ``serving.json``."""
     arrays: Arrays = {}
     tree = {
         "format": FORMAT,
@@ -206,7 +205,7 @@ def to_store(served: Served, layout: Layout) -> tuple[dict[str, NDArray[Any]], d
 
 
 def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[str, NDArray[Any]]:
-    """``<owner>/<parameter>`` for each tensor of each vector."""
+    """Return ``<owner>/<parameter>`` for each tensor of each vector."""
     return {
         f"{owner}/{name}": np.ascontiguousarray(tensor)
         for owner, theta in vectors.items()
@@ -215,10 +214,10 @@ def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[s
 
 
 def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) -> Served:
-    """The models in a run's folder, as :func:`to_store` gave them, of a model with this layout.
+    """Read the models in a run's folder, as :func:`to_store` wrote them, for a model with this layout.
 
-    ``strategy`` makes the run's strategy, which knows the class of its division; it is only called for a division.
-    Raises ``ConfigError`` where a file is missing or not of this version.
+    ``strategy`` makes the run's strategy, which knows the class of its division; it is called only for a division.
+    Raises ``ConfigError`` if a file is missing or not of this version.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -253,7 +252,7 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:
-    """Owners by hospital, or the owner itself where it is the same for all hospitals."""
+    """Return owners by hospital, or the owner itself if all hospitals have the same."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)
 
@@ -279,9 +278,7 @@ def _each(owners: Owners) -> Iterable[str]:
 
 
 def _packed(division: Division | None, arrays: Arrays) -> Any:
-    """A division as JSON, its arrays added to ``arrays``; None without one. One that is not of plain values is not
-    kept.
-    """
+    """Return a division as JSON, and add its arrays to ``arrays``; None without one, or if its values are not plain."""
     if division is None:
         return None
     division_arrays: Arrays = {}
@@ -295,7 +292,7 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
 
 
 def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> Division:
-    """Looks the class up in the modules of the strategy's classes: a file never decides what is imported."""
+    """Look the class up in the modules of the strategy's classes: a file never decides what is imported."""
     name = tree["class"]
     if "not_kept" in tree:
         raise ValueError(f"its {name} could not be kept: {tree['not_kept']}")

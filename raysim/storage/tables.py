@@ -1,4 +1,4 @@
-"""A table as a file that a user names: CSV or Parquet by its extension, written whole or not at all."""
+"""Write a table to a file that a user names: CSV or Parquet by its extension, completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ CSV, PARQUET = ".csv", (".parquet", ".pq")
 
 
 def check_place(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` naming ``option`` where ``path`` cannot be a table, or is a result; before long work."""
+    """Raise ``ConfigError`` naming ``option`` if ``path`` cannot be a table, or is a result; checked before
+    long work."""
     if path.is_dir():
         raise ConfigError(f"{option}: {path} is a folder; name a .csv or .parquet file")
     if not path.name.lower().endswith((CSV, *PARQUET)):
@@ -28,7 +29,7 @@ def check_place(path: Path, option: str) -> None:
 
 
 def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
-    """Write ``table``, without its index; a file that was there is replaced. Raises ``ConfigError``."""
+    """Write ``table``, without its index, and replace an existing file. Raises ``ConfigError``."""
     try:
         with replacing(path) as temporary:
             temporary.touch()  # Python says in words why a file cannot be made

@@ -8,12 +8,13 @@ import math
 import posixpath
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import quote
 
+from raysim.core.words import flatten
 from raysim.engine.job import Round
 from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, table
 from raysim.tracking.names import metric_name, named
@@ -316,12 +317,3 @@ def parameter_name(key: str) -> str:
     digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
     plain = re.sub(r"[^\w.:\- ]", "_", key)
     return f"{plain[: NAME_LENGTH - len(digest) - 1]} {digest}"
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Leaves of a nested mapping as ``a.b`` and text; lists as JSON."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", json.dumps(value) if isinstance(value, list | tuple) else str(value)

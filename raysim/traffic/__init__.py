@@ -1,1 +1,1 @@
-"""What leaves a hospital: the ledger."""
+"""The ledger of messages between hospitals and server."""

@@ -1,4 +1,4 @@
-"""The traffic between the hospitals and the server of one job: entered in the ledger, and added up by round."""
+"""Record the traffic between the hospitals and the server of one job in the ledger, and add it up by round."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from raysim.traffic.ledger import (
 
 
 class Traffic:
-    """Counts what a job's hospitals receive and send, round by round; round 0 is the set-up.
+    """Counts the bytes that a job's hospitals receive and send, by round; round 0 is the set-up.
 
-    A model that a hospital was asked about is not sent to it again for the local update that begins in that round,
-    however late its update comes.
+    A model that a hospital received with a request is not sent to it again for the local update of the same round, even
+    if its update comes later.
     """
 
     down: int
@@ -35,10 +35,10 @@ class Traffic:
     ledger: Ledger
     """Everything that has left hospitals."""
     setup_down: int
-    """Bytes that hospitals received before the first round; what they sent is in the ledger."""
+    """Bytes that hospitals received before the first round; their replies are in the ledger."""
     models_held: Ids
-    """How many of the models of its local update each hospital had when that began, ``[N]``: a run that goes on has to
-    know it of those under way."""
+    """Number of models of its local update that each hospital already had at its beginning, ``[N]``; a resumed run
+    needs it for updates under way."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Traffic:
         losses: bool,
         bits: int | None = None,
     ) -> None:
-        """``size`` scalars of a model travel. With ``losses`` the selection receives those of participants.
+        """A model has ``size`` scalars. With ``losses`` the selection receives participants' losses.
 
-        ``bits`` are the most that a compressed update has; None where updates are sent whole.
+        ``bits`` are the most of a compressed update; None if updates are sent whole.
         """
         self._bits = bits
         self.ledger = ledger
@@ -66,25 +66,25 @@ class Traffic:
         self.begin(0)
 
     def begin(self, round: int) -> None:
-        """Begin a round, to which all traffic from now on belongs."""
+        """Begin a round; all following traffic belongs to it."""
         self._round = round
         self.down, self.up = 0, 0
         self._shown, self._checked = self._checked, []
 
     @property
     def setup(self) -> Bytes:
-        """What was exchanged before the first round."""
+        """Return the traffic before the first round."""
         return Bytes(self.setup_down, self.ledger.sent(0))
 
     def uses_losses(self, problem: LocalProblem) -> bool:
-        """Whether hospitals that minimise ``problem`` send their losses before training."""
+        """Return whether hospitals that minimise ``problem`` send their losses before training."""
         # Whoever sends nothing sends no loss either: fine-tuning, and hospitals without rows with it.
         return problem.sent is not None and (problem.sent.losses or self._losses)
 
     def asked(
         self, question: Question, ids: Ids, sizes: NDArray[np.int64], models: Floats | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Hospitals ``ids [h]`` have answered with ``sizes [h]`` scalars, about ``models`` where not None.
+        """Record that hospitals ``ids [h]`` replied with ``sizes [h]`` scalars, about ``models`` if not None.
 
         Returns the bytes that each received, and sent, ``[h]``.
         """
@@ -101,19 +101,21 @@ class Traffic:
         return received, sizes * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
-        """Hospitals ``ids [h]`` have each ``sent`` so many bytes for one secure sum, and all received ``down``."""
+        """Record that hospitals ``ids [h]`` each sent ``sent`` bytes for one secure sum, and all received ``down``."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
         self.down += down
         if self._round == 0:
             self.setup_down = self.down
 
     def called(self, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Hospitals ``ids [h]`` have ``sent [h]`` bytes to a client program's call, and all received ``down``."""
+        """Record that hospitals ``ids [h]`` sent ``sent [h]`` bytes to a client program's call, and all received
+        ``down``."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent)
         self.down += down
 
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
-        """Hospitals ``ids [h]`` have ``sent`` so many scalars ``[h]`` after a ``round`` and ``received`` each as many.
+        """Record that hospitals ``ids [h]`` sent ``sent`` scalars ``[h]`` after a ``round`` and each ``received`` as
+        many.
 
         Returns the bytes of all.
         """
@@ -125,11 +127,12 @@ class Traffic:
     def checked(
         self, ids: Ids, serve: Mapping[str, Ids], shared: bool, state: State
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Hospitals ``ids [h]`` have told the losses of the models that ``serve`` on validation rows, after a round.
+        """Record that hospitals ``ids [h]`` sent the losses on validation rows of the models that ``serve``, after a
+        round.
 
-        They have received those that are rows of the models, and what is ``shared`` of their own with row 0; these are
-        not sent again for a local update that begins in the next round. Returns the bytes that each received, and sent,
-        ``[h]``.
+        They received the models among these that are rows of the server's models, and with row 0 the ``shared`` part of
+        their own; these are not sent again for a local update in the next round. Returns the bytes that each received,
+        and sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -146,9 +149,9 @@ class Traffic:
         return received, sent * SCALAR_BYTES
 
     def trained(self, ids: Ids, problem: LocalProblem, state: State, bits: NDArray[np.int64] | None = None) -> None:
-        """The cohort ``ids [H]`` has sent what it sends for ``problem``, having received what it names.
+        """Record the messages of the cohort ``ids [H]`` for ``problem``, and the models that it received.
 
-        ``bits`` are those of each entry's update where it was compressed; where they are not known, the most.
+        ``bits`` are those of each entry's compressed update; if they are unknown, the most.
         """
         ids = problem.entries(ids)
         models = self._models(state)
@@ -170,15 +173,16 @@ class Traffic:
         self.up += up
 
     def in_vain(self, down: int, unused: Sequence[tuple[Ids, LocalProblem]], state: State) -> None:
-        """So many bytes went to hospitals that never answered, and the updates of others came and were not used."""
+        """Record bytes to hospitals that never replied, and updates that arrived and were not used."""
         self.down += down
         for ids, problem in unused:
             self.trained(ids, problem, state)
 
     def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
-        """Bytes that each of hospitals ``ids [H]``, whose visits begin, will receive and send for ``problem``.
+        """Return the bytes that each of hospitals ``ids [H]``, whose local updates begin, will receive and send for
+        ``problem``.
 
-        They are entered when the updates come.
+        They are recorded when the updates arrive.
         """
         each, models = problem.entries(ids), self._models(state)
         hospitals, held = self._held(each, problem, state)
@@ -194,18 +198,18 @@ class Traffic:
         return received, sum(sent, np.zeros(len(ids)))
 
     def _vector_bytes(self, bits: NDArray[np.int64] | None, entries: int) -> NDArray[np.int64] | None:
-        """The bytes of each entry's update ``[H]``, or None: all scalars."""
+        """Return the bytes of each entry's update ``[H]``, or None for all scalars."""
         if bits is None and self._bits is not None:
             bits = np.full(entries, self._bits)
         return None if bits is None else -(-bits // 8)
 
     def _models(self, state: State) -> int:
-        """How many of the server's models a mixture is made of."""
+        """Return the number of the server's models in a mixture."""
         mixture = self._strategy.mixture(self._view, state)
         return len(state.models) if mixture is None else int(mixture.any(axis=0).sum())
 
     def _show(self, models: Floats, ids: Ids, shown: list[tuple[Floats, Ids]]) -> None:
-        """Note in ``shown`` that hospitals ``ids [h]`` have received ``models [M, P]``, each model once."""
+        """Record in ``shown`` that hospitals ``ids [h]`` have received ``models [M, P]``, each model once."""
         for model in models:
             for at, (earlier, hospitals) in enumerate(shown):
                 if np.array_equal(earlier, model):
@@ -215,9 +219,10 @@ class Traffic:
                 shown.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """The hospitals ``[h]`` of the entries ``ids [H]``, and how many models that ``problem`` names they have.
+        """Return the hospitals ``[h]`` of the entries ``ids [H]``, and how many models of ``problem`` they already
+        have.
 
-        They have those that they were asked about in this round.
+        They have the models that they received with requests in this round.
         """
         hospitals, entry = np.unique(ids, return_inverse=True)
         held = np.zeros(len(hospitals), dtype=np.int64)
@@ -234,6 +239,6 @@ class Traffic:
 
 
 def carried(question: Question, ids: Ids) -> NDArray[np.int64]:
-    """The scalars that travel with a question to each of hospitals ``ids [h]``, ``[h]``."""
+    """Return the scalars that travel with a request to each of hospitals ``ids [h]``, ``[h]``."""
     scalars = np.asarray(getattr(question, "scalars", 0), dtype=np.int64)
     return scalars[ids] if scalars.ndim else np.full(len(ids), scalars)

@@ -1,7 +1,7 @@
-"""The egress ledger: everything that ever left a hospital, and what went to it.
+"""The egress ledger: everything that ever left a hospital, and everything that was sent to it.
 
-One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. What hospitals send the
-experimenter (the kinds ``TOLD``) is listed too, and is left out of the traffic.
+One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. Messages to the experimenter
+(the kinds ``TOLD``) are listed too, but do not count as traffic.
 """
 
 from __future__ import annotations
@@ -19,31 +19,34 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 UPDATE = "update"
-"""The kind of what a hospital sends of a model that it trained in a round."""
+"""Kind of a hospital's trained model in a round."""
 
 MEASURED = "metrics"
-"""The kind of the figures that hospitals send for the experimenter alone, and of the counts of scores by class
-from which calibration and figures at thresholds follow."""
+"""Kind of figures for the experimenter alone, and of counts of scores by class for calibration and figures at
+thresholds."""
 
 VALIDATION = "validation_loss"
-"""The kind of the losses on validation rows by which a run ends early."""
+"""Kind of losses on validation rows for early stopping."""
 
 RECALIBRATION = "recalibration"
-"""The kind of the histograms of validation rows from which the server finds what recalibrations are shrunk to."""
+"""Kind of histograms of validation rows, from which the server estimates the prior of recalibrations."""
 
 LOSS_SCALARS = 4
 """Scalars of the loss of a model: a sum as float64 and a number of rows as int64, 4 bytes each scalar."""
 
 PREDICTIONS = "predictions"
-"""The kind of models' outputs for single rows, which leave hospitals only where the experimenter asks for them."""
+"""Kind of models' outputs for single rows, which leave hospitals only if the experimenter configures it."""
 
-TOLD = (MEASURED, PREDICTIONS)
-"""The kinds that hospitals send to the experimenter: no strategy needs them, and they count as no traffic."""
+IMPORTANCE = "importance"
+"""Kind of the figures of permuted columns, and of sums of predictions if a column had one value."""
+
+TOLD = (MEASURED, PREDICTIONS, IMPORTANCE)
+"""Kinds of messages to the experimenter: no strategy needs them, and they do not count as traffic."""
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """What hospitals received and what they sent."""
+    """Bytes that hospitals received and sent."""
 
     down: int = 0
     up: int = 0
@@ -67,17 +70,18 @@ class Ledger:
         return int(sent.sum())
 
     def add_bytes(self, round: int, kind: str, hospitals: Ids, sent: NDArray[np.int64]) -> int:
-        """Record that each hospital sent so many bytes ``[h]``; returns all bytes."""
+        """Record the bytes that each hospital sent, ``[h]``; returns all bytes."""
         self.entries.append((round, kind, hospitals, sent))
         return int(sent.sum())
 
     def times(self, kind: str) -> int:
-        """The largest number of times that one hospital has sent a ``kind``."""
+        """Return the largest number of times that one hospital has sent a ``kind``."""
         hospitals = [np.unique(ids) for _, each, ids, _ in self.entries if each == kind]
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
-        """In how many of these ``rounds`` (None: all) each hospital has sent any of ``kinds``, ``[hospitals]``."""
+        """Return in how many of these ``rounds`` (None: all) each hospital has sent any of ``kinds``,
+        ``[hospitals]``."""
         by_round: dict[int, list[Ids]] = {}
         for t, each, ids, _ in self.entries:
             if each in kinds and (rounds is None or t in rounds):
@@ -88,11 +92,11 @@ class Ledger:
         return counts
 
     def sent(self, round: int) -> int:
-        """The bytes that left hospitals in a round, without what only the experimenter needs."""
+        """Return the bytes that left hospitals in a round, without messages to the experimenter."""
         return self.sent_by_round().get(round, 0)
 
     def sent_by_round(self) -> dict[int, int]:
-        """As :meth:`sent`, for every round with an entry."""
+        """Return :meth:`sent` for every round with an entry."""
         sums: dict[int, int] = {}
         for t, kind, _, sent in self.entries:
             if kind not in TOLD:
@@ -101,7 +105,7 @@ class Ledger:
 
 
 def named_rows(problem: LocalProblem) -> Ids:
-    """The model rows that each entry of ``problem`` names, ``[H, C]``; negative where it names none."""
+    """Return the model rows that each entry of ``problem`` names, ``[H, C]``; negative for none."""
     columns = []
     for phase in problem.chain:
         columns.append(phase.start)
@@ -112,10 +116,10 @@ def named_rows(problem: LocalProblem) -> Ids:
 
 
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
-    """Scalars that each hospital of a cohort receives, ``[H]``, out of ``models``.
+    """Return the scalars that each hospital of a cohort receives, ``[H]``, from ``models``.
 
-    Every model row that its problems name counts once, in the first of its entries that does; a mixture needs them all.
-    What it receives for a program is counted with it.
+    Every model row that its problems name counts once, in the first of its entries that names it; a mixture needs them
+    all. What it receives for a program is counted with it.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)
@@ -140,12 +144,12 @@ def record_training(
     losses: bool,
     vector_bytes: NDArray[np.int64] | None = None,
 ) -> tuple[int, int]:
-    """Enter a round's updates; returns bytes down and up. Pooled rows train where they are: nothing travels.
+    """Record a round's updates; returns bytes down and up. Pooled rows are trained where they are: nothing travels.
 
-    ``size`` are the scalars that travel of a model. A participant sends its vector and the number of its rows, its loss
-    where the selection receives ``losses``, and what its program sends beside. A hospital that
-    trains on groups of its rows sends a vector for each; how many rows are in them it has sent before.
-    ``vector_bytes [H]`` are those of each entry's vector where it is compressed.
+    ``size`` are the scalars of a model. A participant sends its vector and the number of its rows, its loss if the
+    selection receives ``losses``, and what its program sends beside. A hospital that trains on groups
+    of its rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` are those
+    of each entry's vector if it is compressed.
     """
     if POOLED in ids:
         return 0, 0

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.poisson import LARGEST, poisson_losses
 from raysim.training.losses import LOG_LOSS, row_losses
-from raysim.trees.boosting import boosted, edges_of
+from raysim.trees.boosting import bins_of, boosted
 from raysim.trees.forest import Forest, Shape
 from raysim.trees.settings import TreeSettings, TreeTask
 
@@ -90,4 +90,4 @@ class TreeModel:
         forest, own = self.forest(task.start), self.trees.personal()
         if not task.works or not self.trees.settings.own_trees or not len(forest):
             return task.start
-        return self.shape.vector(boosted(own, task.X, task.y, edges_of(own, task.X), forest))
+        return self.shape.vector(boosted(own, task.X, task.y, bins_of(own, task.X), forest))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.trees.edges import Floats, Ints
+from raysim.trees.edges import Floats, Ints, Prefixes, find_edges
 from raysim.trees.settings import TreeTask
 
 
@@ -21,8 +22,8 @@ class Bins:
     - ``edges [F]``: ascending numbers; a value is in the bin of how many edges are below it. Empty for categories.
     - ``levels [F]``: the categories of each column, each a bin; 0 for numbers.
 
-    The last bin of each column is that of missing values, and of categories that no training row had. All bins stand
-    one behind the other in ``W`` places, those of column ``f`` from ``first[f]``.
+    The last bin of each column is that of missing values, and of categories that no training row had. In sums all bins
+    stand one behind the other, ``W`` of them, those of column ``f`` from ``first[f]``.
     """
 
     edges: tuple[Floats, ...]
@@ -32,6 +33,26 @@ class Bins:
     def of(task: TreeTask, edges: Mapping[int, Floats]) -> Bins:
         """The bins of a task whose columns of numbers have these ``edges``."""
         return Bins(tuple(edges.get(f, np.zeros(0)) for f in range(len(task.levels))), task.levels)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """One array instead of one for each column: bins travel with each level of each tree."""
+        return {
+            "edges": np.concatenate([np.zeros(0), *self.edges]),
+            "lengths": np.array([len(edges) for edges in self.edges], np.int64),
+            "levels": self.levels,
+            "digest": self.digest,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        edges = tuple(np.split(state["edges"], np.cumsum(state["lengths"])[:-1]))
+        self.__dict__.update(edges=edges, levels=state["levels"], digest=state["digest"])
+
+    @cached_property
+    def digest(self) -> str:
+        """The same for the same bins alone."""
+        sizes = np.array([len(edges) for edges in self.edges], np.int64)
+        parts = (np.array(self.levels, np.int64), sizes, *self.edges)
+        return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=12).hexdigest()
 
     @cached_property
     def sizes(self) -> Ints:
@@ -50,23 +71,18 @@ class Bins:
         """W, all bins of all columns."""
         return int((self.sizes + 1).sum())
 
-    def places(self, X: NDArray[Any]) -> NDArray[np.int32]:
-        """The place of each value of rows ``X [n, F]``, ``[n, F]``."""
-        made = np.empty(X.shape, np.int32)
+    def codes(self, X: NDArray[Any]) -> NDArray[np.uint8]:
+        """The bin of each value of rows ``X [n, F]``, a column in each line, ``[F, n]``."""
+        made = np.empty(X.shape[::-1], np.uint8)
         for f, (edges, levels) in enumerate(zip(self.edges, self.levels, strict=True)):
             column = X[:, f].astype(np.float64)
             if levels:
                 known = (column >= 0) & (column < levels)
-                inside = np.where(known, column, levels).astype(np.int32)
+                made[f] = np.where(known, column, levels)
             else:
-                inside = np.searchsorted(edges, column, side="left").astype(np.int32)
-                inside[np.isnan(column)] = len(edges) + 1
-            made[:, f] = inside + np.int32(self.first[f])
+                made[f] = np.searchsorted(edges, column, side="left")
+                made[f, np.isnan(column)] = len(edges) + 1
         return made
-
-    def codes(self, places: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """The bin of each value, a column in each line: ``[F, n]`` from ``places [n, F]``."""
-        return np.ascontiguousarray((places - self.first.astype(np.int32)).T.astype(np.uint8))
 
     def threshold(self, column: int, bin: int) -> float:
         """The largest float32 in a bin of numbers; infinite for the last one."""
@@ -75,3 +91,12 @@ class Bins:
             return np.inf
         near = np.float32(edges[bin])
         return float(near if near <= edges[bin] else np.nextafter(near, np.float32(-np.inf)))
+
+
+def find_bins(task: TreeTask) -> Generator[Prefixes, Ints, Bins]:
+    """The bins of a task's columns, from the counts that it asks for; see :func:`raysim.trees.edges.find_edges`."""
+    numbers = np.flatnonzero(np.array(task.levels) == 0)
+    if not len(numbers):
+        return Bins.of(task, {})
+    edges = yield from find_edges(numbers, task.settings.bins, exact=task.settings.edges == "exact")
+    return Bins.of(task, edges)

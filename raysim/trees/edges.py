@@ -29,6 +29,9 @@ STEP = 8
 WIDTH = 2**STEP
 """Continuations of a prefix."""
 
+MISSING = 2**32 - 1
+"""Stands for a missing value; no finite number is as large in the order."""
+
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
@@ -56,24 +59,29 @@ def unordered(codes: NDArray[Any]) -> Floats:
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
-def counts(X: NDArray[Any], asked: Prefixes) -> Ints:
-    """The counts ``[Q, 256]`` over rows ``X [n, F]``, in which missing values are NaN.
+def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
+    """The values of each column of rows ``X [n, F]`` as such integers, ``[F, n]``: ascending, :data:`MISSING` last."""
+    made = np.empty(X.shape[::-1], np.uint32)
+    for column, values in zip(made, X.T, strict=True):
+        column[:] = np.where(np.isnan(values), MISSING, ordered(values))
+        column.sort()
+    return made
+
+
+def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
+    """The counts ``[Q, 256]`` over rows whose columns are :func:`ranked`.
 
     The entries of a column stand together, and their prefixes ascend.
     """
-    made = np.zeros((len(asked.column), WIDTH), np.int64)
-    rest = 32 - asked.bits
+    made = np.empty((len(asked.column), WIDTH), np.int64)
+    begin = (asked.prefix[:, None] * WIDTH + np.arange(WIDTH)) << (32 - asked.bits - STEP)
     columns, first, entries = np.unique(asked.column, return_index=True, return_counts=True)
     for column, start, count in zip(columns.tolist(), first.tolist(), entries.tolist(), strict=True):
-        values = X[:, column]
-        codes = ordered(values[~np.isnan(values)])
-        digit = ((codes >> np.uint32(rest - STEP)) & np.uint32(WIDTH - 1)).astype(np.int64)
-        if asked.bits:
-            prefixes, own = asked.prefix[start : start + count], (codes >> np.uint32(rest)).astype(np.int64)
-            entry = np.minimum(np.searchsorted(prefixes, own), count - 1)
-            inside = prefixes[entry] == own
-            digit = entry[inside] * WIDTH + digit[inside]
-        made[start : start + count] = np.bincount(digit, minlength=count * WIDTH).reshape(count, WIDTH)
+        mine = slice(start, start + count)
+        # Where the values of each prefix begin, and of the one behind it. None is as large as what stands for missing.
+        bounds = np.append(begin[mine], (asked.prefix[mine][:, None] + 1) << (32 - asked.bits), axis=1)
+        at = np.searchsorted(ranks[column], np.minimum(bounds, MISSING).astype(np.uint32))
+        made[mine] = np.diff(at, axis=1)
     return made
 
 
@@ -127,7 +135,8 @@ def _at_ranks(
 
 def pooled(asking: Generator[Prefixes, Ints, Any], X: NDArray[Any]) -> Any:
     """What ``asking`` returns where all rows are ``X [n, F]``."""
-    return answered(asking, lambda asked: counts(X, asked))
+    ranks = ranked(X)
+    return answered(asking, lambda asked: counts(ranks, asked))
 
 
 def answered(asking: Generator[Any, Any, Any], answer: Callable[[Any], Any]) -> Any:

@@ -8,7 +8,7 @@ their own: they are sides of a split.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,11 @@ class Grown:
     value: Ints
     """The value of each leaf in steps of a margin, ``[N]``; 0 elsewhere."""
 
+    @property
+    def depth(self) -> int:
+        """The most splits between the root and a leaf."""
+        return len(self.column).bit_length()
+
     @staticmethod
     def empty(depth: int, bins: Bins) -> Grown:
         """A root alone, without sums."""
@@ -54,47 +59,44 @@ class Grown:
         )
 
 
-class Fallen:
-    """Where rows have come to in a tree with splits ``column [I]`` and ``left [I, L]``.
+def descended(
+    codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], node: NDArray[np.uint16]
+) -> NDArray[np.uint16]:
+    """Where rows at ``node [n]`` come to one level further down, ``[n]``; those at leaves stay.
 
-    ``codes [F, n]``: the bin of each value. Rows of a node are read along one column, so that little memory is touched,
-    and rows of nodes that nobody asks for are not looked at. ``taken [n]``: which rows there are; None: all.
+    ``codes [F, n]``: the bin of each value; ``column [I]`` and ``left [I, L]``: the splits.
     """
+    by = column.take(node)
+    if (moving := np.flatnonzero(by >= 0)).size == 0:
+        return node
+    at = node.take(moving).astype(np.int64)
+    code = codes.ravel().take(by.take(moving) * np.int64(codes.shape[1]) + moving)
+    further = node.copy()
+    further[moving] = 2 * at + 2 - left.ravel().take(at * left.shape[1] + code)
+    return further
 
-    def __init__(
-        self,
-        codes: NDArray[np.uint8],
-        column: NDArray[Any],
-        left: NDArray[np.bool_],
-        taken: NDArray[np.bool_] | None = None,
-    ) -> None:
-        self._codes, self._column, self._left = codes, column, left
-        rows = np.arange(codes.shape[1]) if taken is None else np.flatnonzero(taken)
-        self._rows: dict[int, Ints] = {0: rows}
-        self._goes: dict[int, NDArray[np.bool_]] = {}
 
-    def rows(self, node: int) -> Ints:
-        """The rows that have come to a ``node``, ascending."""
-        if node not in self._rows:
-            parent = (node - 1) // 2
-            above, goes = self.rows(parent), self._goes_left(parent)
-            self._rows[node] = above[goes if node % 2 else ~goes]
-        return self._rows[node]
+def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
+    """The node that each row has come to after so many ``levels`` of splits, ``[n]``; arguments as above."""
+    node = np.zeros(codes.shape[1], np.uint16)
+    for _ in range(levels):
+        # The deepest nodes have no split, and no entry.
+        node = descended(codes, column, left, node)
+    return node
 
-    def _goes_left(self, node: int) -> NDArray[np.bool_]:
-        if node not in self._goes:
-            codes, rows = self._codes[self._column[node]], self.rows(node)
-            self._goes[node] = self._left[node].take(codes if len(rows) == len(codes) else codes.take(rows))
-        return self._goes[node]
 
-    def leaves(self) -> Iterator[tuple[int, Ints]]:
-        """Each leaf with its rows."""
-        waiting, inner = [0], len(self._column)
-        for node in waiting:
-            if node < inner and self._column[node] >= 0:
-                waiting += [2 * node + 1, 2 * node + 2]
-            else:
-                yield node, self.rows(node)
+def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bool_] | None = None) -> list[Ints]:
+    """The rows at each node that is ``asked`` for, ascending; of those that are ``taken [n]`` alone."""
+    found = []
+    for each in asked:
+        inside = node == each
+        found.append(np.flatnonzero(inside if taken is None else inside & taken))
+    return found
+
+
+def level_of(nodes: Ints) -> int:
+    """How many splits stand above ``nodes`` of one level."""
+    return int(nodes[0] + 1).bit_length() - 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from raysim.trees.binning import Bins
 from raysim.trees.edges import Floats, Ints
-from raysim.trees.histograms import CHANNELS
 from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeSettings
 
@@ -51,41 +50,50 @@ def best_splits(
 
     ``columns [F]``: those that may be split by; None: all.
     """
-    padded = _padded(histograms, bins)
-    values, missing = padded
+    units = np.array([1 / GRID, 1 / GRID, 1.0])
+    values, missing = _padded(histograms * units, bins)
     order = _ordered_levels(values, bins, settings.l2)
     if order is not None:
-        values = np.take_along_axis(values, order[..., None], axis=2)
-    m, F, B = values.shape[:3]
-    low = np.cumsum(values, axis=2)
-    # For each candidate, the left side with missing rows left and right: [m, F, B, 2, 3].
-    left = np.stack([low + missing[:, :, None], low], axis=3)
-    right = totals[:, None, None, None, :] - left
-    gains = _gains(left, right, totals, settings)
-    gains[~_allowed(values, missing, low, right, bins, columns)] = -np.inf
-    flat = gains.reshape(m, -1)
-    most = flat.max(axis=1, initial=-np.inf)
+        values = np.take_along_axis(values, order[None], axis=3)
+    whole = (totals * units).T[:, :, None, None]
+    # Sums of the left side, [3, m, F, B], where missing rows go right; those of the columns that have some, where left.
+    low = np.cumsum(values, axis=3)
+    gains = _gains(low, whole, settings)
+    some = (missing[2] > 0).any(axis=0)
+    with_missing = gains.copy()
+    if some.any():
+        with_missing[:, some] = _gains(low[:, :, some] + missing[:, :, some, None], whole, settings)
+    by_side = np.stack([with_missing, gains])
+    by_side[~_allowed(values[2], missing[2], low[2], totals[:, 2], bins, columns)] = -np.inf
+    m, F, B = low.shape[1:]
+    either = by_side.max(axis=0).reshape(m, F * B)
+    most = either.max(axis=1, initial=-np.inf)
     found: list[Split | None] = []
     for node in range(m):
         if not (most[node] > 0 and most[node] / 2 > settings.gamma):
             found.append(None)
             continue
-        place = int(np.argmax(flat[node] >= most[node] * (1 - ALIKE)))
-        column, bin, to_right = (int(k) for k in np.unravel_index(place, (F, B, 2)))
+        least = most[node] * (1 - ALIKE)
+        column, bin = divmod(int(np.argmax(either[node] >= least)), B)
+        to_right = int(by_side[0, node, column, bin] < least)
         levels = None if order is None or not bins.levels[column] else order[node, column]
-        goes = _goes_left(bins, column, bin, not to_right, levels, values[node, column, :, 2])
-        sums = np.stack([left[node, column, bin, to_right], right[node, column, bin, to_right]])
-        found.append(Split(column, bin, not to_right, goes, float(gains[node, column, bin, to_right]), sums))
+        goes = _goes_left(bins, column, bin, not to_right, levels, values[2, node, column])
+        left = (low[:, node, column, bin] + (0 if to_right else missing[:, node, column])) / units
+        gain = float(by_side[to_right, node, column, bin])
+        found.append(Split(column, bin, not to_right, goes, gain, np.stack([left, totals[node] - left])))
     return found
 
 
-def _padded(histograms: Floats, bins: Bins) -> tuple[Floats, Floats]:
-    """Sums by column and bin ``[m, F, B, 3]``, 0 beyond a column's bins, and those of missing values ``[m, F, 3]``."""
-    m, B = len(histograms), int(bins.sizes.max())
+def _padded(sums: Floats, bins: Bins) -> tuple[Floats, Floats]:
+    """Sums by column and bin ``[3, m, F, B]``, 0 beyond a column's bins, and those of missing values ``[3, m, F]``."""
+    B = int(bins.sizes.max())
     inside = np.arange(B) < bins.sizes[:, None]
     at = np.where(inside, bins.first[:, None] + np.arange(B), 0)
-    values = histograms[:, at] * inside[None, :, :, None]
-    return values.reshape(m, len(bins.sizes), B, CHANNELS), histograms[:, bins.first + bins.sizes]
+    apart = np.ascontiguousarray(np.moveaxis(sums, 2, 0))
+    values = apart[:, :, at]
+    if not inside.all():
+        values *= inside
+    return values, apart[:, :, bins.first + bins.sizes]
 
 
 def _ordered_levels(values: Floats, bins: Bins, l2: float) -> Ints | None:
@@ -93,48 +101,51 @@ def _ordered_levels(values: Floats, bins: Bins, l2: float) -> Ints | None:
     if not any(bins.levels):
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = values[..., 0] / (values[..., 1] + l2 * GRID)
-    ratio[values[..., 2] == 0] = np.inf
+        ratio = values[0] / (values[1] + l2)
+    ratio[values[2] == 0] = np.inf
     ratio[:, np.array(bins.levels) == 0] = 0.0
     return np.argsort(ratio, axis=2, kind="stable")
 
 
-def _score(sums: Floats, l2: float) -> Floats:
-    """``G^2/(H + l2)`` of sums ``[..., 3]``; 0 without rows."""
-    G, H = sums[..., 0] / GRID, sums[..., 1] / GRID + l2
+def _score(G: Floats, H: Floats, l2: float) -> Floats:
+    """``G^2/(H + l2)``; 0 without rows."""
+    H = H + l2
+    if l2 > 0:
+        return G * G / H
     return np.divide(G * G, H, out=np.zeros_like(G), where=H > 0)
 
 
-def _gains(left: Floats, right: Floats, totals: Floats, settings: TreeSettings) -> Floats:
-    children = _score(left, settings.l2) + _score(right, settings.l2)
-    gains = children - _score(totals, settings.l2)[:, None, None, None]
+def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
+    """The gain of each candidate ``[m, F, B]``, from sums ``left [3, m, F, B]`` of nodes' sums ``whole [3, m, 1, 1]``;
+    infinitely low where a side has too few rows."""
+    right = whole - left
+    children = _score(left[0], left[1], settings.l2) + _score(right[0], right[1], settings.l2)
+    gains: Floats = children - _score(whole[0], whole[1], settings.l2)
     # What is left of children that are as their parent is rounding.
-    gains[gains <= ALIKE * children] = -np.inf
-    enough = np.minimum(left[..., 2], right[..., 2]) >= settings.min_rows
-    return np.where(enough, gains, -np.inf)
+    gains[(gains <= ALIKE * children) | (np.minimum(left[2], right[2]) < settings.min_rows)] = -np.inf
+    return gains
 
 
 def _allowed(
-    values: Floats, missing: Floats, low: Floats, right: Floats, bins: Bins, columns: NDArray[np.bool_] | None
+    values: Floats, missing: Floats, low: Floats, whole: Floats, bins: Bins, columns: NDArray[np.bool_] | None
 ) -> NDArray[np.bool_]:
-    """Which candidates are splits, ``[m, F, B, 2]``."""
-    m, F, B = values.shape[:3]
-    has_missing = missing[:, :, None, 2] > 0
-    present = (values[..., 2] > 0).sum(axis=2)
-    categories = np.array(bins.levels) > 0
+    """Which candidates are splits, missing rows left and right, ``[2, m, F, B]``, by counts of rows: ``values`` and
+    ``low [m, F, B]``, ``missing [m, F]``, ``whole [m]``."""
+    has_missing = missing[:, :, None] > 0
     # The last candidate of a column leaves no value on the right.
-    last = np.where(categories[None, :], present, bins.sizes[None, :]) - 1
-    at = np.arange(B)
+    last = np.broadcast_to(bins.sizes, missing.shape) - 1
+    if any(bins.levels):
+        last = np.where(np.array(bins.levels) > 0, (values > 0).sum(axis=2) - 1, last)
+    at = np.arange(low.shape[2])
     # "Missing against the rest" is the last candidate alone: others have values on both sides.
-    both = (low[..., 2] > 0) & (low[..., 2] < low[:, :, -1:, 2])
-    before, is_last = (at < last[:, :, None]) & both, at == last[:, :, None]
+    before = (at < last[:, :, None]) & (low > 0) & (low < low[:, :, -1:])
     # Without missing rows both directions are alike: the larger side by count takes later ones, left if equal.
-    larger_left = low[..., 2] >= right[..., 1, 2]
-    allowed = np.empty((m, F, B, 2), np.bool_)
-    allowed[..., 0] = before & (has_missing | larger_left)
-    allowed[..., 1] = (before & (has_missing | ~larger_left)) | (is_last & has_missing)
+    larger_left = low >= whole[:, None, None] - low
+    allowed = np.stack([before & (has_missing | larger_left), before & (has_missing | ~larger_left)])
+    if has_missing.any():
+        allowed[1] |= (at == last[:, :, None]) & has_missing
     if columns is not None:
-        allowed &= columns[None, :, None, None]
+        allowed &= columns[:, None]
     return allowed
 
 

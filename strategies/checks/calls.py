@@ -111,11 +111,12 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
     ``terms``: by name, how many terms the sum will have.
     """
     check_sent(reply, program, rows, finite=False)
+    sends = program.sends  # which a program makes anew each time
     check_kept(reply.memory, program, rows)
-    groups = max((send.groups for send in program.sends.values()), default=1)
+    groups = max((send.groups for send in sends.values()), default=1)
     if not 0 <= reply.group < groups:
         raise Invalid(f"group: {shown(reply.group)} is no sum; there are 0 to {groups - 1}")
-    for name, send in program.sends.items():
+    for name, send in sends.items():
         array = np.asarray(reply.sent[name])
         if send.bound is not None:
             continue
@@ -143,10 +144,10 @@ def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None
 
 def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
     """Raise :class:`Invalid` for what a hospital with so many ``rows`` remembers otherwise than declared."""
-    _check_names("keeps", memory, program.keeps, complete=False)
+    _check_names("keeps", memory, program.keeps if program.remembers else {}, complete=False)
     for name, value in memory.items():
         _check_array(name, np.asarray(value), _of_rows(program.keeps[name].shape, rows))
-        if finite and not np.isfinite(value).all():
+        if finite and np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
             raise Invalid(f"{name}: what is kept is not finite")
 
 

@@ -103,7 +103,7 @@ class Newton(HiddenSums):
     """``family`` ``auto`` is logistic for two classes and linear for a number; ``poisson`` is for counts."""
 
     title: ClassVar[str] = "Newton (exact regression)"
-    needs: ClassVar[Needs] = Needs("programs")
+    needs: ClassVar[Needs] = Needs("programs", by="row")
 
     family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
     """What the outcome is."""

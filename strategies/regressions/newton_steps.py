@@ -213,12 +213,13 @@ def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats
     scaled = solve_triangular(root, (kept * np.sqrt(weight)[:, None]).T, lower=True)
     hat = np.einsum("ij,ij->j", scaled, scaled)
     bent = kept * slope[:, None]
+    bent, scaled = bent.astype(np.float32), scaled.astype(np.float32)  # the step need not be exact, the gradient is
     if by_columns:
         half = (scaled[first] * scaled[second]) @ bent
-        twice = np.where(first == second, 1.0, 2.0)
+        twice = np.where(first == second, np.float32(1.0), np.float32(2.0))
         squares = (half * twice[:, None]).T @ half
     else:
-        squares = bent.T @ (scaled.T @ scaled) ** 2 @ bent
+        squares = bent.T @ ((scaled.T @ scaled) ** 2 @ bent)
     curvature = np.zeros_like(information)
     curvature[np.ix_(keep, keep)] = (kept * (weight * (1.0 + hat) - slope**2 * hat / 2.0)[:, None]).T @ kept + (
         squares / 2.0

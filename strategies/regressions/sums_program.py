@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -111,7 +112,14 @@ def uncertainty_of(view: FederationView, theta: Floats, model: Errors, robust: E
 
 def upper(matrix: Floats) -> Floats:
     """The upper triangle ``[p (p + 1) / 2]`` of a symmetric matrix ``[p, p]``."""
-    return matrix[np.triu_indices(len(matrix))]
+    above: Floats = matrix.ravel()[_places(len(matrix))]
+    return above
+
+
+@lru_cache
+def _places(p: int) -> Ids:
+    """Where the upper triangle is in a matrix ``[p, p]``: every hospital asks in every call."""
+    return np.ravel_multi_index(np.triu_indices(p), (p, p))
 
 
 def symmetric(triangle: Floats) -> Floats:

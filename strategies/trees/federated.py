@@ -28,8 +28,7 @@ import numpy as np
 from raysim.strategies.base import POOLED, Answers, Call, Calls, FederationView, Ids, Needs, State, own_state
 from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_of, rows_key, sent, task_of
 from raysim.strategies.trees.programs import Histograms, LabelScales, LabelSums, ValueCounts, scaled
-from raysim.trees.binning import Bins
-from raysim.trees.edges import find_edges
+from raysim.trees.binning import Bins, find_bins
 from raysim.trees.forest import Forest, Shape
 from raysim.trees.growing import grow
 from raysim.trees.losses import base
@@ -64,7 +63,7 @@ class FederatedTrees(Trees):
         try:
             level = next(growing)
             while True:
-                program = Histograms(task, own.edges, forest.base, forest.scale, tree, level.which, level.nodes, key)
+                program = Histograms(task, bins, forest.base, forest.scale, tree, level.which, level.nodes, key)
                 if program.is_first:
                     # What hospitals cut their columns by travels once.
                     received = {"edges": np.concatenate(own.edges)} if own.last is None else own.last
@@ -103,11 +102,7 @@ def prepared(view: FederationView, own: TreesState, ids: Ids) -> Generator[Call,
 
 def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins]:
     """The bins of all hospitals' rows."""
-    task = task_of(view)
-    numbers = np.flatnonzero(np.array(task.levels) == 0)
-    if not len(numbers):
-        return Bins.of(task, {})
-    finding = find_edges(numbers, task.settings.bins, exact=task.settings.edges == "exact")
+    finding = find_bins(task_of(view))
     try:
         prefixes = next(finding)
         while True:
@@ -115,7 +110,8 @@ def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins
             sums = yield from asked(Call(ValueCounts(len(prefixes.column)), received, ids))
             prefixes = finding.send(sums["counts"].astype(np.int64))
     except StopIteration as end:
-        return Bins.of(task, end.value)
+        bins: Bins = end.value
+        return bins
 
 
 def _splits(trees: Mapping[str, Any]) -> dict[str, Any]:

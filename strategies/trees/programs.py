@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Added, Context, Keep, Program, Reply, Send
 from raysim.strategies.trees.base import row_numbers, taken, unpacked
 from raysim.trees.binning import Bins
-from raysim.trees.edges import WIDTH, Floats, Ints, Prefixes, counts
-from raysim.trees.growing import Fallen
-from raysim.trees.histograms import CHANNELS, histograms
+from raysim.trees.edges import WIDTH, Floats, Ints, Prefixes, counts, ranked
+from raysim.trees.growing import descended, level_of, members
+from raysim.trees.histograms import CHANNELS, FEW, Binned
 from raysim.trees.losses import GRID, gradients, label_scale, label_units
 from raysim.trees.settings import TreeTask
-
-BLOCK = 2**16
-"""Rows of hospitals that are counted at once."""
 
 SCALES = 64
 """Powers of two that a label's magnitude may reach."""
@@ -45,11 +42,10 @@ class ValueCounts(Program):
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
         received = contexts[0].received
         asked = Prefixes(received["column"], received["prefix"], int(received["bits"]))
-        made = np.zeros((self.entries, WIDTH))
-        # A program that is sent to many small hospitals counts the rows of a few thousand at once.
-        for some in _blocks(contexts):
-            made += counts(np.concatenate([at.rows.X for at in some]), asked)
-        return [Added({"counts": made}, len(contexts))], [{} for _ in contexts]
+        ranks = contexts[0].cache(
+            f"ranks {_names(contexts)}", lambda: ranked(np.concatenate([at.rows.X for at in contexts]))
+        )
+        return [Added({"counts": counts(ranks, asked)}, len(contexts))], [{} for _ in contexts]
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ class Histograms(Program):
     """
 
     task: TreeTask
-    edges: tuple[Floats, ...]
+    bins: Bins
     base: Ints
     scale: int
     tree: int
@@ -117,10 +113,9 @@ class Histograms(Program):
     def keeps(self) -> Mapping[str, Keep]:
         return {"margins": Keep(("n", len(self.base)), "i8"), "grown": Keep((), "i8")}
 
-    @cached_property
-    def bins(self) -> Bins:
-        """The bins of the columns."""
-        return Bins(self.edges, self.task.levels)
+    @property
+    def remembers(self) -> bool:
+        return self.is_first
 
     @property
     def is_first(self) -> bool:
@@ -132,13 +127,13 @@ class Histograms(Program):
         return Reply(added.sums, memory)
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
-        rows = _Together(contexts, self._bins_digest, self.bins)
+        rows = _Together(contexts, self.bins)
         margins = self._margins(contexts, rows)
         memories: list[Mapping[str, Any]] = [{} for _ in contexts]
         if self.is_first:
-            ends = np.cumsum(rows.lengths)
+            ends, grown = np.cumsum(rows.lengths), np.array(self.tree)
             memories = [
-                {"margins": margins[end - n : end], "grown": self.tree}
+                {"margins": margins[end - n : end], "grown": grown}
                 for n, end in zip(rows.lengths.tolist(), ends.tolist(), strict=True)
             ]
         g, h = gradients(self.task.loss, margins, rows.y, self.scale)
@@ -146,12 +141,12 @@ class Histograms(Program):
         root = (np.zeros(0, np.int16), np.zeros((0, 0), np.bool_))
         trees = [root] * len(self.base) if self.is_first else unpacked(contexts[0].received)
         kept = taken(self.task, self.key, self.tree, rows.numbers)
+        binned = rows.binned
         for k in np.unique(self.which).tolist():
             mine = self.which == k
-            column, left = trees[k]
-            fallen = Fallen(rows.codes(self.bins), column, left, kept)
-            nodes = [fallen.rows(node) for node in self.nodes[mine].tolist()]
-            made[mine] = histograms(rows.places, nodes, g[:, k], h[:, k], self.bins.width)
+            nodes, (column, left) = self.nodes[mine], trees[k]
+            node = rows.reached(k, column, left, level_of(nodes))
+            made[mine] = binned.histograms(members(node, nodes.tolist(), kept), g[:, k], h[:, k])
         return [Added({"histograms": made}, len(contexts))], memories
 
     def _margins(self, contexts: Sequence[Context], rows: _Together) -> Ints:
@@ -167,48 +162,62 @@ class Histograms(Program):
         behind = np.repeat(grown < self.tree, rows.lengths)
         received = contexts[0].received
         if self.is_first and "column" in received and behind.any():
+            depth = self.task.settings.depth
             for k, (column, left) in enumerate(unpacked(received)):
-                for leaf, fallen in Fallen(rows.codes(self.bins), column, left, behind).leaves():
-                    margins[fallen, k] += received["value"][k][leaf]
+                values = received["value"][k].take(rows.reached(k, column, left, depth))
+                margins[:, k] += np.where(behind, values, 0)
         return margins
 
-    @cached_property
-    def _bins_digest(self) -> str:
-        sizes = np.array([len(edges) for edges in self.edges], np.int64)
-        parts = (np.array(self.task.levels, np.int64), sizes, *self.edges)
-        return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=12).hexdigest()
 
-
-def _blocks(contexts: Sequence[Context]) -> Iterator[Sequence[Context]]:
-    """The hospitals in blocks of about ``BLOCK`` rows."""
-    block: list[Context] = []
-    rows = 0
-    for at in contexts:
-        block.append(at)
-        rows += len(at.rows.y)
-        if rows >= BLOCK:
-            yield block
-            block, rows = [], 0
-    if block:
-        yield block
+def _names(contexts: Sequence[Context]) -> str:
+    """Which hospitals these are."""
+    return hashlib.blake2b(np.array([at.hospital for at in contexts]).tobytes(), digest_size=12).hexdigest()
 
 
 class _Together:
     """The rows of some hospitals, one behind the other, as histograms need them."""
 
-    def __init__(self, contexts: Sequence[Context], digest: str, bins: Bins) -> None:
-        self._contexts = contexts
-        self._digest = digest
-        self._who = hashlib.blake2b(np.array([at.hospital for at in contexts]).tobytes(), digest_size=12).hexdigest()
-        self.places: NDArray[np.int32] = self._made(f"places {digest}", lambda at: bins.places(at.rows.X))
+    def __init__(self, contexts: Sequence[Context], bins: Bins) -> None:
+        self._contexts, self._bins = contexts, bins
+        who = _names(contexts)
+        self._names = who, f"{bins.digest} {who}"
 
-    def _made(self, name: str, of: Any) -> NDArray[Any]:
+    def _made(self, name: str, of: Callable[[Context], NDArray[Any]]) -> NDArray[Any]:
         """What is made of each hospital's rows, all together, once a process."""
-        return self._contexts[0].cache(f"{name} {self._who}", lambda: np.concatenate([of(at) for at in self._contexts]))
+        who = self._names[0]
+        return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
-    def codes(self, bins: Bins) -> NDArray[np.uint8]:
+    def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
+        """As above, of what depends on the bins."""
+        return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
+
+    @cached_property
+    def codes(self) -> NDArray[np.uint8]:
         """The bin of each value, ``[F, n]``."""
-        return self._contexts[0].cache(f"codes {self._digest} {self._who}", lambda: bins.codes(self.places))
+        return self._in_bins("codes", lambda: self._bins.codes(np.concatenate([at.rows.X for at in self._contexts])))
+
+    @cached_property
+    def binned(self) -> Binned:
+        """The rows in their bins."""
+        codes = self.codes
+        made = Binned(self._bins, codes)
+        # Those of few rows are never needed.
+        return made if codes.shape[1] < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
+
+    def reached(self, k: int, column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
+        """The node of each row after so many ``levels`` of splits of the ``k``-th tree, ``[n]``.
+
+        What the last level has come to is kept, and goes on from there.
+        """
+        if not levels:
+            return np.zeros(self.codes.shape[1], np.uint16)
+        splits = 2**levels - 1
+        of = hashlib.blake2b(column[:splits].tobytes() + left[:splits].tobytes(), digest_size=16).digest()
+        return self._in_bins(
+            f"nodes {k}",
+            lambda: descended(self.codes, column, left, self.reached(k, column, left, levels - 1)),
+            of,
+        )
 
     @cached_property
     def lengths(self) -> Ints:

@@ -24,7 +24,7 @@ from raysim.strategies.base import (
     own_state,
 )
 from raysim.strategies.trees.base import Trees, TreesState, columns_of, row_numbers, rows_key, taken, task_of
-from raysim.trees.boosting import boosted, edges_of, starting
+from raysim.trees.boosting import bins_of, boosted, starting
 from raysim.trees.forest import Forest, Shape
 from raysim.trees.losses import base
 from raysim.trees.settings import TreeTask
@@ -47,7 +47,7 @@ def grown_alone(task: TreeTask, at: Context, key: int) -> Forest:
         task,
         X,
         y,
-        edges_of(task, X),
+        bins_of(task, X),
         starting(task, y),
         None if columns is None else lambda tree: columns[tree],
         lambda tree: taken(task, key, tree, partial(row_numbers, X, y)),

@@ -81,6 +81,8 @@ EACH = [f"p{i}" for i in range(N)]
         ({}, "patient", None),
         ({"patient_id": [f"p{i // 2}" for i in range(N)], "subject": EACH}, "patient", "patient_id"),
         ({"pid": EACH}, "patient", "pid"),
+        ({"stay_id": [f"s{i // 2}" for i in range(N)]}, "patient", "stay_id"),
+        ({"stay_id": EACH}, "patient", None),
     ],
 )
 def test_what_a_column_is(columns: dict[str, Any], key: str, column: str | None) -> None:
@@ -108,6 +110,7 @@ def test_what_else_could_have_been_meant_is_said() -> None:
         ([None] * N, "no value"),
         ([[1]] * N, "dates or times"),
         ([f"note {i // 1.1}" for i in range(N)], "109 different texts"),
+        ([20_200_101 + i % 28 for i in range(N)], "numbers that are probably dates, 20200101 to 20200128"),
         (np.linspace(0, 1, N), None),
         (np.arange(N) * 1000, None),
         (["a", "b"] * (N // 2), None),
@@ -149,13 +152,72 @@ def test_marks_among_numbers() -> None:
     assert set(found.marks) == {"x", "y"}  # z is left to a person
 
 
+@pytest.mark.parametrize(
+    ("name", "label", "dropped"),
+    [
+        ("unit_discharge_location", "died", True),
+        ("discharge_weight", "readmitted", False),
+        ("los_days", "died", True),
+        ("unabridgedUnitLos", "died", True),
+        ("colostomy", "died", False),
+        ("T", "event", True),
+        ("days_to_death", "event", True),
+        ("time", "mortality", False),
+    ],
+)
+def test_what_is_known_later_is_no_feature(name: str, label: str, dropped: bool) -> None:
+    found = proposed(**{"died": None, label: [0, 1] * (N // 2), name: np.linspace(0, 1, N)})
+    assert found.label.column == label
+    assert (name in found.drop) == dropped
+
+
+def test_units_and_marks_of_texts() -> None:
+    numbers = [str(i / 7)[:4] for i in range(N - 4)]
+    found = proposed(
+        x=["5 mg/l", "<0.3 mg/L", "?", "7", *numbers],
+        y=["5 mg", "6 g", "7", "8", *numbers],
+        z=["?", "a", "-", "none"] * (N // 4),
+    )
+    assert found.units == {"x": ["mg/l", "mg/L"]}  # y has two, which a person converts
+    assert found.censored == {"<": "half"}
+    assert found.na_values == {"x": ["?"], "z": ["?", "-"]}
+
+
+def test_what_is_proposed_of_marks_is_read(tmp_path: Path, monkeypatch, capsys) -> None:
+    numbers = [f"{i / 7:.2f}" for i in range(N - 3)]
+    frame(
+        crp=["5 mg/l", "<0.3 mg/l", "n.d.", *numbers],
+        ward=["A", "?", "B"] * (N // 3),
+        platelets=[f"{100 + i},000" for i in range(N)],
+    ).to_csv("t.csv", index=False)
+    new("t.csv", "--out", "t.yaml", monkeypatch=monkeypatch)
+    said = capsys.readouterr().out.splitlines()
+    settle = "to settle: data.path: column 'platelets' of 't.csv' has 120 numbers with a comma, and column"
+    assert next(line for line in said if line.startswith("to settle")).replace(f"{tmp_path}/", "").startswith(settle)
+    assert "data.na_values: 'ward', where '?' stands for a missing value" in said
+    data = yaml.safe_load(Path("t.yaml").read_text())["data"]
+    assert {key: data.get(key) for key in ("units", "na_values", "censored")} == {
+        "units": {"crp": ["mg/l"]},
+        "na_values": {"crp": ["n.d."], "ward": ["?"]},
+        "censored": {"<": "half"},
+    }
+    made = raysim.describe("t.yaml", overrides={"data.decimal": "."})
+    assert {column.name: column.kind for column in made.summary.columns} == {
+        "age": "number",
+        "lactate": "number",
+        "crp": "number",
+        "ward": "category",
+        "platelets": "number",
+    }
+
+
 def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
     rows = frame(
         stay_id=range(N),
         patient=[f"p{i // 2}" for i in range(N)],
         sex=["F", "M"] * (N // 2),
         died=["dead", "survived", "survived"] * (N // 3),
-        discharged_to=["morgue", "home", "rehab"] * (N // 3),
+        went_to=["morgue", "home", "rehab"] * (N // 3),
     )
     (tmp_path / "in").mkdir()
     text = rows.to_csv(sep=";", decimal=",", index=False)
@@ -174,7 +236,7 @@ def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
             "group": "patient",
             "sex": "sex",
             "age": "age",
-            "drop": ["stay_id", "discharged_to"],
+            "drop": ["stay_id", "went_to"],
         },
         "strategy": "fedavg",
         "strategies": ["local", "centralized", "fedavg", "fedprox"],
@@ -191,7 +253,7 @@ def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
     assert sum("above its column names" in line for line in said) == 1
     assert "the event: 'dead', in 33.3% of rows; data.positive names another" in said
     assert "data.drop: 'stay_id' (another value in every row)" in said
-    assert "data.drop: 'discharged_to', as it alone tells the label" in said
+    assert "data.drop: 'went_to', as it alone tells the label" in said
     assert said[-2:] == ["files: stays.yaml", "Next   raysim describe stays.yaml"]
     made = raysim.run("stays.yaml", overrides={"training.rounds": 1}, in_process=True, out="out")
     assert made.config.data.frozen()["separator"] == ";"

@@ -275,7 +275,7 @@ def test_a_wrong_unit_is_that_of_recorded_values(tmp_path, monkeypatch, method, 
 
 
 def test_harm_is_what_honest_hospitals_lose(federation):
-    from raysim.engine.attacks.attack_figures import attack_figures
+    from raysim.engine.attack_figures import attack_figures
     from raysim.storage.attack_tables import as_json, table
 
     strategy = Chip(clusters=3, alpha=1.0, mu=0.0)
@@ -315,7 +315,7 @@ def test_the_weight_of_one_hospital_and_the_rules_coefficient_are_told(federatio
 
 
 def test_the_success_of_a_trigger(federation):
-    from raysim.engine.attacks.attack_figures import attack_figures, trigger_rate
+    from raysim.engine.attack_figures import attack_figures, trigger_rate
 
     attack = {"attack": "backdoor", "feature": "x1", "value": 20.0, "label": 1, "share": 0.3, "rows": 0.5}
     job = attacked(federation, FedAvg(), attack, rounds=8)

@@ -26,6 +26,7 @@ from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
+from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Personalization, Recalibration
 from raysim.traffic.ledger import MEASURED, RECALIBRATION
 from tests.conftest import MakeFederation, job_of, play
@@ -205,3 +206,9 @@ def test_refused_without_validation_rows_and_for_other_labels(federate: MakeFede
 def test_secure_sums_allow_what_sends_nothing(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
     check_job(replace(job_of(federation, FedAvg(), last=steps("closed")), secure=SecureSection()), federation)
+
+
+def test_a_regression_that_hides_its_sums_unasked_is_recalibrated_by_default(federate: MakeFederation) -> None:
+    """The answer of a comparison with a regression proposes ``recalibrate=both``."""
+    federation = federate(TRAIN, TEST, validation=VALIDATION)
+    check_job(replace(job_of(federation, Newton(), last=steps("eb")), secure=SecureSection()), federation)

@@ -14,10 +14,10 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.attacks.own_attacks import OwnAttack
+from raysim.engine.guarantee import Terms
 from raysim.engine.messages.update_sums import heaviest, number_rows, sum_count
 from raysim.engine.pipeline.secure_sums import SecureSums
 from raysim.engine.privacy.calibration import guarantee_of
-from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.hospital_noise import HospitalNoise
 from raysim.engine.privacy.noisy_statistics import FirstAnswers
 from raysim.engine.server.update_pipeline import UpdatePipeline
@@ -138,7 +138,7 @@ def test_noise_on_counts_covers_also_what_stays_of_the_model(federation: Federat
     section = PrivacySection(noise_multiplier=2.0, delta=1e-3, mode="central")
     job, terms = replace(job_of(federation, Counting()), privacy=section), Terms(rounds=1, rate=1.0, hospitals=3)
     private = np.array([False, True, False, True])
-    guard = HospitalNoise(section, terms, job, Counting(), 4, private)
+    guard = HospitalNoise(section, terms, job, Counting(), 4, private, None)
     cohort = ScheduledCohort(np.arange(3), None, State(np.zeros((1, 4))))
     fitted = guard.posed(View(np.arange(3), np.array([6, 5, 4])), cohort).problem
     assert fitted is not None

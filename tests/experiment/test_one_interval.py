@@ -22,7 +22,7 @@ from raysim.report.panel import Panel, Sent, sent
 from raysim.report.tables import read_csv
 from raysim.statistics.differences.paired import Paired, paired
 from raysim.statistics.discrimination.auroc import Placements, placements
-from raysim.statistics.discrimination.patients import patient_covariance, patient_sums
+from tests.statistics.patients import patient_covariance, patient_sums
 
 SEEDS = (1, 2, 3)
 HOSPITALS = [f"h{h}" for h in range(12)]

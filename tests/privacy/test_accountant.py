@@ -12,6 +12,7 @@ import pytest
 from raysim.core.errors import ConfigError
 from raysim.privacy import accountant, quick, sampled
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
+from tests.privacy.divergences import by_divergences
 
 SAMPLED = [
     # rate, multiplier, steps, delta, by distributions, by divergences
@@ -28,8 +29,8 @@ SAMPLED = [
 def test_sampled_normal_noise_costs_what_the_library_says(rate, multiplier, steps, delta, distributions, divergences):
     events = [Gaussian(multiplier, rate, steps)]
     assert accountant.by_distributions(events, delta) == pytest.approx(distributions, abs=1e-4)
-    assert accountant.by_divergences(events, delta) == pytest.approx(divergences, abs=1e-4)
-    assert accountant.epsilon(events, delta) <= accountant.by_divergences(events, delta)
+    assert by_divergences(events, delta) == pytest.approx(divergences, abs=1e-4)
+    assert accountant.epsilon(events, delta) <= by_divergences(events, delta)
 
 
 def test_normal_noise_alone_has_its_closed_form():
@@ -41,7 +42,7 @@ def test_kinds_of_noise_compose_to_less_than_the_sum_of_their_epsilons():
     events: list[Event] = [Laplace(2), Gaussian(10), Gaussian(2, 0.1, 50)]
     together = accountant.epsilon(events, 1e-5)
     assert together == pytest.approx(2.120586, abs=1e-4)
-    assert accountant.by_divergences(events, 1e-5) == pytest.approx(2.314327, abs=1e-4)
+    assert by_divergences(events, 1e-5) == pytest.approx(2.314327, abs=1e-4)
     assert sum(accountant.epsilon([event], 1e-5) for event in events) == pytest.approx(2.493152, abs=1e-4)
 
 
@@ -100,7 +101,7 @@ def test_many_different_events_are_bounded_by_divergences_from_above():
     bound, exact = accountant.epsilon(many, 1e-5), accountant.by_distributions(many, 1e-5)
     assert exact < bound < 1.5 * exact
     # Whole orders alone, so above the library's own bound by divergences, and near it.
-    assert accountant.by_divergences(many, 1e-5) <= bound * (1 + 1e-9) < 1.05 * accountant.by_divergences(many, 1e-5)
+    assert by_divergences(many, 1e-5) <= bound * (1 + 1e-9) < 1.05 * by_divergences(many, 1e-5)
     assert math.isinf(accountant.epsilon([*many, Gaussian(0.0)], 1e-5))
 
 
@@ -114,7 +115,7 @@ def test_laplace_noise_too_small_for_a_distribution_is_bounded_by_divergences(mo
 def test_laplace_noise_has_the_librarys_divergence():
     for multiplier in (0.5, 2.0, 20.0):
         by_hand = quick.epsilon_of([Laplace(multiplier)], 1e-5)
-        assert by_hand == pytest.approx(accountant.by_divergences([Laplace(multiplier)], 1e-5), abs=0.02)
+        assert by_hand == pytest.approx(by_divergences([Laplace(multiplier)], 1e-5), abs=0.02)
 
 
 def test_an_event_is_one_release_to_all_unless_more_is_said():

@@ -19,7 +19,7 @@ from dp_accounting import GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
 from raysim.config.sections.privacy import PrivacySection
-from raysim.engine.attacks import attack_figures
+from raysim.engine import attack_figures
 from raysim.engine.privacy.privacy_ledger import guaranteed as promised_before
 from raysim.storage.resume import read_ticket
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -22,7 +22,7 @@ from raysim.engine.privacy.program_release import ProgramRelease
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy import accountant
 from raysim.privacy.events import Gaussian
-from raysim.strategies.base import Bound, Needs, Noise
+from raysim.strategies.base import Bound, Calls, FederationView, Needs, Noise, State
 from raysim.strategies.regressions import noisy_newton
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.newton import Newton
@@ -158,6 +158,15 @@ class Private(Bounded):
 
 
 @dataclass(frozen=True)
+class Some(Private):
+    """The same of the first two hospitals: each would know half of the noise."""
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        yield replace(next(super().round(view, state)), ids=view.trainable[:2])
+        return state
+
+
+@dataclass(frozen=True)
 class Loose(Probe):
     """Sums without bounds."""
 
@@ -177,7 +186,12 @@ class Single(Means):
         (Loose(each=False), {}, r"program 'probe' sends '\w+' without a bound; choose another strategy or leave"),
         (Single(), {}, r"program 'mean' sends 'each' by itself"),
         (Private(Bound("hospital", 1.0)), {}, "program 'bounded' bounds 'sum' by hospital"),
-        (Newton(), {"unit": "hospital", "mode": "distributed"}, "program 'regression' bounds 'gradient' by row"),
+        (Some(Bound("row", 1.0)), {}, "program 'bounded' calls 2 of 4 hospitals"),
+        (
+            Newton(),
+            {"unit": "hospital", "mode": "distributed"},
+            "^strategy.name: 'Newton' bounds what each row adds, so",
+        ),
         (Newton(), {"rate": 0.5}, r"^privacy.rate: 0.5 draws patients, and the sums of strategy 'Newton' are of all"),
         (Newton(), {"mode": "local"}, r"^strategy.name: 'Newton' has client programs, which privacy.mode: local"),
         (Newton(firth="always"), {}, r"^strategy.firth: 'always' adds sums that no row's length bounds"),

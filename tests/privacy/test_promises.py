@@ -12,6 +12,7 @@ from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.engine.guarantee import Terms
 from raysim.engine.job import Job
 from raysim.engine.privacy import calibration
 from raysim.engine.privacy.calibration import (
@@ -25,7 +26,6 @@ from raysim.engine.privacy.calibration import (
     terms_of,
 )
 from raysim.engine.privacy.grid_checks import check_grid
-from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.noisy_statistics import figure_noise, left_out
 from raysim.engine.privacy.privacy_ledger import statement
 from raysim.engine.privacy.release import check_patient_problem, check_sent

@@ -11,6 +11,7 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPriv
 
 from raysim.privacy import accountant, sampled
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
+from tests.privacy.divergences import of_library
 
 ON_THE_GRID = 1 - math.exp(-0.5)
 """A rate whose most negative loss, -1/2, is one of those that are looked up."""
@@ -68,5 +69,5 @@ def test_events_are_composed_as_by_the_librarys_accountant(monkeypatch: pytest.M
     for events in kinds:
         theirs = pld.PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-2)
         for event in events:
-            theirs.compose(accountant._of_library(event), event.count)
+            theirs.compose(of_library(event), event.count)
         assert accountant.by_distributions(events, 1e-5) == theirs.get_epsilon(1e-5)

@@ -41,7 +41,7 @@ PLAYED = {
     "centralized": {"secure"},
     "cfl": set(),
     "cs_rcfl": set(),
-    "newton": {"pooled", "secure"},
+    **{name: {"pooled", "secure"} for name in ("newton", "random_trees")},
     **{name: {"secure"} for name in ("apfl", "pfedme", "per_fedavg", "fednova", "feddyn", "fedsam", "rfa")},
     **{name: {"secure"} for name in ("meta_analysis", "own_intercepts", "random_intercepts", "federated_trees")},
     **{name: set() for name in ("odal", "ensemble", "trees_bagging", "trees_cyclic")},

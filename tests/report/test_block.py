@@ -155,6 +155,16 @@ def test_the_block_of_a_card() -> None:
     assert answers.block(alone, "main", 300.0, "", "").what == "main: death, 5 min"
 
 
+def test_where_all_is_recalibrated_rows_say_the_method() -> None:
+    ways = [
+        dataclasses.replace(way, name=f"{way.name}, recalibrated", key=(way.key[0], "recalibrated")) for way in WAYS
+    ]
+    rows = answers.block(dataclasses.replace(CARD, ways=tuple(ways)), "main", 1.0, "", "").rows
+    assert [row[0] for row in rows[1:3]] == ["M0", "M1"]
+    mixed = dataclasses.replace(CARD, ways=(ways[0], *WAYS[1:]))
+    assert answers.block(mixed, "main", 1.0, "", "").rows[0][0] == "FedAvg, recalibrated = FedProx"
+
+
 def test_references_with_several_models_hide_no_federated_way() -> None:
     references = [
         Way(f"{name}, {model}", (f"{name}, {model}", "global"), "reference", mean)
@@ -196,6 +206,12 @@ def test_a_training_that_diverged_has_no_command_without_a_value() -> None:
     line = Line("training", "warn", "Training diverged.", None, "lower training.learning_rate", short="diverged")
     card = dataclasses.replace(CARD, lines=(line, LINES[1]))
     assert answers.next_command(card, "compare", Path("a.yaml")) == "raysim compare a.yaml --details"
+
+
+def test_the_room_of_a_remark_that_is_left_out_is_used() -> None:
+    rows = [[f"M{k}", "worse"] for k in range(4)]
+    block = Block("what", "answer", [Warning("a " * 100, False)], rows)
+    assert [line.split()[0] for line in lines(block, most=7)] == ["what", "answer", "M0", "M1", "M2", "M3", "and"]
 
 
 def test_one_remark_that_is_left_out_is_one() -> None:

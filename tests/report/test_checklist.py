@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import raysim
 from raysim.cli.main import main
 from raysim.core.errors import ConfigError
 from raysim.report.checklist import CLUSTER, ITEMS, OPEN, checklist
+from raysim.report.pages.again import rewritten
 from tests.experiment.test_scores import table
 
 
@@ -36,11 +38,19 @@ def test_the_items_are_those_of_the_statement() -> None:
     numbers = [number for number, _ in ITEMS]
     assert len(numbers) == len(set(numbers)) == 52
     assert sorted({int(re.match(r"\d+", number)[0]) for number in numbers}) == list(range(1, 28))
-    assert {at for _, at in CLUSTER} <= {*numbers, ""}
+    of_clusters = [number for number, _, _ in CLUSTER]
+    assert len(of_clusters) == len(set(of_clusters)) == 37
+    assert sorted({int(re.match(r"\d+", number)[0]) for number in of_clusters}) == list(range(1, 20))
+    assert {at for _, _, at in CLUSTER} <= {*numbers, ""}
 
 
 def test_what_results_say_is_filled_and_the_rest_is_open(folder: Path) -> None:
-    rows = [line.split(" | ", 2) for line in checklist(folder, None).read_text().splitlines() if line.startswith("| ")]
+    first, _, second = checklist(folder, None).read_text().partition("## TRIPOD-Cluster")
+    rows = [line.split(" | ", 2) for line in first.splitlines() if line.startswith("| ")]
+    of_clusters = {line.split(" | ")[0][2:]: line for line in second.splitlines() if line.startswith("| ")}
+    assert of_clusters["13b"].endswith("| see 23b |")
+    assert of_clusters["7b"].endswith(f"| {OPEN} |")
+    assert {number for number, _, _ in CLUSTER} <= set(of_clusters)
     found = {cells[0].removeprefix("| "): cells[2].removesuffix(" |") for cells in rows if len(cells) == 3}
     assert set(found) >= {number for number, _ in ITEMS}
     assert found["6a"] == "4 hospitals."
@@ -48,6 +58,7 @@ def test_what_results_say_is_filled_and_the_rest_is_open(folder: Path) -> None:
     assert "points" in found["9a"]
     assert "pa\\|ir" in found["11"]
     assert "left out in turn" in found["23b"]
+    assert found["23a"].endswith("Each hospital's figures are in hospitals.csv, and in clinical.csv of each run.")
     assert "hospitals left out in turn" in found["12d"]
     for number in ("1", "17", "18a", "19", "25"):
         assert found[number] == OPEN
@@ -66,8 +77,13 @@ def test_a_run_has_one_too_and_other_folders_are_refused(
     assert not ended.value.code
     assert capsys.readouterr().out == f"checklist: {out}\n"
     assert "*open*" in out.read_text()
-    with pytest.raises(ConfigError, match="has no results to fill a checklist from"):
+    with pytest.raises(ConfigError, match=r"has no results to fill a checklist from .*; name the folder"):
         checklist(tmp_path, None)
+    for name in ("config.yaml", "manifest.json", "resume.json"):  # as a command leaves it that was killed
+        shutil.copy(folder / name, tmp_path / name)
+    for refused in (checklist, lambda dead, out: rewritten(dead, None, out)):
+        with pytest.raises(ConfigError, match=f"; it was stopped before its end, and raysim resume {tmp_path}"):
+            refused(tmp_path, None)
     with pytest.raises(ConfigError, match="--out"):
         checklist(folder, folder / "hospitals.csv")
     assert len(pd.read_csv(folder / "hospitals.csv"))

@@ -393,7 +393,7 @@ def test_fairness() -> None:
         "Gaps within hospitals by sex: too few rows for an interval that says anything.",
     )
     one_of_two = fairness([gap("sex", 0.04, 0.07), gap("age", 0.0, 0.9)])
-    assert "sex +0.040 (+0.010 to +0.070), p = 0.07 over all attributes and age 0.000" in one_of_two.text
+    assert "sex +0.040 (+0.010 to +0.070), p = 0.07 over all attributes; and age 0.000" in one_of_two.text
     undefined = replace(wide, estimate=NAN)
     assert not WithinGap("sex", True, undefined, (undefined,), 1.0, 1.0).judged
     unjudged = fairness([WithinGap("ethnicity", True)])

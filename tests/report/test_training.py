@@ -15,6 +15,7 @@ from raysim.engine.job import Result
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.stopping import Stopped
 from raysim.report.sections import training
+from raysim.storage.finished import load_finished, save_finished
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play
 
@@ -125,7 +126,7 @@ def test_a_method_without_a_learning_rate_is_not_told_to_lower_it(run: Result) -
     assert training.sentence(outcome.convergence, 6, None, by_steps=False) == training.of_run(wild)
 
 
-def test_a_fit_that_began_again_has_not_diverged(run: Result) -> None:
+def test_a_fit_that_began_again_has_not_diverged(run: Result, tmp_path: Path) -> None:
     """Newton starts anew with Firth's penalty where classes are separated, and says that it has not converged."""
     again = with_losses(run, [0.7, 0.4, 0.4, 0.4, 0.69, 0.65, 0.6])
     assert again.outcome.convergence is not None
@@ -133,6 +134,10 @@ def test_a_fit_that_began_again_has_not_diverged(run: Result) -> None:
     fit = replace(again, outcome=replace(again.outcome, facts={"converged": 0.0}))
     assert training.untrained([fit]) == [("fedavg", pytest.approx(np.nan, nan_ok=True))]
     assert training.of_run(fit).endswith("too few to say whether it is trained. More rounds may change the figures.")
+    save_finished(tmp_path, fit.outcome)  # as a comparison waits for its other runs
+    waited = load_finished(tmp_path)
+    assert waited is not None
+    assert training.of_run(replace(fit, outcome=waited)) == training.of_run(fit)
 
 
 def test_runs_that_stand_still_and_runs_that_never_moved(run: Result) -> None:

@@ -106,6 +106,11 @@ def test_a_run_that_is_asked_writes_and_draws_it(place: Path) -> None:
     folder = folder_of(place, {"name": "fedavg", "label": "asked"}, **sections)
     table = pd.read_csv(folder / "importance.csv")
     assert set(pd.read_csv(folder / "dependence.csv")["column"]) == set(table["column"].head(6))
+    egress = pd.read_csv(folder / "egress.csv")
+    sent = egress[egress["kind"] == "importance"]
+    # In float64 the figure without and with each permutation, and 9 sums for each of the six columns, or fewer.
+    assert set(sent["bytes"]) == {8 * (1 + len(table) + 9 * min(6, len(table)))}
+    assert sent["hospital"].nunique() == egress["hospital"].nunique()
     page = (folder / "report.html").read_text()
     assert "Importance of columns" in page
     assert "Predictions along the most important columns" in page

@@ -97,3 +97,9 @@ def test_all_kinds_are_scored_alike(place: Path, tmp_path: Path) -> None:
         X = namespace["features"](given)
         np.testing.assert_array_equal(X, features)
         np.testing.assert_allclose(model(torch.from_numpy(X)).detach().numpy(), scores, rtol=1e-6)
+
+    emptied = predictor.predict(new.assign(whole="", text=None))
+    assert len(emptied) == ROWS
+    notes = read_new_rows(new.assign(whole="", text=None), predictor.preprocessing).notes
+    assert "table: no value in any row of 'whole', 'text'; all are scored as if nothing was recorded" in notes
+    assert not any("no value" in note for note in read_new_rows(new, predictor.preprocessing).notes)

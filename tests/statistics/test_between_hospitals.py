@@ -12,7 +12,7 @@ from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.meta_analysis import shrinkage
 from raysim.statistics.meta_analysis.between_hospitals import between_hospitals
 from raysim.statistics.meta_analysis.shrinkage import posterior
-from raysim.statistics.meta_analysis.spread import Mean, hartung_knapp, paule_mandel, shrink
+from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
 from tests.statistics.federations import sums
 
 EVENTS, NON_EVENTS = [20, 1, 60, 30, 12, 0, 25], [80, 16, 90, 30, 70, 9, 300]
@@ -75,11 +75,13 @@ def test_the_posterior_is_the_integral_over_spreads():
         return 2 * tau * np.sqrt(np.prod(w) / w.sum()) * np.exp(-0.5 * w @ (y - mu) ** 2)
 
     def centre(tau, i):
-        return shrink(y, v, tau**2, Mean((w := 1 / (v + tau**2)) @ y / w.sum(), w.sum() ** -0.5, 0, 0)).estimate[i]
+        """The empirical-Bayes estimate at a spread (Morris 1983)."""
+        w, weight = 1 / (v + tau**2), tau**2 / (tau**2 + v)
+        return ((w @ y / w.sum()) + weight * (y - w @ y / w.sum()))[i]
 
     def variance(tau, i):
-        w = 1 / (v + tau**2)
-        return shrink(y, v, tau**2, Mean(w @ y / w.sum(), w.sum() ** -0.5, 0, 0)).variance[i]
+        w, weight = 1 / (v + tau**2), tau**2 / (tau**2 + v)
+        return (v * weight + (1 - weight) ** 2 / w.sum())[i]
 
     total, _ = quad(density, 0, 0.5)
     shrunken = posterior(y, v)

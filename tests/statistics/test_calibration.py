@@ -19,7 +19,6 @@ from raysim.statistics.clinical.calibration import (
     Bins,
     Groups,
     binned,
-    brier,
     calibration,
     calibration_error,
     from_histogram,
@@ -103,24 +102,6 @@ def test_equal_predictions_have_no_slope():
     fit = calibration(raw([0.3] * 10, [1, 0] * 5))
     assert np.isnan(fit.slope.estimate)
     assert fit.in_the_large.estimate == pytest.approx(logit(0.5) - logit(0.3))
-
-
-def test_worked_brier():
-    parts = brier(raw(P, Y), bins=5)
-    assert parts.score == pytest.approx(0.1445833333, abs=6e-11)
-    assert (parts.reliability, parts.resolution) == pytest.approx((0.0288715278, 0.1180555556), abs=6e-11)
-    assert (parts.uncertainty, parts.remainder) == pytest.approx((0.2430555556, -0.0092881944), abs=6e-11)
-    assert binned(raw(P, Y), 5).rows.tolist() == [1, 3, 4, 2, 2]
-
-
-@given(predictions)
-def test_the_brier_score_is_its_definition_and_its_parts_add_up(drawn):
-    p, y = drawn
-    parts = brier(raw(p, y))
-    assert parts.score == pytest.approx(np.mean((p - y) ** 2))
-    assert parts.score == pytest.approx(parts.reliability - parts.resolution + parts.uncertainty + parts.remainder)
-    constant = brier(raw(np.full(len(y), 0.3), y))
-    assert constant.remainder == pytest.approx(0, abs=1e-12)
 
 
 @given(predictions)
@@ -379,7 +360,6 @@ def test_groups_are_as_their_rows():
     mine, theirs = calibration(groups), calibration(rows)
     assert mine.slope.estimate == pytest.approx(theirs.slope.estimate)
     assert mine.slope.se == pytest.approx(theirs.slope.se)
-    assert brier(groups).score == pytest.approx(brier(rows).score)
 
 
 def test_rows_that_do_not_fit():

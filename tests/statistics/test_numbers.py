@@ -14,7 +14,7 @@ import pytest
 
 from raysim.metrics.equity import paired_interval
 from raysim.statistics.chance.noise_floor import error_floor, noise_floor, share_floor
-from raysim.statistics.clinical.calibration import binned, brier, calibration_error
+from raysim.statistics.clinical.calibration import binned, calibration_error
 from raysim.statistics.clinical.calibration_spread import calibration_chance, calibration_spread
 from raysim.statistics.differences.worst_decile import worst_decile_difference
 from raysim.statistics.meta_analysis.spread import hartung_knapp
@@ -63,7 +63,6 @@ def test_the_numbers_of_statistics(module: str) -> None:
         (error_floor, {"draws": 1000, "minimum_rows": 5}),
         (hartung_knapp, {"conservative": True}),
         (binned, {"bins": 10}),
-        (brier, {"bins": 10}),
     ],
 )
 def test_what_functions_take_unless_they_are_told_otherwise(function: Callable[..., Any], left_out: dict[str, Any]):

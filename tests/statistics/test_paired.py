@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from raysim.statistics.differences.paired import Limits, Paired, equivalent, paired, resplit_interval
+from raysim.statistics.differences.paired import Limits, Paired, equivalent, paired
 from raysim.statistics.discrimination.auroc import delong, placements
-from raysim.statistics.discrimination.patients import patient_covariance, patient_sums
 from tests.statistics.federations import scored
+from tests.statistics.patients import patient_covariance, patient_sums
 
 D, R = np.array([0.03, 0.01, 0.06, -0.02]), np.array([100, 50, 30, 20])
 
@@ -37,14 +37,6 @@ def test_worked_numbers():
     assert pair.unweighted == pytest.approx(0.02)
     assert (pair.hospitals, pair.seeds) == (4, 1)
     assert pair.p == pytest.approx(2 * student.sf(0.0245 / 0.0093812670, 1.8985507246), abs=1e-8)
-
-
-def test_worked_resplits():
-    low, high = resplit_interval([0.02, 0.05, -0.01, 0.04, 0.03], 0.25)
-    reach = student.ppf(0.975, 4) * math.sqrt(0.0002385)
-    assert (low, high) == pytest.approx((0.026 - reach, 0.026 + reach))
-    assert 0.026 / math.sqrt(0.0002385) == pytest.approx(1.6835621614, abs=6e-11)
-    assert np.isnan(resplit_interval([0.02], 0.25)).all()
 
 
 def test_the_parts_are_their_sums():

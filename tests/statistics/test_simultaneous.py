@@ -6,10 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from raysim.statistics.differences.paired import paired
-from raysim.statistics.differences.simultaneous import adjusted, not_dominated, recommended, unbeaten
+from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 
 
 def differences(rng, hospitals, effects, seeds=1):
@@ -64,21 +63,6 @@ def test_equal_models_and_what_has_no_variance_take_no_part():
 
 
 NAN = np.nan
-LOW = np.array([[NAN, 0.01, -0.02, NAN], [-0.05, NAN, -0.03, -0.1], [-0.01, 0.0, NAN, 0.0], [NAN, -0.2, -0.4, NAN]])
-HIGH = -LOW.T
-
-
-def test_who_is_beaten():
-    """The second is shown worse than the first; a limit of exactly 0, or none, shows nothing."""
-    assert unbeaten(LOW, HIGH).tolist() == [True, False, True, True]
-    assert unbeaten([[NAN]], [[NAN]]).tolist() == [True]
-    assert unbeaten([[-1.0]], [[-0.5]]).tolist() == [True]  # nothing is worse than itself
-
-
-def test_who_is_recommended():
-    assert recommended([True, False, True, True], [50, 1, 20, 20]) == 2
-    with pytest.raises(ValueError, match="candidates"):
-        recommended([False], [1])
 
 
 def test_who_is_not_dominated():

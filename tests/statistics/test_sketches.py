@@ -10,11 +10,11 @@ import pytest
 
 from raysim.statistics.discrimination import sketches as module
 from raysim.statistics.discrimination.auroc import Placements, delong, placements
-from raysim.statistics.discrimination.patients import patient_covariance, patient_sums
 from raysim.statistics.discrimination.sketches import SUMS, patient_part, sketches
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play
 from tests.equality import same_models
+from tests.statistics.patients import patient_covariance, patient_sums
 
 
 def hospitals(rng: np.random.Generator, sizes: list[int], shift: float = 0.0) -> tuple[np.ndarray, ...]:

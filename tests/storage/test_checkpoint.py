@@ -16,10 +16,10 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError, ResourceError
-from raysim.core.packing import pack, pack_state, unpack, unpack_state
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec, Work
+from raysim.engine.packing import pack, pack_state, unpack, unpack_state
 from raysim.engine.run_state import RunState
 from raysim.engine.server.cadence import AUTO_SECONDS, Cadence
 from raysim.engine.server.coordinator import Coordinator

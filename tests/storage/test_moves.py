@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from raysim.core import registry
-from raysim.core.packing import pack_state, unpack_state
 from raysim.data import cache
+from raysim.engine.packing import pack_state, unpack_state
 from raysim.storage.encoding import decode
 from raysim.strategies.base import Strategy
 from tests.storage.test_resume import FILES, SMALL, go_on, start, stopped

@@ -83,7 +83,7 @@ STRATEGIES: dict[str, dict[str, Bounds]] = {
     "pfedme": {"lam": ANY, "steps": ONE_OR_MORE, "approach": PART, "beta": ANY},
     "random_intercepts": {},
     "rfa": WEIGHTED | {"passes": NONE_OR_MORE, "nu": RATE},
-    **{key: {} for key in ("federated_trees", "trees_bagging", "trees_cyclic")},
+    **{key: {} for key in ("federated_trees", "random_trees", "trees_bagging", "trees_cyclic")},
     "ditto": WEIGHTED | {"lam": ANY, "epochs": NONE_OR_MORE, "learning_rate": ANY},
     "fairfed": {"beta": ANY, "positive": NONE_OR_MORE},
     "fedadagrad": ADAPTIVE,

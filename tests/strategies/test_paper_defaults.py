@@ -49,6 +49,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "meta_analysis": {"combine": "information", "local_fit": "firth"},
     "federated_trees": {},
     "trees_bagging": {"scale": "hospitals"},
+    "random_trees": {},
     "trees_cyclic": {},
     "newton": {"family": "auto", "ridge": 0.0, "firth": "auto"},
     "odal": {"order": 2, "robust": False, "local_fit": "firth"},
@@ -119,7 +120,7 @@ def test_what_strategies_and_selections_say_of_themselves():
         assert {"weights", "minimum_weight"} & vars(cls()).keys() <= {*named}, name
     by_themselves = {n for n in strategies if not classes[n]().uses_selection()}
     regressions = {"newton", "meta_analysis", "odal", "ensemble"}
-    trees = {"federated_trees", "trees_bagging", "trees_cyclic"}
+    trees = {"federated_trees", "random_trees", "trees_bagging", "trees_cyclic"}
     assert by_themselves == {"afl", "centralized", "cs_rcfl", "fairfed", "fedsoft", "local"} | regressions | trees
     assert {flag: names & ours for flag, names in said.items()} == {
         "is_reference": {"centralized", "local"},

@@ -18,9 +18,9 @@ from raysim.config.reading import resolve
 from raysim.config.sections.system import SystemSection
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Round
-from raysim.engine.measuring.timing import reached
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.timing import reached
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import OWN, Draw, HospitalRows, Selection, State, Strategy, choose

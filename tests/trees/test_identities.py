@@ -9,10 +9,10 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from raysim.trees.binning import Bins
-from raysim.trees.boosting import boosted, edges_of
-from raysim.trees.edges import answered, counts, find_edges, ordered, pooled, unordered
+from raysim.trees.boosting import bins_of, boosted
+from raysim.trees.edges import answered, counts, find_edges, ordered, pooled, ranked, unordered
 from raysim.trees.forest import Forest, Shape
-from raysim.trees.histograms import histograms
+from raysim.trees.histograms import Binned, cells_of
 from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeSettings, TreeTask, check_levels
 from raysim.trees.splits import best_splits
@@ -76,7 +76,7 @@ def test_edges_from_counts_of_hospitals(seed, hospitals):
     home = np.arange(len(X)) % hospitals
 
     def added(asked):
-        return sum(counts(X[home == h], asked) for h in range(hospitals))
+        return sum(counts(ranked(X[home == h]), asked) for h in range(hospitals))
 
     columns = np.array([0, 2])
     alone = pooled(find_edges(columns, 8, exact=True), X)
@@ -92,18 +92,30 @@ def test_order_of_numbers_as_integers(values):
     assert (unordered(codes) == numbers).all()
 
 
-def test_histograms_add_up_over_children():
+@pytest.mark.parametrize("few", [0, 10**9])
+def test_histograms_add_up_over_children(few, monkeypatch):
+    """By cells of several columns, and by each column alone."""
+    monkeypatch.setattr("raysim.trees.histograms.FEW", few)
     X, y = table(1)
-    bins = edges_of(task_of(), X)
-    places, rng = bins.places(X), np.random.default_rng(0)
-    g, h = rng.integers(-(2**30), 2**30, len(y)).astype(float), rng.integers(0, 2**28, len(y)).astype(float)
+    bins = bins_of(task_of(), X)
+    binned, rng = Binned(bins, bins.codes(X)), np.random.default_rng(0)
+    g, h = np.rint(rng.normal(size=len(y)) * GRID), np.rint(rng.random(len(y)) * GRID)
     left = rng.random(len(y)) < 0.4
-    parent = histograms(places, [np.arange(len(y))], g, h, bins.width)[0]
-    children = histograms(places, [np.flatnonzero(left), np.flatnonzero(~left)], g, h, bins.width)
-    assert (children[0] + children[1] == parent).all()
-    assert (histograms(places, [np.zeros(0, int)], g, h, bins.width) == 0).all()
-    direct = np.stack([np.bincount(places.ravel(), np.repeat(w, 4), bins.width) for w in (g, h, np.ones(len(y)))], 1)
-    assert (parent == direct).all()
+    parent = binned.histograms([np.arange(len(y))], g, h)[0]
+    children = binned.histograms([np.flatnonzero(left), np.flatnonzero(~left)], g, h)
+    assert (children.sum(axis=0) == parent).all()
+    assert (binned.histograms([np.zeros(0, int)], g, h) == 0).all()
+    places = (bins.codes(X).T + bins.first).ravel()
+    direct = np.stack([np.bincount(places, np.repeat(w, 4), bins.width) for w in (g, h, np.ones(len(y)))], 1)
+    assert (direct == parent).all()
+
+
+def test_cells_of_columns_of_few_bins():
+    cells = cells_of((3, 2, 33, 2, 256, 7, 300))
+    assert cells.group.tolist() == [0, 0, 0, 0, 1, 1, 2]
+    assert cells.factor.tolist() == [1, 3, 6, 198, 1, 256, 1]
+    assert cells.count == 396 + 1792 + 300
+    assert (cells.of_bins.sum(axis=0)).astype(int).tolist() == [4] * 396 + [2] * 1792 + [1] * 300
 
 
 def score(sums, l2=1.0):
@@ -118,8 +130,8 @@ def test_split_is_best_of_all(seed):
     rng = np.random.default_rng(seed)
     g, h = rng.integers(-(2**29), 2**29, len(y)).astype(float), rng.integers(2**20, 2**28, len(y)).astype(float)
     task = task_of(depth=1, min_rows=3, edges="exact", bins=64)
-    bins = edges_of(task, X)
-    made = histograms(bins.places(X), [np.arange(len(y))], g, h, bins.width)
+    bins = bins_of(task, X)
+    made = Binned(bins, bins.codes(X)).histograms([np.arange(len(y))], g, h)
     sums = np.column_stack([g, h, np.ones(len(y))])
     total = sums.sum(axis=0)
     best = 0.0
@@ -218,7 +230,7 @@ def test_a_vector_of_zeros_is_no_tree():
 
 def test_going_on_from_trees_is_growing_them_all():
     X, y = table(7)
-    bins = edges_of(task_of(), X)
+    bins = bins_of(task_of(), X)
     three = boosted(task_of(trees=3), X, y, bins)
     five = boosted(task_of(trees=2), X, y, bins, three)
     assert five.tree() == boosted(task_of(trees=5), X, y, bins).tree()

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from raysim.trees.boosting import boosted, edges_of
+from raysim.trees.boosting import bins_of, boosted
 from raysim.trees.settings import TreeSettings, TreeTask
 from tests.trees.tables import table_c, table_r, task_r
 
 
 def codes_of(task, X, rows):
     """Rows as the numbers of their bins, which every library cuts alike; missing stays missing."""
-    bins = edges_of(task, X)
-    codes = (bins.places(rows) - bins.first).astype(np.float64)
+    bins = bins_of(task, X)
+    codes = bins.codes(rows).T.astype(np.float64)
     codes[np.isnan(rows)] = np.nan
     return codes
 

@@ -15,7 +15,7 @@ from raysim.cli import commands
 from raysim.config import reading
 from raysim.data.federation import Federation
 from raysim.engine.job import Round
-from raysim.engine.measuring.timing import Reached, figures, reached
+from raysim.engine.timing import Reached, figures, reached
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.report.sections.virtual_time import averaged
 from raysim.storage.run_tables import rounds_table

@@ -1,4 +1,4 @@
-"""``adversary``: which hospitals are bad, what they know and what they do."""
+"""``adversary``: which hospitals are Byzantine, what they know and what they do."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ USED = {
 
 
 class AdversarySection(Section):
-    """``adversary``: a ``share`` of hospitals, drawn by the run's seed, makes an ``attack``.
+    """``adversary``: a ``share`` of hospitals, sampled by the run's seed, makes an ``attack``.
 
-    ``knowledge`` None is the least that the attack can do with. A key that the attack does not use is refused.
-    With ``baseline`` the same run is played without attack too, and what the attack changes is reported.
+    ``knowledge`` None is the least that the attack needs. A key that the attack does not use is refused. With
+    ``baseline`` the same run is repeated without the attack, and the change is reported.
     """
 
     attack: Attack = default("adversary.attack")
@@ -68,7 +68,7 @@ class AdversarySection(Section):
 
     @property
     def effective_knowledge(self) -> Knowledge:
-        """What bad hospitals know: as configured, or the least that the attack needs."""
+        """What Byzantine hospitals know: as configured, or the least that the attack needs."""
         return LEVELS[self.attack][0] if self.knowledge is None else self.knowledge
 
     @model_validator(mode="after")

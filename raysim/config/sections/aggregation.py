@@ -1,4 +1,4 @@
-"""``aggregation``: a robust rule in the place of the average of hospitals' updates."""
+"""``aggregation``: a robust rule instead of the average of hospitals' updates."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ USED = {
 
 
 class AggregationSection(Section):
-    """``aggregation``: rule ``name`` over single updates, which assumes that a share ``assumed`` of them is wrong.
+    """``aggregation``: rule ``name`` over single updates, assuming that a share ``assumed`` of them is wrong.
 
-    ``before`` stands before the rule. ``weights`` ``capped`` lets hospitals count by their training rows, ``cap`` at
-    most; else all count alike.
+    ``before`` is a step before the rule. With ``weights`` ``capped`` hospitals count by their training rows, at most
+    ``cap``; otherwise all count alike.
     """
 
     name: RuleName = default("aggregation.name")
@@ -55,7 +55,7 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether the rule needs single updates; else each hospital can apply it to its own update."""
+        """Whether the rule needs single updates; otherwise each hospital can apply it to its own update."""
         return self.name != "norm_bound" or self.before != "none"
 
     @property

@@ -1,4 +1,4 @@
-"""``compression``: what hospitals send in place of their whole updates."""
+"""``compression``: smaller messages instead of hospitals' whole updates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USED = {
 
 
 class CompressionSection(Section):
-    """``compression``: a compressor of updates and what becomes of the part that it loses.
+    """``compression``: a compressor of updates, and the use of the part that it loses.
 
     ``feedback`` None is error feedback for ``top_k`` and ``sign``, which are biased, and none for the others.
     """
@@ -37,7 +37,7 @@ class CompressionSection(Section):
 
     @property
     def remembers(self) -> Literal["none", "ef", "ef21"]:
-        """What is done with the part of an update that is not sent."""
+        """The use of the part of an update that is not sent."""
         if self.feedback is not None:
             return self.feedback
         return "ef" if self.name in ("top_k", "sign") else "none"

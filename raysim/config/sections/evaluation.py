@@ -1,4 +1,4 @@
-"""What is evaluated, on which rows, and the figures that a clinician asks for."""
+"""What is evaluated, on which rows, and the clinical figures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from raysim.core.section import Section
 
 
 class ClinicalSection(Section):
-    """``evaluation.clinical``: figures that a clinician asks for, from counts that hospitals send after the last round.
+    """``evaluation.clinical``: clinical figures, from counts that hospitals send after the last round.
 
-    ``thresholds`` are the probabilities from which on a row is called. Sensitivity is reported at ``specificity``, and
-    specificity at ``sensitivity``, of one threshold for all hospitals. ``bins`` are those of the calibration error.
-    Whether acting on the model is worth it is judged at the threshold ``act_at``.
+    A row is called if its probability is at least one of ``thresholds``. Sensitivity is reported at ``specificity``,
+    and specificity at ``sensitivity``, with one threshold for all hospitals. ``bins`` is the number of bins of the
+    calibration error. The threshold ``act_at`` decides whether acting on the model is worth it.
     """
 
     thresholds: tuple[float, ...] = default("evaluation.clinical.thresholds")
@@ -27,7 +27,7 @@ class ClinicalSection(Section):
 
     @property
     def counted_at(self) -> tuple[float, ...]:
-        """The probabilities from which on hospitals count rows: ``thresholds`` and ``act_at``, ascending."""
+        """The probabilities at which hospitals count rows: ``thresholds`` and ``act_at``, ascending."""
         return tuple(sorted({*self.thresholds, self.act_at}))
 
     @field_validator("thresholds")
@@ -39,16 +39,16 @@ class ClinicalSection(Section):
 
 
 class UnseenSection(Section):
-    """``evaluation.unseen``: hospitals are left out in turn, and judged by models in whose training they took no part.
+    """``evaluation.unseen``: hospitals are left out in turn, and judged by models that were trained without them.
 
-    - ``folds``: ``leave_one_out``; a number of folds, into which hospitals are dealt by the seed; or lists of
-      hospitals, each of which is left out together. None: ``leave_one_out`` for up to 20 hospitals, else 10.
-    - ``onboarding``: numbers of labelled rows with which a hospital joins. ``held``: the share of its rows that never
-      do.
-    - ``trained_on``: ``train``, or ``all``: the hospitals that take part in a fold, on which nothing is tested there,
-      train on their test rows as well.
-    - ``joining``: what it makes of them: it recalibrates the model that serves it, fine-tunes it, or chooses the
-      cluster whose model has the lowest loss on them.
+    - ``folds``: ``leave_one_out``; a number of folds, to which the seed assigns hospitals; or lists of hospitals that
+      are left out together. None: ``leave_one_out`` for up to 20 hospitals, else 10.
+    - ``onboarding``: numbers of labelled rows with which a hospital joins. ``held``: the share of its rows that is only
+      used for testing.
+    - ``trained_on``: ``train``, or ``all``: the participating hospitals of a fold, which are not tested there, train on
+      their test rows as well.
+    - ``joining``: the use of the labelled rows: recalibration of the model, fine-tuning, or the choice of the cluster
+      whose model has the lowest loss on them.
     """
 
     folds: Literal["leave_one_out"] | int | tuple[str | tuple[str, ...], ...] | None = default(

@@ -1,6 +1,6 @@
-"""The parts of the configuration that name a plug-in: data, model, selection, strategy.
+"""Sections that name a plug-in: data, model, selection, strategy.
 
-Their further keys belong to the plug-in, and its own class checks them.
+Their further keys belong to the plug-in, and its class checks them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from raysim.data.split import Split
 from raysim.strategies.base import Strategy
 
 LONGEST_NAME = 100
-"""Characters of the name of an experiment and of the label of a strategy, which become names of folders."""
+"""Characters allowed in the name of an experiment and the label of a strategy, which become names of folders."""
 
 
 def short_enough(name: str) -> str:
-    """``name``. Raises ``ValueError`` for one that is too long for the folders that are called after it."""
+    """Return ``name``. Raises ``ValueError`` if it is too long for the folders named after it."""
     if len(name) > LONGEST_NAME or len(name.encode(errors="replace")) > 2 * LONGEST_NAME:
         raise ValueError(f"'{name}' has {len(name)} characters; {LONGEST_NAME} are the most")
     return name
 
 
 class OpenSection(BaseModel):
-    """A part whose further keys belong to the plug-in that it names."""
+    """A section whose further keys belong to the plug-in that it names."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -47,12 +47,12 @@ class OpenSection(BaseModel):
         return dict(self.model_extra or {})
 
     def having(self, options: Mapping[str, Any]) -> Self:
-        """This section with ``options`` in place of the keys that belong to the plug-in."""
+        """Return this section with ``options`` instead of the keys that belong to the plug-in."""
         fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
         return type(self).model_validate({**fields, **options})
 
     def frozen(self) -> dict[str, Any]:
-        """The section as plain YAML types, defaults included."""
+        """Return the section as plain YAML types, defaults included."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     @model_serializer(mode="wrap")
@@ -109,7 +109,7 @@ class DataSection(OpenSection):
 
 
 class PlugIn(OpenSection):
-    """A part that names a plug-in by ``name``, or by import path as ``class: my_module.Mine``."""
+    """A section that names a plug-in by ``name``, or by import path as ``class: my_module.Mine``."""
 
     name: str | None
     class_path: str | None
@@ -130,7 +130,7 @@ class PlugIn(OpenSection):
 
 
 class ModelSection(PlugIn):
-    """``model``: which model, its options, how it starts, and what tables call it as a learner."""
+    """``model``: which model, its options, its initial parameters, and its name as a learner in tables."""
 
     name: str | None = default("model.name")
     class_path: str | None = default("model.class", alias="class")
@@ -139,7 +139,7 @@ class ModelSection(PlugIn):
 
     @property
     def learner(self) -> str:
-        """What tables call the model: its label, else its name, else its class."""
+        """Name of the model in tables: its label, else its name, else its class."""
         return self.label or self.name or (self.class_path or "").rpartition(".")[2]
 
     @field_validator("label")
@@ -149,7 +149,7 @@ class ModelSection(PlugIn):
 
 
 class SelectionSection(PlugIn):
-    """``selection``: who takes part in a round."""
+    """``selection``: client sampling, the hospitals that take part in a round."""
 
     name: str | None = default("selection.name")
     class_path: str | None = default("selection.class", alias="class")
@@ -158,8 +158,8 @@ class SelectionSection(PlugIn):
 class StrategySection(PlugIn):
     """``strategy``: a federated method, its hyper-parameters, and a label for tables.
 
-    In a comparison, ``from`` takes the strategy from another configuration, with its training, selection and model:
-    what a sweep recommends. In Python a strategy, or its class, may stand in place of the section.
+    In a comparison, ``from`` takes the strategy from another configuration, with its training, selection and model,
+    such as a sweep's recommendation. In Python a strategy, or its class, may replace the section.
     """
 
     name: str | None = default("strategy.name")
@@ -170,7 +170,7 @@ class StrategySection(PlugIn):
 
     @property
     def given(self) -> Strategy | None:
-        """The strategy itself, where Python has given it in place of a section; the keys say what it is."""
+        """The strategy that Python gave instead of a section; the keys describe it."""
         return self._given
 
     @model_validator(mode="wrap")

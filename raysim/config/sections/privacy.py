@@ -1,4 +1,4 @@
-"""``privacy``: the privacy guarantee of units, and the noise that it needs."""
+"""``privacy``: the privacy guarantee, its unit, and the noise that it needs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from raysim.privacy.noise import Origin
 from raysim.privacy.noisy_sums import Mechanism
 
 Adversary = Literal["outsider", "peer", "server"]
-"""Outsiders see the final model; peers every model and their own data; the server every message."""
+"""Adversaries: outsiders observe the final model; peers every model and their own data; the server every message."""
 
 
 RowUnit = Literal["patient", "example"]
-"""What is hidden at a hospital: all rows of a patient, or each row."""
+"""Units hidden within a hospital: all rows of a patient, or each row."""
 
 LEAST_NOISE, MOST_NOISE = 1e-6, 1e9
-"""The multipliers of noise whose epsilon can be computed and whose noise sums can hold."""
+"""Range of noise multipliers whose epsilon can be computed and whose noise fits into sums."""
 
 DEFAULT_EPSILON = 0.2
-"""The epsilon of a kind that is sent with noise, where neither key is given."""
+"""Epsilon of a kind of statistic released with noise, if neither key is given."""
 
 SIZE = "size"
 """The kind of egress of hospitals' numbers of rows."""
@@ -46,9 +46,8 @@ MODES = {
 
 
 class AdaptiveClip(Section):
-    """``privacy.adaptive``: the clip moves by ``exp(-rate (share - quantile))`` a round; see
-    :mod:`raysim.privacy.adaptive`.
-    """
+    """``privacy.adaptive``: the clip is multiplied by ``exp(-rate (share - quantile))`` each round; see
+    :mod:`raysim.privacy.adaptive`."""
 
     quantile: float = default("privacy.adaptive.quantile", gt=0, lt=1)
     rate: FiniteFloat = default("privacy.adaptive.rate", ge=0)
@@ -62,8 +61,10 @@ class AdaptiveClip(Section):
 
 
 class NoisyStatistic(Section):
-    """``privacy.statistics.KIND``: sums behind this kind of egress get Laplace noise, which costs ``epsilon`` a time,
-    or normal noise of ``noise_multiplier`` times what one unit can change.
+    """``privacy.statistics.KIND``: noise on the sums behind this kind of egress.
+
+    It is Laplace noise, which costs ``epsilon`` per release, or normal noise of ``noise_multiplier`` times the largest
+    change by one unit.
     """
 
     epsilon: FiniteFloat | None = default("privacy.statistics.*.epsilon", ge=1e-6)
@@ -78,21 +79,21 @@ class NoisyStatistic(Section):
         return value
 
     def mechanism(self, origin: Origin) -> Mechanism:
-        """The mechanism of this noise, drawn from ``origin``."""
+        """Return the mechanism of this noise, with random numbers from ``origin``."""
         if self.noise_multiplier is not None:
             return Mechanism(Gaussian(self.noise_multiplier), origin)
         return Mechanism(Laplace(1.0 / self.pure), origin)
 
     @property
     def pure(self) -> float:
-        """The epsilon of one release by Laplace noise; 0 where the noise is normal."""
+        """The epsilon of one release by Laplace noise; 0 if the noise is normal."""
         if self.noise_multiplier is not None:
             return 0.0
         return DEFAULT_EPSILON if self.epsilon is None else self.epsilon
 
 
 class AuditSection(Section):
-    """``privacy.audit``: what ``raysim audit`` adds to the data, to see how much epsilon is at least."""
+    """``privacy.audit``: artificial units that ``raysim audit`` adds to the data, to bound epsilon from below."""
 
     canaries: int = default("privacy.audit.canaries", ge=0)
 
@@ -227,7 +228,7 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """What is sent with noise, by kind; that of sizes under the name :data:`SIZE`."""
+        """The noise by kind of statistic; that of sizes under the name :data:`SIZE`."""
         named = {kind: statistic for kind, statistic in self.statistics.items() if plain(kind) != SIZE}
         if self.sizes == "public":
             return named
@@ -235,37 +236,37 @@ class PrivacySection(Section):
         return {SIZE: given[0] if given else NoisyStatistic()} | named
 
     def noise_of(self, kind: str) -> NoisyStatistic | None:
-        """The noise on a ``kind`` of egress; None: it is exact."""
+        """Return the noise on a ``kind`` of egress; None if it is exact."""
         return next((each for name, each in self.noisy.items() if plain(name) == plain(kind)), None)
 
     @property
     def sends_bits(self) -> bool:
-        """Whether hospitals send a bit that says whether their update was short enough."""
+        """Whether hospitals report by one bit whether their update was shorter than the clip."""
         return self.adaptive is not None and self.adaptive.bits != math.inf
 
     @property
     def hides_sizes(self) -> bool:
-        """Whether the numbers of hospitals' rows are known only with noise."""
+        """Whether hospitals' numbers of rows are released only with noise."""
         return self.sizes == "noisy"
 
     @property
     def way(self) -> str:
-        """The mode, or the unit's default one."""
+        """The mode, or the unit's default mode."""
         return self.mode or MODES[self.unit][0]
 
     @property
     def own_steps(self) -> bool:
-        """Whether each hospital makes noisy steps of its own for its patients."""
+        """Whether each hospital makes its own noisy steps for its patients."""
         return self.unit != "hospital" and self.way == "local"
 
     @property
     def of_statistics(self) -> float:
-        """The epsilon of Laplace noise on statistics, if each kind is sent once."""
+        """The epsilon of Laplace noise on statistics, if each kind is released once."""
         return sum(statistic.pure for statistic in self.noisy.values())
 
     @property
     def sampling(self) -> float:
-        """The probability of each patient to be drawn in a round of mode ``pooled``."""
+        """The probability that a patient is sampled in a round of mode ``pooled``."""
         return 0.05 if self.rate is None else self.rate
 
     @property
@@ -275,12 +276,12 @@ class PrivacySection(Section):
 
 
 def plain(kind: str) -> str:
-    """A kind of egress as it is compared: ``sizes`` names ``size``."""
+    """Return a kind of egress for comparison: ``sizes`` means ``size``."""
     return kind.removesuffix("s")
 
 
 def _named_twice(kinds: Iterable[str]) -> str | None:
-    """The first of ``kinds`` that one before it names too; None: there is none."""
+    """Return the first repeated name among ``kinds``; None if there is none."""
     named = set[str]()
     for kind in kinds:
         if plain(kind) in named:
@@ -290,7 +291,7 @@ def _named_twice(kinds: Iterable[str]) -> str | None:
 
 
 UPDATES = ("update", "variate")
-"""The kinds of egress that a guarantee always covers."""
+"""Return the kinds of egress that a guarantee always covers."""
 
 WITHOUT_NOISE = (*UPDATES, "validation_loss", "predictions", "rows")
-"""The kinds that ``privacy.statistics`` cannot name."""
+"""Return the kinds that ``privacy.statistics`` cannot name."""

@@ -1,4 +1,4 @@
-"""How hospitals are packed into actors, and what each actor holds."""
+"""How hospitals are assigned to actors, and the resources of each actor."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from raysim.core.defaults import default
 from raysim.core.section import Section
 
 LONGEST_WAIT = 1e6
-"""Seconds, eleven days: system calls that wait do not take arbitrary numbers."""
+"""Longest time in seconds (eleven days): system calls limit waiting times."""
 
 
 class OwnActor(Section):
-    """What the actor of a hospital in ``resources.per_hospital`` holds; None is what the others' actors hold.
+    """The resources of the actor of a hospital in ``resources.per_hospital``; None means those of the other actors.
 
-    It computes with as many threads as it holds whole CPUs.
+    It computes with as many threads as it has whole CPUs.
     """
 
     cpus: float | None = default("resources.per_hospital.*.cpus", gt=0, allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""``secure``: sums of which the server learns nothing but the sum."""
+"""``secure``: secure aggregation, sums of which the server learns nothing but the sum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_PREPROCESSING, OF_LABELS = 0, 1
 
 
 class DropSection(Section):
-    """``secure.drop``: the chance of each hospital to be lost at a stage of a sum."""
+    """``secure.drop``: the probability of each hospital to be lost at a stage of a sum."""
 
     share: float = default("secure.drop.share", ge=0, lt=1)
     mask: float = default("secure.drop.mask", ge=0, lt=1)
@@ -29,7 +29,7 @@ class SecureSection(Section):
 
     ``model`` counts the bytes and ``execute`` makes the masks; both give the same bits. ``threshold`` ``auto`` is more
     than two thirds of those who hold a share, ``neighbours`` ``auto`` about three times the logarithm of the group.
-    ``small_clusters`` of fewer hospitals than ``minimum`` end the run, or each joins the nearest one.
+    ``small_clusters`` with fewer hospitals than ``minimum`` end the run, or each joins the nearest cluster.
     """
 
     mode: Literal["model", "execute"] = default("secure.mode")
@@ -41,11 +41,12 @@ class SecureSection(Section):
 
     @property
     def least_members(self) -> int:
-        """The fewest hospitals of a cluster, to which smaller ones are merged; 1 where small ones are refused."""
+        """Smallest number of hospitals of a cluster, to which smaller ones are merged; 1 if small ones are refused."""
         return self.minimum if self.small_clusters == "merge" else 1
 
     def of_setup(self, group: int) -> SetupSums:
-        """How sum ``group`` of those before the first round is hidden. Raises ``ConfigError`` where masks cannot be."""
+        """Return how sum ``group`` of those before the first round is hidden. Raises ``ConfigError`` if masks are
+        impossible."""
         # Imported here alone: most runs have no secure sums.
         from raysim.secure import masks
         from raysim.secure.setup import SetupSums

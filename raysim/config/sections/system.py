@@ -1,7 +1,7 @@
-"""``system``: how fast, how well connected and how reliable each simulated hospital is.
+"""``system``: the speed, connection and reliability of each simulated hospital.
 
-These are properties of the hospitals that are simulated, on a virtual clock. They have nothing to do with the machine
-that simulates them, and change no number of a run by its speed.
+These are properties of the simulated hospitals on a virtual clock. They do not depend on the simulating machine, whose
+speed changes no number of a run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ DRAWS: dict[str, Any] = {
     "lognormal": lambda rng, n, median, sigma: median * np.exp(sigma * rng.standard_normal(n)),
     "choice": lambda rng, n, *values: rng.choice(np.array(values), n),
 }
-"""Distributions by name; each gives ``n`` draws, and a hospital's does not depend on how many come after it."""
+"""Distributions by name. Each gives ``n`` random values; a hospital's value does not depend on the number of later
+hospitals."""
 
 FORMS = ", ".join(f"{{{name}: [...]}}" for name in DRAWS)
 
@@ -60,7 +61,7 @@ Amount = Annotated[float | dict[str, list[float]], BeforeValidator(_amount)]
 
 
 class Hospital(Section):
-    """Quantities of one hospital; None: the value for all hospitals."""
+    """Quantities of one hospital; None means the value for all hospitals."""
 
     rows_per_second: float | None = default("system.hospitals.*.rows_per_second", gt=0)
     downlink: float | None = default("system.hospitals.*.downlink", gt=0)
@@ -78,7 +79,7 @@ LIMITS: dict[str, tuple[str, Any]] = {
     "availability": ("in (0, 1]", lambda v: (v > 0) & (v <= 1)),
     "dropout": ("in [0, 1)", lambda v: (v >= 0) & (v < 1)),
 }
-"""What each quantity of a hospital must be."""
+"""The allowed range of each quantity of a hospital."""
 
 PERFECT = {
     "rows_per_second": np.inf,
@@ -88,7 +89,7 @@ PERFECT = {
     "availability": 1.0,
     "dropout": 0.0,
 }
-"""The values of quantities that are not configured."""
+"""Default values of quantities."""
 
 
 class RoundsSection(Section):

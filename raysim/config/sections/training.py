@@ -1,4 +1,4 @@
-"""How hospitals train in a round, when a run ends early, and what a comparison tries of it first."""
+"""How hospitals train in a round, when a run ends early, and which settings a comparison tries first."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from raysim.core.words import as_yaml
 
 
 class StopSection(Section):
-    """``training.stop``: a run ends before its last round where the loss on validation rows falls no more.
+    """``training.stop``: early stopping when the loss on validation rows no longer falls.
 
-    It ends after ``patience`` rounds in a row without a fall by more than ``tolerance`` times the loss before training;
-    the models of the round with the least loss serve. See :mod:`raysim.engine.measuring.stopping`.
+    The run ends after ``patience`` rounds in a row without a fall by more than ``tolerance`` times the loss before
+    training; the models of the round with the least loss are used. See :mod:`raysim.engine.measuring.stopping`.
     """
 
     patience: int = default("training.stop.patience", ge=1)
@@ -32,9 +32,10 @@ class StopSection(Section):
 
 
 class TrainingSection(Section):
-    """``training``: LocalSGD of a round. ``batch_size`` 0 is the full batch; ``rounds`` 0 only sets the strategy up.
+    """``training``: local training of a round. ``batch_size`` 0 is the full batch; ``rounds`` 0 only sets the strategy
+    up.
 
-    With ``stop`` (an empty section takes its defaults) ``rounds`` is how many are played at most.
+    With ``stop`` (an empty section takes its defaults) ``rounds`` is the maximum.
     """
 
     rounds: int = default("training.rounds", ge=0)
@@ -61,7 +62,7 @@ class TrainingSection(Section):
 
 
 def _whole(value: Any, least: int) -> bool:
-    """Whether a value is a whole number (no truth value) of at least ``least``."""
+    """Return whether a value is a whole number (not true or false) of at least ``least``."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -82,7 +83,7 @@ class TuneSection(BaseModel):
     models: dict[str, dict[str, list[Any]]] = default("tune.models")
 
     def grid(self, learner: str) -> dict[str, list[Any]]:
-        """The values by dotted key that a model is tried with, by what tables call it."""
+        """Return the candidate values of a model by dotted key; ``learner`` is its name in tables."""
         return self.models.get(learner, self.model_extra or {})
 
     @model_validator(mode="before")
@@ -95,9 +96,9 @@ class TuneSection(BaseModel):
         return value
 
     def of_seeds(self, seeds: Sequence[int]) -> tuple[int, ...]:
-        """The seeds of the trials, out of those of the comparison.
+        """Return the seeds of the trials, out of those of the comparison.
 
-        Raises ``ConfigError`` where the comparison has fewer than so many, or lacks one that is listed.
+        Raises ``ConfigError`` if the comparison has too few seeds, or lacks a listed one.
         """
         if self.seeds is None:
             return tuple(seeds)

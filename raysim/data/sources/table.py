@@ -14,13 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
+from raysim.data.tables.ages import in_years
 from raysim.data.tables.columns import numbers, placed, texts
 from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns
 from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
 from raysim.data.tables.reading import Reading, limited
-from raysim.data.tables.spelling import check_cut, check_totals, check_twins
+from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twins_said
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
 
@@ -67,7 +68,10 @@ class Table(BaseModel):
     part: str | None = Field(None, description="the column that names the part, as split.column")
     sex: str | None = Field(None, description="the column of the patient's sex; it stays a feature unless dropped")
     ethnicity: str | None = Field(None, description="the column of the patient's ethnicity, likewise")
-    age: str | None = Field(None, description="the column of the patient's age in years, likewise")
+    age: str | None = Field(None, description="the column of the patient's age, likewise")
+    age_unit: Literal["years", "months", "days"] | None = Field(
+        None, description="what age counts; None: years, unless its name or its values tell otherwise"
+    )
     _scores: tuple[str, ...] = PrivateAttr(())
     attributes: list[str] | dict[str, dict[str, str]] = Field(
         [],
@@ -221,11 +225,15 @@ class Table(BaseModel):
         if made.frame.empty:
             raise DataError(f"data.path: '{self.path}' has no feature column beside silo and label; add one")
         patients: dict[str, NDArray[Any]] = {}
+        alike: list[str] = []
         for attribute in ("sex", "ethnicity"):
             if name := getattr(self, attribute):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
+                if name not in made.frame:  # which has said it
+                    alike += twins_said(f"data.{attribute}", Counter(patients[attribute].tolist()))
         if self.age is not None:
-            patients["age"] = numbers(limited(table, self.age, reading), self.age, "data.age", rows=kept)
+            given = numbers(limited(table, self.age, reading), self.age, "data.age", rows=kept)
+            patients["age"] = in_years(given, self.age, self.age_unit, kept)
         scores = {
             name: numbers(limited(table, name, reading), name, "data.scores", "correct it, or leave it empty", kept)
             for name in self._scores
@@ -253,7 +261,7 @@ class Table(BaseModel):
                 *unlabelled,
                 *made.notes,
             ),
-            warnings=(*read.remarks, *map(read.placed, (*idle, *label.warnings, *made.warnings, *differing))),
+            warnings=(*read.remarks, *map(read.placed, (*idle, *label.warnings, *made.warnings, *alike, *differing))),
         )
 
     def _check_columns(self, table: pa.Table) -> None:

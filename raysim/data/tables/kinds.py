@@ -61,7 +61,7 @@ _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
         ),
     ),
     ("date", re.compile(rf"(?:{_DAY})(?:[T ]\s?{_TIME})?|{_TIME}|{_DAYS}|{_MONTH}-\d{{2}}|\d{{1,2}}-{_MONTH}")),
-    ("unit", re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*[A-Za-zµμ°%][A-Za-zµμ°%/²³^*·.]*")),
+    ("unit", re.compile(r"(?:(?:<=?|>=?|≤|≥)\s*)?[+-]?\d+(?:[.,]\d+)?\s*[A-Za-zµμ°%][A-Za-zµμ°%/²³^*·.]*")),
     ("code", re.compile(r"[A-Za-z]{1,3}[-.]?\d[\w.]*")),
     ("pair", re.compile(r"\d+/\d+")),
     (
@@ -72,7 +72,7 @@ _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
         ),
     ),
 )
-_AMOUNT = re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*")
+_AMOUNT = re.compile(r"(?:(?:<=?|>=?|≤|≥)\s*)?[+-]?\d+(?:[.,]\d+)?\s*")
 _FEW = 12
 """So many different values are few: texts such as ``5 mg`` or ``5/6`` may then be levels."""
 
@@ -109,11 +109,20 @@ class Finding:
         """The most frequent marks with their rows: ``'<0.3' (45), '?' (16) and 2 more``."""
         return some([f"'{_short(mark)}' ({n:,})" for mark, n in self.marks.items()], _SHOWN)
 
+    def of(self, *forms: Form) -> list[str]:
+        """The marks of some forms, the most frequent first."""
+        return [mark for mark in self.marks if _form(mark.strip()) in forms]
+
+    @property
+    def censored(self) -> dict[str, str]:
+        """What values beyond a limit are best taken as, for each sign that there is."""
+        signs = {mark.strip()[0] for mark in self.of("limit", "unit")}
+        return {sign: rule for sign, alike, rule in _LIMITS if signs & set(alike)}
+
     @property
     def units(self) -> list[str]:
         """The units behind numbers, each as it is written, the most frequent first."""
-        marks = (mark.strip() for mark in self.marks)
-        return list(dict.fromkeys(_AMOUNT.sub("", mark) for mark in marks if _form(mark) == "unit"))
+        return list(dict.fromkeys(_AMOUNT.sub("", mark.strip()) for mark in self.of("unit")))
 
     def keys(self, name: str) -> tuple[str, ...]:
         """The keys of ``data`` that settle what the marks of the column ``name`` are, as YAML."""
@@ -121,14 +130,12 @@ class Finding:
         if units := self.units if self.one_unit else ():
             spelled = ", ".join(json.dumps(unit, ensure_ascii=False) for unit in units)
             settling.append(f"units: {{{scalar(name)}: [{spelled}]}}")
-        if self.forms.get("limit"):
-            signs = {mark.strip()[0] for mark in self.marks if _form(mark.strip()) == "limit"}
-            rules = [f'"{sign}": {rule}' for sign, alike, rule in _LIMITS if signs & set(alike)]
+        if self.censored:
+            rules = [f'"{sign}": {rule}' for sign, rule in self.censored.items()]
             settling.append(f"censored: {{{', '.join(rules)}}}")
         if self.forms.get("comma"):
             settling.append('decimal: ","')
-        absent = [mark for mark in self.marks if _form(mark.strip()) in ("absent", "other", "code", "pair")]
-        if absent:
+        if absent := self.of("absent", "other", "code", "pair"):
             written = [json.dumps(_short(mark), ensure_ascii=False) for mark in absent[:_SHOWN]]
             settling.append(f"na_values: {{{scalar(name)}: [{', '.join(written)}{', ...' * (len(absent) > _SHOWN)}]}}")
         return (*settling, f"categorical: [{scalar(name)}, ...]")

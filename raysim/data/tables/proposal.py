@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from raysim.core.words import counted
 from raysim.data.columns import UNNAMED
 from raysim.data.records import natural
-from raysim.data.tables.kinds import Finding, find
+from raysim.data.tables.kinds import Finding, dates_of, find
 from raysim.data.tables.labels import event_of
 
 if TYPE_CHECKING:
@@ -42,7 +44,17 @@ _ATTRIBUTES = {
     "age": re.compile(r"age|alter|ageyears|ageatindex|ageatadmission|anchorage"),
     "ethnicity": re.compile(r"ethnicity|ethnicgroup|race"),
 }
-_LIMITS = {"<": ("<≤", "half"), ">": (">≥", "limit")}
+_STAY = re.compile(
+    rf"(icu|patientunit|unit|hospital|hosp)?(stay|encounter|admission|visit|episode|fall|sejour|hadm){_OF}"
+)
+_LATER = re.compile(r"discharge|entlass|sortie|lengthofstay|actual.*days$|los(_?days?)?$")
+_FOLLOWED = re.compile(
+    r"t|time|d\.?time|fu_?time|follow_?up\w*|(time|days)_?to_?\w+|(os|pfs|dfs)(_?(time|days|months))?", re.I
+)
+_READMITTED, _EVENT = re.compile("readm|relapse|recurr"), re.compile(r"e|event|status|death|dead|died", re.IGNORECASE)
+_BLANK = re.compile(r"[?.*#_-]+")
+"""Marks that stand for no value in a column of texts, too."""
+
 _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 
 
@@ -63,8 +75,9 @@ class Proposal:
     - ``drop``: why each column is to be no feature; ``numbers``, ``categories``: how many of the others are of a kind.
     - ``event``: of two classes, the one to be named as ``positive``; None: the last one, as without the key.
     - ``classes``: the classes of the label with their rows; a number has none.
-    - ``censored``, ``na_values``: of columns of numbers with other marks, what values beyond a limit of each sign are
-      taken as, and by column the marks that stand for a missing value; ``marks`` shows the marks of each.
+    - ``censored``, ``na_values``, ``units``: of columns of numbers with other marks, what values beyond a limit of each
+      sign are taken as, and by column the marks that stand for a missing value and the units; ``marks`` shows the marks
+      of each.
     """
 
     rows: int
@@ -80,6 +93,7 @@ class Proposal:
     classes: dict[str, int]
     censored: dict[str, str]
     na_values: dict[str, list[str]]
+    units: dict[str, list[str]]
     marks: dict[str, str]
 
 
@@ -87,7 +101,8 @@ class Proposal:
 class _Column:
     """A column, what its texts hold, how many rows each of its few values has, and how many values there are.
 
-    ``whole``: whether they are whole numbers; ``dense``: and fill at least half of their range.
+    ``whole``: whether they are whole numbers; ``dense``: and fill at least half of their range; ``dates``: the first
+    and last day of numbers that are probably dates.
     """
 
     name: str
@@ -96,6 +111,7 @@ class _Column:
     distinct: int
     whole: bool = False
     dense: bool = False
+    dates: str | None = None
 
     @property
     def squashed(self) -> str:
@@ -120,7 +136,7 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
     label, outcomes = _label([column for column in left if column.name != hospital.column])
     left = [column for column in columns if column.name not in (hospital.column, patient.column, label.column)]
     chosen = next((column for column in columns if column.name == label.column), None)
-    drop = {column.name: reason for column in left if (reason := _no_feature(column, outcomes))}
+    drop = {column.name: reason for column in left if (reason := _no_feature(column, outcomes, label.column or ""))}
     features = [column for column in left if column.name not in drop]
     mixed = [column for column in features if _settled(column.found)]
     categories = sum(column.found.kind == "category" for column in features)
@@ -141,30 +157,34 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
         task=task,
         event=event_of(list(classes)),
         classes=classes,
-        censored={sign: rule for sign, (signs, rule) in _LIMITS.items() if any(_beyond(each, signs) for each in mixed)},
-        na_values={each.name: absent for each in mixed if (absent := [m for m in each.found.marks if not _limit(m)])},
+        censored={sign: rule for each in mixed for sign, rule in each.found.censored.items()},
+        na_values={each.name: absent for each in features if (absent := _absent(each.found))},
+        units={each.name: each.found.units for each in mixed if each.found.units},
         marks={each.name: each.found.shown for each in mixed},
     )
 
 
 def _settled(found: Finding) -> bool:
-    """Whether a column is numbers with values beyond a limit and marks that say that there is none, and no other."""
-    return found.kind == "mixed" and found.forms.keys() <= {"limit", "absent"}
+    """Whether a column is numbers with limits, one unit, and marks that say that there is no value, and no other."""
+    return (
+        found.kind == "mixed"
+        and found.forms.keys() <= {"limit", "absent", "unit"}
+        and (not found.units or found.one_unit)
+    )
 
 
-def _beyond(column: _Column, signs: str) -> bool:
-    return any(_limit(mark) and mark.strip()[0] in signs for mark in column.found.marks)
-
-
-def _limit(mark: str) -> bool:
-    return mark.strip()[0] in "<>≤≥"
+def _absent(found: Finding) -> list[str]:
+    """The marks of a column that stand for a missing value."""
+    if found.kind == "category":
+        return [mark for mark in found.marks if _BLANK.fullmatch(mark.strip())]
+    return found.of("absent") if _settled(found) else []
 
 
 def _columns(table: pa.Table) -> list[_Column]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from raysim.data.tables.columns import plain_text
+    from raysim.data.tables.columns import plain_text, whole_names
 
     if table.num_rows > ROWS:
         step = -(-table.num_rows // ROWS)
@@ -174,7 +194,7 @@ def _columns(table: pa.Table) -> list[_Column]:
         if pa.types.is_nested(field.type) or pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
             columns.append(_Column(field.name, Finding("date", table.num_rows), {}, 0))
             continue
-        texts = plain_text(table, field.name, "data")
+        texts = whole_names(plain_text(table, field.name, "data"))
         counts = pc.value_counts(texts.drop_null())
         few = {}
         if len(counts) <= 10 * _MOST_CATEGORIES:
@@ -182,10 +202,12 @@ def _columns(table: pa.Table) -> list[_Column]:
         found = find(texts)
         whole = found.kind == "number" and pc.all(pc.match_substring_regex(texts, r"^\s*-?[0-9]+\s*$")).as_py()
         dense = False
-        if whole:
-            ends = pc.min_max(pc.cast(pc.utf8_trim_whitespace(texts), pa.float64())).as_py()
-            dense = 2 * len(counts) >= ends["max"] - ends["min"] + 1
-        columns.append(_Column(field.name, found, few, len(counts), whole, dense))
+        dates = None
+        if found.kind == "number":
+            numbers = pc.cast(pc.utf8_trim_whitespace(texts), pa.float64()).to_numpy()
+            dates = dates_of(field.name, numbers)
+            dense = whole and 2 * len(counts) >= np.nanmax(numbers) - np.nanmin(numbers) + 1
+        columns.append(_Column(field.name, found, few, len(counts), whole, dense, dates))
     return columns
 
 
@@ -209,6 +231,8 @@ def _may_be_hospitals(column: _Column) -> bool:
 def _patient(columns: Sequence[_Column]) -> Choice:
     many = [column for column in columns if column.distinct > column.found.rows / 20 and column.found.kind != "date"]
     called = [column for column in many if _PATIENT.fullmatch(column.squashed)]
+    if not called:  # rows of one stay belong together, too
+        called = [column for column in many if _STAY.fullmatch(column.squashed) and not column.every_row]
     if not called:
         return Choice(None, "no column is called so")
     first = min(called, key=lambda column: column.distinct)  # a person has several stays
@@ -252,16 +276,22 @@ def _first(columns: Sequence[_Column], why: str) -> Choice:
     return Choice(first.name, why + gaps, tuple(column.name for column in others))
 
 
-def _no_feature(column: _Column, outcomes: Sequence[str]) -> str:
+def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
     """Why a column is to be no feature; empty where it may be one."""
     if column.name in outcomes:
         return "it is called like an outcome, too"
     if column.found.kind == "date":
         return "dates or times"
+    if column.dates:
+        return f"numbers that are probably dates, {column.dates}"
     if not column.distinct:
         return "no value"
     if column.distinct == 1:
         return "one value everywhere"
+    if _LATER.search(column.name.casefold()) and not _READMITTED.search(label.casefold()):
+        return "it is called like what is known at discharge"
+    if _FOLLOWED.fullmatch(column.name) and _EVENT.fullmatch(label):
+        return "it is called like the time of the outcome"
     if UNNAMED.fullmatch(column.name.strip()):
         return "no name of its own"
     if column.every_row and (

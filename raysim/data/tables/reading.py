@@ -184,11 +184,15 @@ def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.Ch
 
 
 def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
-    """The column ``name`` alone, with numbers for values beyond a limit."""
+    """The column ``name`` alone, with numbers for those with units and for values beyond a limit."""
     import pyarrow as pa
 
     column = table.column(name)
-    return pa.table({name: uncensored(column, reading.censored)[0] if is_texts(column.type) else column})
+    if is_texts(column.type):
+        if units := reading.units.get(name):
+            column, _ = without_unit(column, units, reading.decimal == ",")
+        column, _ = uncensored(column, reading.censored)
+    return pa.table({name: column})
 
 
 def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:

@@ -52,6 +52,15 @@ def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
         )
 
 
+def twins_said(field: str, rows: Mapping[str, int]) -> list[str]:
+    """A warning for groups that are probably one, written in several ways; ``rows``: how many rows have each name."""
+    return [
+        f"{field}: {written(group, rows)} differ in blanks or capitals alone: each is a group of its own; write them "
+        "alike"
+        for group in twins(rows)
+    ]
+
+
 def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
     """Raise ``DataError`` where one of the rows looks like the line of totals of a spreadsheet.
 

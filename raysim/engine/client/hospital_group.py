@@ -68,7 +68,7 @@ class HospitalGroup:
     def round(self, plan: RoundPlan, kept: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the server's models, then train the cohort's hospitals from them.
 
-        Returns the partial result and what these hospitals remember.
+        Returns the partial result and what these hospitals remember; nothing where the plan lets them only read that.
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
@@ -94,7 +94,7 @@ class HospitalGroup:
                 model = partial(self.model, plan.work)
                 kept = programs.run(plan, plan.call, mine, opened, model, kept, result, self._made)
         result.seconds = time.perf_counter() - began
-        return result, kept
+        return result, {} if plan.only_reads else kept
 
     def ask(self, inquiry: Inquiry, kept: HospitalStates | None = None) -> list[Floats]:
         """The answers of this process's hospitals that are asked, in the order of ``served``.

@@ -114,20 +114,16 @@ class CohortTraining:
 
     def _run(self, phase: LocalProblem, j: int, task: Task) -> None:
         """Have entry ``j`` run the program that trains, send what it makes and remember what it keeps."""
-        call = self._plan.call
-        if call is None or phase.upload is None:
+        if self._plan.call is None or phase.upload is None:
             raise ValueError("the plan has no program")
-        received = {**call.received, "theta": task.start}
-        (context,) = programs.contexts_of(
-            self._plan, call, [j], self._open, lambda: self._model, received, self._kept, self._made
-        )
+        here = programs.ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
+        program, (context,) = here.call.program, programs.contexts_of(here, [j], self._kept)
+        context.received = {**context.received, "theta": task.start}
         hospital, hidden = context.hospital, self._release is not None and self._release.hides
-        federation = self._open(hospital == POOLED)
-        with named(federation, hospital, f"running {call.name}"):
-            reply = call.program.run(context)
-        check = partial(check_sent, reply, call.program, context.count, finite=not hidden)
-        programs.said(call, federation, hospital, check)
-        sent = {name: np.asarray(reply.sent[name], np.float64) for name in call.program.sends}
+        with named(self._open(hospital == POOLED), hospital, f"running {here.call.name}"):
+            reply = program.run(context)
+        programs.said(here, hospital, partial(check_sent, reply, program, context.count, finite=not hidden))
+        sent = {name: np.asarray(reply.sent[name], np.float64) for name in program.sends}
         rate, extras = self._tasks.rate(phase.training), list(phase.extras)
         leaving = self._sending.leaving(phase, phase.upload, j, sent[DELTA].ravel(), rate, partial(self._loss, task))
         if extras:
@@ -141,9 +137,7 @@ class CohortTraining:
             for name, left in zip(extras, np.split(leaving.vectors[BESIDE], ends), strict=True):
                 if name in reply.memory:
                     memory[name] = context.memory.get(name, 0.0) + left.reshape(sent[name].shape)
-        self._kept[hospital] = self._kept.get(hospital, {}) | programs.remembered(
-            memory, call.program, task.start.dtype
-        )
+        self._kept[hospital] = self._kept.get(hospital, {}) | programs.remembered(memory, program, task.start.dtype)
 
     def _loss(self, task: Task) -> float:
         outputs = self._model.logits(task.start, task.X)

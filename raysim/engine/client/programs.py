@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -34,47 +34,72 @@ MADE_BYTES = 2**30
 """Bytes of what programs have made of rows that a process keeps."""
 
 
-class HospitalContext:
-    """What a program sees at one hospital; see :class:`raysim.strategies.programs.Context`."""
+class ProgramRun:
+    """What is alike at all hospitals of a process that run a program."""
 
     def __init__(
         self,
         plan: RoundPlan,
         call: ProgramCall,
-        j: int,
-        federation: Federation,
+        open: Callable[[bool], Federation],
         model: Callable[[], Model],
-        received: dict[str, NDArray[Any]],
-        kept: Mapping[str, NDArray[Any]],
         made: MadeOfRows,
     ) -> None:
+        self.plan, self.call, self.model, self.made = plan, call, model, made
+        self.received = {name: _read_only(value) for name, value in call.received.items()}
+        self.open = lru_cache(maxsize=2)(open)
+        self.release = next((step for step in plan.steps if isinstance(step, ProgramRelease)), None)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How many training rows each entry of the plan has, ``[H]``; those of pooled rows are 0."""
+        bounds = self.open(False).bounds[np.maximum(self.plan.ids, 0)]
+        sizes: list[int] = np.where(self.plan.ids == POOLED, 0, bounds[:, 1] - bounds[:, 0]).tolist()
+        return sizes
+
+
+class HospitalContext:
+    """What a program sees at one hospital; see :class:`raysim.strategies.programs.Context`."""
+
+    def __init__(self, run: ProgramRun, j: int, hospital: int, kept: Mapping[str, NDArray[Any]]) -> None:
         """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the program's names."""
-        self.hospital, self.round, self.turn = int(plan.ids[j]), plan.round, call.turn
-        self._work, self._program, self._model = plan.work, call.program.name, model
-        self._federation, self._made, self._steps = federation, made, plan.steps
-        self._release = next((step for step in plan.steps if isinstance(step, ProgramRelease)), None)
-        self.memory: Mapping[str, NDArray[Any]] = {name: _read_only(value) for name, value in kept.items()}
-        own = {name: _read_only(values[j]) for name, values in call.each_of.items()} if call.each_of else None
-        self.received: Mapping[str, NDArray[Any]] = {**received, **own} if own else received
+        self._run, self._j, self.hospital = run, j, hospital
+        self.memory = kept
+        self.received: Mapping[str, NDArray[Any]] = run.received
+        if run.call.each_of:
+            self.received = run.received | {name: _read_only(each[j]) for name, each in run.call.each_of.items()}
+
+    @property
+    def round(self) -> int:
+        """See :class:`raysim.strategies.programs.Context`."""
+        return self._run.plan.round
+
+    @property
+    def turn(self) -> int:
+        """See :class:`raysim.strategies.programs.Context`."""
+        return self._run.call.turn
 
     @property
     def count(self) -> int:
         """How many rows it has."""
-        if self._release is not None and (some := self._contribution) is not None:
+        if self._run.release is not None and (some := self._contribution) is not None:
             return len(some.rows)
         if self.hospital == POOLED:
             return int(self._federation.sizes("train").sum())
-        bounds = self._federation.bounds
-        return int(bounds[self.hospital, 1] - bounds[self.hospital, 0])
+        return self._run.sizes[self._j]
+
+    @property
+    def _federation(self) -> Federation:
+        return self._run.open(self.hospital == POOLED)
 
     @cached_property
     def _contribution(self) -> Contribution | None:
         """Its rows that stand for its units, where these are hidden; else None, and all rows take part."""
-        release = self._release
+        release = self._run.release
         if release is None or release.unit == "hospital":
             return None
-        taken = self._made.contributions
-        return taken.of(self._federation, self.hospital, release.unit, release.most_rows, self._work.seed)
+        taken, seed = self._run.made.contributions, self._run.plan.work.seed
+        return taken.of(self._federation, self.hospital, release.unit, release.most_rows, seed)
 
     @property
     def _taken(self) -> Any:
@@ -93,55 +118,57 @@ class HospitalContext:
         """Its training rows; under a guarantee for patients those that stand for them."""
         federation, rows = self._federation, self._taken
         X, y = federation.X[rows], federation.y[rows]
-        for step in self._steps:
+        for step in self._run.plan.steps:
             X, y = step.rows(self.hospital, X, y)
         return Rows(
             X=_read_only(X),
             y=_read_only(y),
             observed=_read_only(federation.observed[rows]),
-            weights=row_weights(self._work.class_weights, y),
+            weights=row_weights(self._run.plan.work.class_weights, y),
             patients=partial(_patients, federation, rows),
         )
 
     @cached_property
     def model(self) -> HospitalModel:
         """The run's model on these rows."""
-        return HospitalModel(self._model(), self._work, self.rows, self.hospital, self.round, self.turn)
+        return HospitalModel(self._run.model(), self._run.plan.work, self.rows, self.hospital, self.round, self.turn)
 
     def rng(self, purpose: str, *key: int) -> np.random.Generator:
         """See :class:`raysim.strategies.programs.Context`."""
-        return stream(self._work.seed, f"{self._program}: {purpose}", self.round, self.turn, self.hospital, *key)
+        seed, program = self._run.plan.work.seed, self._run.call.program.name
+        return stream(seed, f"{program}: {purpose}", self.round, self.turn, self.hospital, *key)
 
-    def cache(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    def cache(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
         """See :class:`raysim.strategies.programs.Context`."""
-        if any(
-            step.changes_rows for step in self._steps
-        ):  # rows may be others than those of the same hospital in another run
+        run, release = self._run, self._run.release
+        # Rows that a step has changed may be others than those of the same hospital in another run.
+        if any(step.changes_rows for step in run.plan.steps):
             return _read_only(np.asarray(make()))
-        release = self._release
-        drawn = None if release is None else (release.unit, release.most_rows, self._work.seed)
-        key = (self._work.federation, self._program, self.hospital, name, drawn)
-        return _read_only(self._made.of(key, make))
+        drawn = None if release is None else (release.unit, release.most_rows, run.plan.work.seed)
+        key = (run.plan.work.federation, run.call.program.name, self.hospital, name, drawn)
+        return _read_only(run.made.of(key, make, of))
 
 
 class MadeOfRows:
     """What client programs have made of rows, as long as there is room: at least what was used last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Any, ...], NDArray[Any]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Any, ...], tuple[bytes, NDArray[Any]]] = OrderedDict()
         self._bytes = 0
         self.contributions = Contributions()
         """Which rows stand for hospitals' units."""
 
-    def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """What is kept under the ``key``, or else is made now."""
-        if key not in self._kept:
-            self._kept[key] = made = np.asarray(make())
-            self._bytes += made.nbytes
+    def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
+        """What is kept under the ``key``, if it is ``of`` that, or else is made now and takes its place."""
+        known = self._kept.get(key)
+        if known is None or known[0] != of:
+            made = np.asarray(make())
+            self._bytes += made.nbytes - (self._kept[key][1].nbytes if key in self._kept else 0)
+            self._kept[key] = of, made
             while self._bytes > MADE_BYTES and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+                self._bytes -= self._kept.popitem(last=False)[1][1].nbytes
         self._kept.move_to_end(key)
-        return self._kept[key]
+        return self._kept[key][1]
 
 
 def run(
@@ -166,24 +193,23 @@ def run(
     if isinstance(adding, Adding):
         mine = [j for j in mine if adding.admits(0, int(plan.ids[j]))]
     sums, each = np.zeros(layout.size, np.int64), {name: list[NDArray[Any]]() for name in layout.each}
-    received = {name: _read_only(value) for name, value in call.received.items()}
+    here = ProgramRun(plan, call, open, model, made)
     if _adds(program, plan):
         result.ids, result.sums = plan.ids[mine], sums
         if mine:
-            contexts = contexts_of(plan, call, mine, open, model, received, kept, made)
-            _run_added(call, layout, contexts, open, sums, later, plan.models.dtype)
+            _run_added(here, layout, contexts_of(here, mine, kept), sums, later)
         return later
     fused = type(program).run_many is not Program.run_many
     for first in range(0, len(mine), TOGETHER):
         some = mine[first : first + TOGETHER]
-        contexts = contexts_of(plan, call, some, open, model, received, kept, made)
-        federations = [open(context.hospital == POOLED) for context in contexts]
+        contexts = contexts_of(here, some, kept)
+        federations = [here.open(context.hospital == POOLED) for context in contexts]
         together = program.run_many(contexts) if fused else [None] * len(some)
         for context, federation, answer in zip(contexts, federations, together, strict=True):
             hospital = context.hospital
             with named(federation, hospital, f"running {call.name}"):
                 reply = program.run(context) if answer is None else answer
-            said(call, federation, hospital, partial(check_reply, reply, program, context.count, call.terms))
+            said(here, hospital, partial(check_reply, reply, program, context.count, call.terms))
             leaving = LeavingSums(hospital, program, layout, reply, context.people)
             for step in plan.steps:
                 step.forward_sums(leaving)
@@ -204,62 +230,46 @@ def _adds(program: Program, plan: RoundPlan) -> bool:
     return fused and as_they_are and all(send.how == "summed" for send in program.sends.values())
 
 
-def contexts_of(
-    plan: RoundPlan,
-    call: ProgramCall,
-    mine: Sequence[int],
-    open: Callable[[bool], Federation],
-    model: Callable[[], Model],
-    received: dict[str, NDArray[Any]],
-    kept: HospitalStates,
-    made: MadeOfRows,
-) -> list[HospitalContext]:
+def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
     """What the program sees at the plan's entries ``mine``."""
     # This runs at every hospital in every call: what is alike at all of them is made once.
-    names = {_kept_name(name): name for name in call.program.keeps}
-    federations = {pooled: open(pooled) for pooled in {int(plan.ids[j]) == POOLED for j in mine}}
+    names = {_kept_name(name): name for name in here.call.program.keeps}
+    hospitals, nothing = here.plan.ids.tolist(), dict[str, NDArray[Any]]()
     contexts = []
     for j in mine:
-        hospital = int(plan.ids[j])
-        federation = federations[hospital == POOLED]
-        remembered = kept.get(hospital, {})
+        remembered = kept.get(hospitals[j], nothing) if names else nothing
         own = {name: remembered[what] for what, name in names.items() if what in remembered}
-        context = HospitalContext(plan, call, j, federation, model, received, own, made)
+        context = HospitalContext(here, j, hospitals[j], own)
         if own:
-            said(call, federation, hospital, partial(check_memory, own, call.program, context.count))
+            said(here, context.hospital, partial(check_memory, own, here.call.program, context.count))
         contexts.append(context)
     return contexts
 
 
 def _run_added(
-    call: ProgramCall,
+    here: ProgramRun,
     layout: SumLayout,
     contexts: Sequence[HospitalContext],
-    open: Callable[[bool], Federation],
     sums: NDArray[np.int64],
     later: HospitalStates,
-    precision: Any,
 ) -> None:
     """Add to ``sums`` what a program that adds comes to, and to what hospitals remember ``later``."""
-    program = call.program
+    call, program, precision = here.call, here.call.program, here.plan.models.dtype
     try:
         added, memories = program.run_added(contexts)
     except Exception:
         for context in contexts:  # one of them says whose rows it fails at
-            with named(open(context.hospital == POOLED), context.hospital, f"running {call.name}"):
+            with named(here.open(context.hospital == POOLED), context.hospital, f"running {call.name}"):
                 program.run(context)
         raise
     for part in added:
-        first = contexts[0].hospital
-        checked = partial(check_added, part, program, len(contexts), call.terms)
-        said(call, open(first == POOLED), first, checked)
+        said(here, contexts[0].hospital, partial(check_added, part, program, len(contexts), call.terms))
         units = layout.units(Reply(part.sums, group=part.group))
         units[layout.size - layout.groups + part.group] = part.hospitals
         sums += units
     for context, memory in zip(contexts, memories, strict=True):
         if memory:
-            federation = open(context.hospital == POOLED)
-            said(call, federation, context.hospital, partial(check_kept, memory, program, context.count))
+            said(here, context.hospital, partial(check_kept, memory, program, context.count))
             later[context.hospital] = later.get(context.hospital, {}) | remembered(memory, program, precision)
 
 
@@ -269,23 +279,27 @@ def _rows(federation: Federation, hospital: int) -> Any:
 
 def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
     """What a hospital remembers, by the engine's names."""
-    return {
-        _kept_name(name): np.array(value, dtype=precision if name == MODEL else program.keeps[name].dtype)
-        for name, value in memory.items()
-    }
+    kept = {}
+    for name, value in memory.items():
+        kept[_kept_name(name)] = array = np.array(
+            value, dtype=precision if name == MODEL else program.keeps[name].dtype
+        )
+        array.flags.writeable = False
+    return kept
 
 
 def _kept_name(name: str) -> str:
     return name if name == MODEL else KEPT + name
 
 
-def said(call: ProgramCall, federation: Federation, hospital: int, check: Callable[[], None]) -> None:
+def said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
     """Run a ``check``; its error also says whose program it is about, and where that ran."""
     try:
         check()
     except Invalid as error:
-        where = "pooled rows" if hospital == POOLED else f"hospital '{federation.hospitals[hospital]}'"
-        raise StrategyError(f"{call.name}, {where}: {error}") from None
+        names = here.open(hospital == POOLED).hospitals
+        where = "pooled rows" if hospital == POOLED else f"hospital '{names[hospital]}'"
+        raise StrategyError(f"{here.call.name}, {where}: {error}") from None
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job import Round, noisy_stays
 from raysim.engine.measuring import group_gaps, subgroups
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.measurement import FigureNoise, Gathered, Measured, Measurement
@@ -35,6 +34,14 @@ class Recorded(Protocol):
     """What has a ledger, which it may replace."""
 
     ledger: Ledger
+
+
+class Row(Protocol):
+    """A round as far as it is measured."""
+
+    round: int
+    metrics: dict[str, dict[str, float]]
+    training_loss: float | None
 
 
 PAIR_SUMS = 8
@@ -152,7 +159,7 @@ class Evaluation:
         self.gathered.losses = TrainingLosses(losses, constant=constant)
         self._enter_measured(0, LOSS_SCALARS * len(losses))
 
-    def enter(self, row: Round, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
+    def enter(self, row: Row, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
         """Enter a round's metrics and training loss, as far as these were asked for.
 
         The ledger has them in round ``ledger_round``; None: in that of ``row``.
@@ -242,7 +249,7 @@ class Evaluation:
         """Enter into the ledger that every hospital has sent ``scalars`` numbers of measurements."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
-    def _enter_scores(self, model: str, row: Round, measured: Sequence[Measured], ledger_round: int) -> None:
+    def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
         """Enter the counts of scores, where they were asked for, and the metrics of calibration that follow from
         them.
         """
@@ -301,3 +308,12 @@ class Evaluation:
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
     """The models of ``serve`` that exist between rounds: hospitals' own only once these have ``remembered`` some."""
     return {name: rows for name, rows in serve.items() if remembered is not None or not (rows == OWN).all()}
+
+
+def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
+    """How many rows each hospital has, ``[N]``. Where training rows are known with noise alone, as ``sizes [N]``, these
+    plus the rows behind ``figures [N, len(task.figures)]``.
+    """
+    if sizes is None:
+        return federation.totals
+    return sizes + np.nan_to_num(figures[:, federation.task.figures.index("n")]).astype(np.int64)

@@ -88,7 +88,7 @@ class ProgramCall:
     @property
     def remembers(self) -> bool:
         """Whether hospitals remember anything of it."""
-        return bool(self.program.keeps)
+        return self.program.remembers
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +124,11 @@ class RoundPlan:
     def bit(self) -> bool:
         """Whether each hospital also sends a bit, which goes into a separate last sum."""
         return any(step.bit for step in self.steps)
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether what hospitals remember stays as it is, so that it need not be returned."""
+        return self.call is not None and not self.call.remembers
 
     @property
     def remembers(self) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import largest_entry
 from raysim.data.federation import Federation
+from raysim.engine.guarantee import Guarantee, Terms
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.contributions import patient_counts
-from raysim.engine.privacy.guarantee import Guarantee, Terms
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.strategies.base import Ids
@@ -70,9 +71,26 @@ def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> 
 
 
 def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
-    """The guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`settled` does."""
-    section = settled(section, terms)
+    """The guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`settled` does.
+
+    Jobs of one process with equal sections and terms, such as the trials of a sweep, share the calibration.
+    """
+    section = _settled(_Asked(section.model_dump_json(), terms, section))
     return Guarantee(section, terms, _parts(replace(job, privacy=section)))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What noise is calibrated for."""
+
+    written: str
+    terms: Terms
+    section: PrivacySection = field(compare=False)
+
+
+@lru_cache(maxsize=128)
+def _settled(asked: _Asked) -> PrivacySection:
+    return settled(asked.section, asked.terms)
 
 
 def _parts(job: Job) -> tuple[Any, ...]:

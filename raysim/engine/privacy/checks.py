@@ -9,8 +9,8 @@ from raysim.config.sections.privacy import PREPROCESSING, PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.engine.guarantee import Guarantee, Terms
 from raysim.engine.privacy.calibration import bit_noise, calibrated, largest_clip, terms_of
-from raysim.engine.privacy.guarantee import Guarantee, Terms
 from raysim.engine.privacy.noisy_statistics import noise_on
 from raysim.engine.privacy.release_kinds import check_kinds
 from raysim.privacy import accountant

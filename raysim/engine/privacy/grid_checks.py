@@ -18,7 +18,7 @@ from raysim.compression.compressors import grid_limit
 from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
-from raysim.engine.privacy.guarantee import Terms
+from raysim.engine.guarantee import Terms
 
 STEPS = 3.0
 """The least standard deviation of a share of the noise, in steps of the grid."""

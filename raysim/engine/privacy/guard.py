@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 class Guard(Step):
     """The server's half of the step that keeps a guarantee of privacy; hospitals' half is a :class:`Release`."""
 
-    secure: SecureSums | None = None
-    """What hides sums; None: they are not hidden."""
-
-    def __init__(self, section: PrivacySection, seed: int) -> None:
-        self._section, self._seed = section, seed
+    def __init__(self, section: PrivacySection, seed: int, secure: SecureSums | None) -> None:
+        """``secure`` hides sums; None: they are not hidden."""
+        self._section, self._seed, self._secure = section, seed, secure
 
     @property
     def bit(self) -> bool:
@@ -49,6 +47,6 @@ class Guard(Step):
         if problem.sent is None:
             return units
         units = self.noised(round, problem, units)
-        if self.secure is not None and self._section.way != "central":
-            units[self.secure.given_up] = 0  # such a sum is 0, without noise
+        if self._secure is not None and self._section.way != "central":
+            units[self._secure.given_up] = 0  # such a sum is 0, without noise
         return units

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS
+from raysim.engine.guarantee import Terms
 from raysim.engine.job import Job
 from raysim.engine.messages.update_sums import number_rows, sum_count, weighed
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.calibration import bit_noise, largest_clip
-from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.guard import Guard
 from raysim.engine.privacy.release import FixedWeights, Release, check_sent, fixed_weights
 from raysim.privacy.adaptive import next_clip, update_multiplier
@@ -28,7 +28,7 @@ from raysim.strategies.base import FederationView, Floats, LocalProblem, Mask, S
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
-    pass
+    from raysim.engine.pipeline.secure_sums import SecureSums
 
 
 class HospitalNoise(Guard):
@@ -38,9 +38,16 @@ class HospitalNoise(Guard):
     """
 
     def __init__(
-        self, section: PrivacySection, terms: Terms, job: Job, strategy: Strategy, size: int, private: Mask | None
+        self,
+        section: PrivacySection,
+        terms: Terms,
+        job: Job,
+        strategy: Strategy,
+        size: int,
+        private: Mask | None,
+        secure: SecureSums | None = None,
     ) -> None:
-        super().__init__(section, job.work.seed)
+        super().__init__(section, job.work.seed, secure)
         self._terms, self._rate, self._job, self._strategy = terms, terms.rate, job, strategy
         self._size, self._clip, self._hospitals = size, section.clip, terms.rate * terms.hospitals
         self._largest = largest_clip(terms, section.noise_multiplier or 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,17 +12,20 @@ from numpy.typing import NDArray
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.engine.guarantee import Terms
 from raysim.engine.job import Job
 from raysim.engine.messages.update_sums import of_entry, weighed
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.calibration import multipliers
-from raysim.engine.privacy.guarantee import Terms
 from raysim.engine.privacy.guard import Guard
 from raysim.engine.privacy.patient_release import PatientRelease
 from raysim.engine.privacy.release import Release, check_patient_problem
 from raysim.privacy.noise import grid_units, with_rounding
 from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State
 from raysim.virtual_time.scheduling import ScheduledCohort
+
+if TYPE_CHECKING:
+    from raysim.engine.pipeline.secure_sums import SecureSums
 
 
 class PatientNoise(Guard):
@@ -39,8 +43,9 @@ class PatientNoise(Guard):
         federation: Federation,
         size: int,
         private: Mask | None,
+        secure: SecureSums | None = None,
     ) -> None:
-        super().__init__(section, job.work.seed)
+        super().__init__(section, job.work.seed, secure)
         self._terms, self._job, self._size = terms, job, size
         model = job.work.model.bind(federation, "cpu", job.work.precision)
         self._contrasts = bool(getattr(model, "clips_contrast", False))

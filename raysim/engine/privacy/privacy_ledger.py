@@ -15,8 +15,8 @@ import numpy as np
 
 from raysim.config.sections.privacy import PREPROCESSING, SIZE, UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
+from raysim.engine.guarantee import Guarantee, Terms
 from raysim.engine.privacy.calibration import at_two_hospitals, by_hospital, guarantee_of, multipliers, spent, terms_of
-from raysim.engine.privacy.guarantee import Guarantee, Terms
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
 from raysim.privacy.events import Event, Gaussian, Repeated, Written, written

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
+from raysim.engine.guarantee import Guarantee
 from raysim.engine.job import Job
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import HospitalStep, LeavingSums
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.pipeline.step import Step
-from raysim.engine.privacy.guarantee import Guarantee
 from raysim.privacy.noise import Origin, normals
 from raysim.strategies.base import Call, FederationView, Program
 from raysim.strategies.view import Noise
@@ -79,10 +79,10 @@ def bound_of(program: Program) -> float:
 
 
 class ProgramNoise(Step):
-    """The server's half: it has each hospital of a call add its share of the noise of a settled ``section``."""
+    """The server's half: it has each hospital of a call add its share of the noise of a ``guarantee``."""
 
-    def __init__(self, section: PrivacySection, job: Job) -> None:
-        self._section, self._job = section, job
+    def __init__(self, guarantee: Guarantee, job: Job) -> None:
+        self._section, self._job, self._everyone = guarantee.section, job, guarantee.terms.hospitals
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         raise ConfigError(
@@ -92,17 +92,17 @@ class ProgramNoise(Step):
 
     def called(self, round: int, call: Call, number: int, name: str) -> ProgramRelease:
         section, secure, hospitals = self._section, self._job.secure, len(call.ids)
-        check_hides(section, call, number, name)
+        check_hides(section, call, number, name, self._everyone)
         left = hospitals if secure is None else sure_to_be_left(secure, hospitals)
         multiplier = (section.noise_multiplier or 0.0) / math.sqrt(max(left, 1))
         rows, seed = section.rows_per_patient, self._job.work.seed
         return ProgramRelease(section.unit, rows, multiplier, section.noise, seed, round)
 
 
-def check_hides(section: PrivacySection, call: Call, turns: int, name: str) -> None:
+def check_hides(section: PrivacySection, call: Call, turns: int, name: str, everyone: int) -> None:
     """Raise ``ConfigError`` for a ``call`` of a program whose sums do not hide a unit.
 
-    Errors call it ``name``; ``turns`` calls came before in the round.
+    Errors call it ``name``; ``turns`` calls came before in the round. ``everyone``: how many hospitals there are.
     """
     program = call.program
     sends = program.sends.items()
@@ -119,6 +119,8 @@ def check_hides(section: PrivacySection, call: Call, turns: int, name: str) -> N
         "bounds its sums one by one": len(joints) > 1,
         # What is remembered follows from rows without noise, and later sums follow from it.
         "remembers at hospitals what follows from rows": not whole and bool(program.keeps),
+        # With fewer, a share of the noise would be larger than the one that a peer is assumed to know.
+        f"calls {len(call.ids)} of {everyone} hospitals": len(call.ids) < everyone,
         "is a second call in the round": turns > 0,
     }
     for reason, applies in reasons.items():

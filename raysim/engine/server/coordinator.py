@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from raysim.core.packing import pack_memory, pack_state
 from raysim.data.federation import pooled_rows
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.measuring.evaluation import existing
@@ -21,6 +20,7 @@ from raysim.engine.measuring.losses import constant_loss
 from raysim.engine.measuring.measurement import NOTHING, Measurement
 from raysim.engine.measuring.stopping import Stopping
 from raysim.engine.messages.plan import PartialResult
+from raysim.engine.packing import pack_memory, pack_state
 from raysim.engine.run_state import Event, History, RunState
 from raysim.engine.server.cadence import Cadence, Every
 from raysim.engine.server.ending import Ending, dated

@@ -126,6 +126,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
         noisy=job.privacy is not None,
         patients=lambda: federation.patients,
         trees=getattr(model, "trees", None),
+        ranges=federation.limits,
     )
     check_trees(job, training, federation)
     if link == "log" and training.trees is None and not job.strategy.uses_programs():
@@ -173,4 +174,4 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
             f"evaluation.part: no hospital has {job.evaluation.part} rows; "
             f"give data.split.{job.evaluation.part} a share"
         )
-    return job if guarantee is None else dataclasses.replace(job, privacy=guarantee.section, guarantee=guarantee)
+    return job.guaranteed(guarantee)

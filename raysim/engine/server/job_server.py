@@ -84,6 +84,7 @@ class JobServer:
             hides=hides(job),
             noise=noise_of(self.guarantee),
             trees=getattr(model, "trees", None),
+            ranges=self.federation.limits,
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self.everyone = np.arange(len(view.sizes))

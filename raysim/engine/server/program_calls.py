@@ -63,6 +63,11 @@ def _check_private(job: Job, section: PrivacySection) -> None:
             f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
             f"{section.unit} cannot be guaranteed; {ways}choose another strategy or leave privacy out"
         )
+    if needs.by is not None and (needs.by == "hospital") != (section.unit == "hospital"):
+        raise ConfigError(
+            f"strategy.name: '{job.name}' bounds what each {needs.by} adds, so privacy.unit: {section.unit} cannot be "
+            "guaranteed; choose another strategy or leave privacy out"
+        )
     if section.rate is not None:
         raise ConfigError(
             f"privacy.rate: {section.rate:g} draws patients, and the sums of strategy '{job.name}' are of all rows; "

@@ -46,7 +46,7 @@ class RemoteHospitals:
     def play(self, plan: RoundPlan) -> list[PartialResult]:
         """Let all hospitals evaluate and train as the plan says."""
         partials, memory = self._pool.round(plan, self.remembered)
-        if self.remembered is not None or plan.remembers:
+        if not plan.only_reads and (self.remembered is not None or plan.remembers):
             self.remembered = memory
         return partials
 

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from raysim.engine.attacks.canaries import Watch
     from raysim.engine.attacks.norm_bound import NormBound
     from raysim.engine.attacks.secure_geometric_median import SecureGeometricMedian
+    from raysim.engine.guarantee import Guarantee
     from raysim.engine.pipeline.compressing import CompressedUpdates
     from raysim.engine.pipeline.secure_sums import SecureSums
-    from raysim.engine.privacy.guarantee import Guarantee
     from raysim.engine.privacy.guard import Guard
+    from raysim.engine.privacy.program_release import ProgramNoise
 
 NOBODY_BAD = np.empty(0, dtype=np.int64)
 
@@ -58,19 +59,65 @@ class UpdatePipeline:
     ) -> None:
         self._job, self._size, self._first = job, size, first
         travels = size - (0 if private is None else int(private.sum()))
-        self._byzantine = byzantine(job, federation, private)
-        self._watch = watch(job)
-        self._compressed = compressed_updates(job)
-        self.secure = secure_sums(job, self._compressed, travels)
+        seed, name, privacy, rule = job.work.seed, job.name, job.privacy, job.aggregation
+        self._byzantine: Byzantine | None = None
+        self._watch: Watch | None = None
+        self._guard: Guard | None = None
+        self._compressed: CompressedUpdates | None = None
+        self.secure: SecureSums | None = None
         """What hides sums; None: they are not hidden."""
-        self._guard = guard(job, guarantee, strategy, federation, size, private, self.secure)
+        bounding: NormBound | None = None
+        median: SecureGeometricMedian | None = None
+        noise: ProgramNoise | None = None
+        # A rule needs single updates, or several secure sums, or each hospital's own hand.
+        of_single = rule if rule is not None and job.secure is None and (privacy is None or rule.of_single) else None
+        if job.adversary is not None or of_single is not None:
+            from raysim.engine.attacks.byzantine import Byzantine
+
+            self._byzantine = Byzantine(job.adversary, of_single, federation, seed, name, private)
+        if job.canaries is not None:
+            from raysim.engine.attacks.canaries import Watch
+
+            self._watch = Watch(job.canaries)
+        if rule is not None and of_single is None and rule.of_single:
+            from raysim.engine.attacks.secure_geometric_median import SecureGeometricMedian
+
+            median = SecureGeometricMedian(rule, name, federation.sizes("train"))
+        elif rule is not None and of_single is None:
+            from raysim.engine.attacks.norm_bound import NormBound
+
+            bounding = NormBound(rule.bound, name, privacy is not None and privacy.unit == "hospital")
+        if job.compression is not None and job.compression.name != "none":
+            from raysim.engine.pipeline.compressing import CompressedUpdates
+
+            in_shares = privacy is not None and privacy.way in ("pooled", "distributed")
+            self._compressed = CompressedUpdates(job.compression, seed, name, in_shares)
+        if job.secure is not None:
+            from raysim.engine.pipeline.secure_sums import SecureSums
+
+            compression, masked = None if self._compressed is None else self._compressed.compression, travels
+            if compression is not None and compression.name == "random_k":
+                masked = compression.count(travels)  # all mask the same entries
+            self.secure = SecureSums(job.secure, seed, name, masked, privacy)
+        if guarantee is not None:
+            from raysim.engine.privacy.hospital_noise import HospitalNoise
+            from raysim.engine.privacy.patient_noise import PatientNoise
+            from raysim.engine.privacy.program_release import ProgramNoise
+
+            section, terms = guarantee.section, guarantee.terms
+            if strategy.uses_programs():
+                noise = ProgramNoise(guarantee, job)
+            elif section.unit == "hospital":
+                self._guard = HospitalNoise(section, terms, job, strategy, size, private, self.secure)
+            else:
+                self._guard = PatientNoise(section, terms, job, federation, size, private, self.secure)
         order: tuple[Step | None, ...] = (
             self._byzantine,
             self._watch,
-            norm_bound(job),
-            secure_median(job, federation),
-            Bounds(None if job.privacy is None else job.privacy.unit),
-            program_noise(job, guarantee),
+            bounding,
+            median,
+            Bounds(None if privacy is None else privacy.unit),
+            noise,
             self._guard,
             self._compressed,
             self.secure,
@@ -223,99 +270,3 @@ class UpdatePipeline:
         clusters, sizes = np.unique(honest.cluster[among], return_counts=True)
         target: Ids = among[honest.cluster[among] == clusters[np.argmax(sizes)]]
         return target
-
-
-def byzantine(job: Job, federation: Federation, private: Mask | None) -> Byzantine | None:
-    """Attacks, and rules for single updates."""
-    rule = job.aggregation
-    if rule is not None and (job.secure is not None or (job.privacy is not None and not rule.of_single)):
-        rule = None
-    if job.adversary is None and rule is None:
-        return None
-    from raysim.engine.attacks.byzantine import Byzantine
-
-    return Byzantine(job.adversary, rule, federation, job.work.seed, job.name, private)
-
-
-def watch(job: Job) -> Watch | None:
-    """The canaries of an audit."""
-    if job.canaries is None:
-        return None
-    from raysim.engine.attacks.canaries import Watch
-
-    return Watch(job.canaries)
-
-
-def norm_bound(job: Job) -> NormBound | None:
-    """A rule that each hospital applies to its own update, as the server receives sums alone."""
-    rule = job.aggregation
-    if rule is None or rule.of_single or (job.secure is None and job.privacy is None):
-        return None
-    from raysim.engine.attacks.norm_bound import NormBound
-
-    return NormBound(rule.bound, job.name, job.privacy is not None and job.privacy.unit == "hospital")
-
-
-def secure_median(job: Job, federation: Federation) -> SecureGeometricMedian | None:
-    """A rule in several passes, each of which is a secure sum."""
-    rule = job.aggregation
-    if rule is None or not rule.of_single or job.secure is None:
-        return None
-    from raysim.engine.attacks.secure_geometric_median import SecureGeometricMedian
-
-    return SecureGeometricMedian(rule, job.name, federation.sizes("train"))
-
-
-def program_noise(job: Job, guarantee: Guarantee | None) -> Step | None:
-    """Noise of a guarantee of privacy on the sums of client programs."""
-    if guarantee is None or not job.strategy.uses_programs():
-        return None
-    from raysim.engine.privacy.program_release import ProgramNoise
-
-    return ProgramNoise(guarantee.section, job)
-
-
-def guard(
-    job: Job,
-    guarantee: Guarantee | None,
-    strategy: Strategy,
-    federation: Federation,
-    size: int,
-    private: Mask | None,
-    secure: SecureSums | None,
-) -> Guard | None:
-    """Clipping and noise of a guarantee of privacy on updates."""
-    if guarantee is None or strategy.uses_programs():
-        return None
-    from raysim.engine.privacy.hospital_noise import HospitalNoise
-    from raysim.engine.privacy.patient_noise import PatientNoise
-
-    section, terms = guarantee.section, guarantee.terms
-    made: Guard = (
-        HospitalNoise(section, terms, job, strategy, size, private)
-        if section.unit == "hospital"
-        else PatientNoise(section, terms, job, federation, size, private)
-    )
-    made.secure = secure
-    return made
-
-
-def compressed_updates(job: Job) -> CompressedUpdates | None:
-    """Compression."""
-    if job.compression is None or job.compression.name == "none":
-        return None
-    from raysim.engine.pipeline.compressing import CompressedUpdates
-
-    in_shares = job.privacy is not None and job.privacy.way in ("pooled", "distributed")
-    return CompressedUpdates(job.compression, job.work.seed, job.name, in_shares)
-
-
-def secure_sums(job: Job, compressed: CompressedUpdates | None, travels: int) -> SecureSums | None:
-    """Secure aggregation of updates of which ``travels`` scalars leave hospitals."""
-    if job.secure is None:
-        return None
-    from raysim.engine.pipeline.secure_sums import SecureSums
-
-    if compressed is not None and compressed.compression.name == "random_k":
-        travels = compressed.compression.count(travels)  # all mask the same entries
-    return SecureSums(job.secure, job.work.seed, job.name, travels, job.privacy)

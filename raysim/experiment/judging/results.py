@@ -20,8 +20,12 @@ from raysim.engine.measuring.measurement import Measured
 from raysim.engine.measuring.scoring import PartRows
 from raysim.engine.measuring.served_model import ServedModel
 from raysim.experiment.judging.table import GROUP, Predictions
+from raysim.metrics.measures import RANKS
 from raysim.traffic.ledger import Ledger
 from raysim.training.base import Layout
+
+_ORDER = {*RANKS, "mean_unweighted", "worst_decile", "p10", "gini", "std", "size_bias", "size_bias_abs"}
+"""Metrics of a federation that depend on the order of each hospital's rows alone."""
 
 
 @dataclass(eq=False)
@@ -50,6 +54,8 @@ def results_of(
                 continue
             served = dict(_margins(theirs, order))
             outcome = outcome_of(federation, served, section, int(str(seed)), tests_groups=seed == first)
+            if model in predictions.decisions:
+                only_ranks(outcome, federation)
             role = predictions.roles.get(model, "")
             folder = folder_of(model, int(str(seed)))
             learner = predictions.learners.get(model, "")
@@ -147,3 +153,15 @@ def outcome_of(
         ledger=ledger,
         seconds=float("nan"),
     )
+
+
+def only_ranks(outcome: Outcome, federation: Federation) -> None:
+    """Leave out what a score that is no probability does not say."""
+    task = federation.task
+    columns = [i for i, name in enumerate(task.figures) if name not in ("n", *task.counts, *RANKS)]
+    outcome.scores.clear()
+    for model, figures in outcome.figures.items():
+        figures[:, columns] = np.nan
+        for name in outcome.metrics[model]:
+            if name not in _ORDER and name not in ("undefined", "hospitals"):
+                outcome.metrics[model][name] = float("nan")

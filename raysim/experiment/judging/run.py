@@ -45,7 +45,7 @@ from raysim.storage.results import choose_folder, provenance
 PART = "test"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Judged:
     """What was found of predictions."""
 
@@ -68,6 +68,9 @@ class Judged:
     def __repr__(self) -> str:
         """The answer, and no rows."""
         return f"<judged: {self.answer.card.headline}>"
+
+    def __str__(self) -> str:
+        return "\n".join(self.answer.sentences)
 
 
 def judge(
@@ -144,6 +147,7 @@ def _write(
         names=names(tables.comparison(frame), {}),
         noise=by_chance,
         remarks=Remarks(cautions=tuple(cautions)),
+        compared=len(predictions.models) > 1,
     )
     before = (*([] if search is None else [search.sentence]), *predictions.warnings)
     answer = answer_from(card, shown, by_chance, before)
@@ -248,12 +252,16 @@ class Search:
 
 
 def _searched(shown: Evidence, panel: Panel, tried: int) -> Search | None:
-    """None without a reference or a second model, and with one seed, which says nothing of ways of training."""
+    """None without a reference, a second model or a second hospital, and with one seed, which says nothing of ways of
+    training.
+    """
     others = [entry for i, entry in enumerate(shown.entries) if i != shown.base]
     if shown.base is None or not others or shown.one_seed:
         return None
     base = shown.entries[shown.base]
     pairs = [panel.difference(entry.key, base.key) for entry in others]
+    if not any(pair.variance > 0 for pair in pairs):
+        return None
     place = [panel.place[entry.key] for entry in others]
     rows = np.nansum(panel.rows[panel.place[base.key]], axis=0)
     with warnings.catch_warnings():

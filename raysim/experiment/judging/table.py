@@ -71,6 +71,8 @@ class Predictions:
     """What each model is, of :data:`ROLES`."""
     learners: Mapping[str, str]
     """The family that each belongs to, where the table says."""
+    decisions: frozenset[str] = frozenset()
+    """The models that only say yes or no, or little more: they rank, and have no calibration."""
     warnings: tuple[str, ...] = ()
     """What a reader must know, a sentence each."""
 
@@ -81,29 +83,32 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
     warnings: list[str] = []
     frame = _evaluated(frame)
     frame["event"], event = _events(frame["label"], reading.event)
-    frame["margin"] = _margins(frame, reading)
+    frame["margin"] = _margins(frame, reading, warnings)
     frame["served"] = frame["served"].astype(str) if "served" in frame else "global"
     _identify(frame, warnings)
     models = tuple(dict.fromkeys(frame["model"]))
     if reference not in models:
         raise ConfigError(f"--reference: '{reference}' is not a model of the table; {nearest(reference, models)}")
+    _pair_seeds(frame, reference, warnings)
     frame, lost = _same_rows(frame, reading.common)
     if lost:
         warnings.append(f"{counted(lost, 'row')} that not every model has were left out.")
-    _same_labels(frame)
+    _same(frame, "event", "label", "a row has one label")
     missing = frame[frame["margin"].isna()]
     for model, n in missing.groupby("model")["hospital"].nunique().items():
         warnings.append(
             f"{model} has rows without a prediction at {counted(int(n), 'hospital')}: it is not judged there."
         )
-    for model in models:
-        values = int(frame.loc[frame["model"] == model, "margin"].nunique())
-        if values < FEW_VALUES:
-            warnings.append(f"{model} has {counted(values, 'value')}: decisions, not probabilities.")
+    different = {model: int(frame.loc[frame["model"] == model, "margin"].nunique()) for model in models}
+    decisions = frozenset(model for model in models if different[model] < FEW_VALUES)
+    for model in sorted(decisions):
+        found = counted(different[model], "value")
+        warnings.append(f"{model} has {found}: decisions, not probabilities. It is ranked, and has no calibration.")
     groups = tuple(name.removeprefix(GROUP) for name in frame.columns if name.startswith(GROUP))
     for name in groups:
         if (values := frame[GROUP + name].nunique()) >= MOST_GROUPS:
             raise DataError(f"{GROUP}{name}: has {values:,} values, and fewer than {MOST_GROUPS} are compared; drop it")
+        _same(frame, GROUP + name, GROUP + name, "a patient has one value")
         rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
         warnings += [
             f"Groups {written(alike, rows)} of '{GROUP}{name}' differ in blanks or capitals alone: each counts alone."
@@ -111,10 +116,15 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
         ]
     roles = dict(frame.groupby("model")["role"].first()) if "role" in frame else {}
     learners = dict(frame.groupby("model")["learner"].first()) if "learner" in frame else {}
-    return Predictions(frame, groups, event, models, roles, learners, tuple(warnings))
+    return Predictions(frame, groups, event, models, roles, learners, decisions, tuple(warnings))
 
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:
+    twice = table.columns[table.columns.duplicated()]
+    if len(twice):
+        raise DataError(f"column '{twice[0]}' is there twice; keep one")
+    if not len(table):
+        raise DataError("the table has no rows; write a row for each model, seed and test row")
     if "strategy" in table:  # as a comparison writes it
         table = table.rename(columns={"model": "served", "strategy": "model"})
     for name in REQUIRED:
@@ -122,8 +132,6 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
             raise DataError(f"column '{name}' is missing; {nearest(name, [str(each) for each in table.columns])}")
     if "row" not in table and "patient" not in table:
         raise DataError("column 'row' is missing; number the rows of each hospital, the same in every model and seed")
-    if not len(table):
-        raise DataError("the table has no rows; write a row for each model, seed and test row")
     frame = table.reset_index(drop=True)
     for name in ("hospital", "label", "model", "seed"):
         if frame[name].isna().any():
@@ -152,9 +160,10 @@ def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of the test part, where parts are named; a model must not be judged on rows that it was trained on."""
     if "part" not in frame:
         return frame
-    parts = set(frame["part"].astype(str))
+    part = frame["part"].astype(str).str.strip().str.lower()
+    parts = set(part)
     if "test" in parts:
-        return frame[frame["part"].astype(str) == "test"].reset_index(drop=True)
+        return frame[part == "test"].copy()
     raise DataError(f"part: {some(sorted(parts), 5)} and no test rows; judge rows that no model was trained on")
 
 
@@ -180,7 +189,9 @@ _ORDERED = (("0", "1"), ("false", "true"))
 """Values of a label, in small letters, of which the second is the event."""
 
 
-def _margins(frame: pd.DataFrame, reading: Reading) -> NDArray[np.floating[Any]]:
+def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDArray[np.floating[Any]]:
+    if reading.logits and reading.percent:
+        raise ConfigError("--logits, --percent: probabilities are written in one way; give one of the two")
     if "margin" in frame:
         given = _given(frame, "margin")
         # raysim's own models have single precision, whose shortest decimals the table holds.
@@ -188,20 +199,24 @@ def _margins(frame: pd.DataFrame, reading: Reading) -> NDArray[np.floating[Any]]
         return single if np.array_equal(single.astype(str).astype(np.float64), given, equal_nan=True) else given
     p = _given(frame, "probability")
     p[~np.isfinite(p)] = np.nan
+    low, high = np.nanmin(p, initial=0.0), np.nanmax(p, initial=0.0)
+    if (reading.logits or reading.percent) and low >= 0 and 0 < high <= 1:
+        taken = "log-odds" if reading.logits else "per cent"
+        warnings.append(f"All probabilities lie between 0 and 1, and are taken as {taken}: are they shares?")
     if reading.logits:
         return p
+    if low < 0 or high > 100:
+        wrong = pd.Series((p < 0) | (p > 100), frame.index)
+        raise DataError(
+            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is no probability; give --logits if it is log-odds"
+        )
     if reading.percent:
         p /= 100.0
-    low, high = np.nanmin(p, initial=0.0), np.nanmax(p, initial=0.0)
-    if low < 0 or high > 100:
-        worst = _first((p < 0) | (p > 100))
+    elif high > 1:
+        wrong = pd.Series(p > 1, frame.index)
         raise DataError(
-            f"row {worst}: probability {p[worst - 1]:.4g} is no probability; give --logits if it is log-odds"
+            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} exceeds 1; give --percent if it is per cent"
         )
-    if high > 1:
-        worst = _first(p > 1)
-        remedy = "correct it" if reading.percent else "give --percent if it is per cent"
-        raise DataError(f"row {worst}: probability {p[worst - 1]:.4g} exceeds 1; {remedy}")
     from scipy.special import logit  # runs start without it
 
     with np.errstate(divide="ignore"):
@@ -251,6 +266,20 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
     return np.asarray(pd.factorize(texts, sort=True)[0], dtype=np.int64)
 
 
+def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
+    """Give seeds that a model does not share with the ``reference`` the numbers of the latter's others, in order.
+
+    Which of them form a pair is arbitrary: they are independent, and their variance between seeds is that of both.
+    """
+    theirs = sorted(set(frame.loc[frame["model"] == reference, "seed"]))
+    for model, of in frame.groupby("model", sort=False):
+        own = sorted(set(of["seed"]))
+        pairs = dict(zip([s for s in own if s not in theirs], [s for s in theirs if s not in own], strict=False))
+        if pairs:
+            frame.loc[of.index, "seed"] = of["seed"].replace(pairs)
+            warnings.append(f"{model} was trained with other seeds than {reference}: these are paired in order.")
+
+
 def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
     """The rows that every model has in a seed, and how many others there were; without ``common`` these are refused."""
     models = frame.groupby("seed")[["model", "served"]].apply(lambda each: len(each.drop_duplicates()))
@@ -262,22 +291,27 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
         seed, identity = present.index[~full.to_numpy()][0]
         of_seed = frame[frame["seed"] == seed]
         row = of_seed[of_seed["identity"] == identity]
-        lacking = [model for model in of_seed["model"].unique() if model not in set(row["model"])]
+        there = set(zip(row["model"], row["served"], strict=True))
+        served = dict.fromkeys(zip(of_seed["model"], of_seed["served"], strict=True))
+        model, name = next(each for each in served if each not in there)
+        called = f"{model} ({name})" if sum(each == model for each, _ in served) > 1 else model
         lacks = counted(int((~full)[seed].sum()), "row")
         raise DataError(
-            f"{lacking[0]} seed {seed} lacks {lacks} that another model has, the first of {row['hospital'].iloc[0]}; "
+            f"{called} seed {seed} lacks {lacks} that another model has, the first of {row['hospital'].iloc[0]}; "
             "add them, or give --common to judge the rows that all have"
         )
     kept = frame.set_index(["seed", "identity"]).index.isin(full.index[full.to_numpy()])
     return frame[kept].reset_index(drop=True), int((~full).sum())
 
 
-def _same_labels(frame: pd.DataFrame) -> None:
-    differs = frame.groupby("identity")["event"].transform("nunique") > 1
+def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
+    """Refuse a column that is not the same for a row in all models and seeds; ``name`` is what a user calls it."""
+    differs = frame.groupby("identity")[column].transform("nunique", dropna=False) > 1
     if differs.any():
         row = frame[differs].iloc[0]
-        raise DataError(f"label: differs between models or seeds for a row of {row['hospital']}; a row has one label")
+        raise DataError(f"{name}: differs between models or seeds for a row of {row['hospital']}; {remedy}")
 
 
-def _first(which: pd.Series | NDArray[np.bool_]) -> int:
-    return int(np.flatnonzero(np.asarray(which))[0]) + 1
+def _first(which: pd.Series) -> int:
+    """The number of the first such row in the table that was given, from 1."""
+    return int(which.index[which][0]) + 1

@@ -147,6 +147,8 @@ def _write(
     summary = tables.summary([unseen], table).drop(columns=["strategy", "model", "k"])
     table = table.drop(columns=["strategy", "model", "seed", "fold", "k", "served_by"])
     said = list(notes)
+    if config.privacy is not None:
+        said.append("These figures are exact: the configuration's guarantee of privacy does not cover them.")
     if lacking:
         said.append(f"{lacking:,} of {len(federation.y):,} rows without a value were left out.")
     if undefined := int(table[tables.AUROC].isna().sum()):

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from raysim.core.words import counted
-from raysim.data.leaks import unusually_high
+from raysim.data.checks.leaks import unusually_high
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.judgement import recalibrating
@@ -70,12 +70,14 @@ def comparison_card(
     names: Mapping[Key, str],
     noise: Mapping[Key, Noise],
     remarks: Remarks = NO_REMARKS,
+    compared: bool = True,
 ) -> Card:
     """The card of a comparison.
 
     ``shown`` is its evidence, with labels as names; None where no headline figure is defined. Without ``results``
     nothing is known of calibration, net benefit and harm. ``hospitals`` as in :mod:`raysim.report.tables`; ``names``
-    are what people call the models, and ``noise`` that of the first seed.
+    are what people call the models, and ``noise`` that of the first seed. Where nothing was ``compared``, nothing is
+    recommended.
     """
     if shown is None:
         data, kind = data_of(results, hospitals, asked, None), reporting(hospitals)
@@ -110,7 +112,7 @@ def comparison_card(
         shown.kind,
         Verdict(
             taken=plain(names[taken.key]),
-            compared=True,
+            compared=compared,
             federate=federates,
             one_seed=shown.one_seed or not all(each.of_training for each in shown.of_references),
             alone_taken=to_alone,
@@ -135,7 +137,7 @@ def comparison_card(
         ),
         rows=ways(called, alone_taken=to_alone),
         remarks=remarks,
-        recommended=plain(taken.name),
+        recommended=plain(taken.name) if compared else None,
     )
 
 

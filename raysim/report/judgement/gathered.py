@@ -76,7 +76,7 @@ def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, ke
         tuple(by_hospital["rarer"]),
         tuple(by_hospital["tested"]),
         _outside(table) if asked.counted else (),
-        not results or any(row.round > 0 for result in results for row in result.outcome.rounds),
+        not results or any(_trained(result) for result in results),
     )
 
 
@@ -87,6 +87,11 @@ def _outside(table: pd.DataFrame) -> tuple[str, ...]:
     rows = table.groupby("hospital", sort=False)[["n_train", "n_validation", "n_test"]].sum()
     outside = (rows["n_train"] + rows["n_validation"] == 0) & (rows["n_test"] > 0)
     return () if outside.all() else tuple(map(str, rows.index[outside]))
+
+
+def _trained(result: Result) -> bool:
+    """Whether a round was played; of predictions, which have no model, that is taken for granted."""
+    return not result.outcome.models.size or any(row.round > 0 for row in result.outcome.rounds)
 
 
 def unseen_of(results: Sequence[Result], hospitals: pd.DataFrame, key: Key, data: Data, kind: TaskKind) -> Line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from raysim.report.pages.rendering import Page
 from raysim.report.pages.sharing import SHEETS, shared
 from raysim.report.sections.section import Sheet
 from raysim.storage.manifest import check_plain, spare
+from raysim.storage.resume import FILE as RESUME
 
 FILE = "report.json"
 
@@ -51,9 +53,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
             page, name = _page(tree, hospital, folder, beside=out is None)
         html = page.html().encode()
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"RUN: {folder} has no {FILE} that can be read ({error}); name the folder of a finished run or comparison"
-        ) from None
+        raise ConfigError(f"RUN: {folder} has no {FILE} that can be read ({error}); {instead_of(folder)}") from None
     except (KeyError, TypeError, AttributeError, IndexError, TemplateError):
         raise ConfigError(_unusable(path, folder, tree)) from None
     target = out or folder / name
@@ -67,6 +67,13 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
     except OSError as error:
         raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a file that can be") from None
     return target
+
+
+def instead_of(folder: Path) -> str:
+    """What to do about a folder without results: to go on with what was stopped, or to name another."""
+    if (folder / RESUME).is_file() and not (folder / FILE).exists():
+        return f"it was stopped before its end, and raysim resume {shlex.quote(str(folder))} goes on"
+    return "name the folder of a finished run or comparison"
 
 
 def _unusable(path: Path, folder: Path, tree: Any) -> str:

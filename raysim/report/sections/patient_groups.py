@@ -6,7 +6,7 @@ Frames are stacked ``patients.csv`` of runs (:func:`raysim.engine.measuring.subg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -97,17 +97,23 @@ def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
 
 
 def drawn(
-    per_seed: pd.DataFrame, patients: pd.DataFrame, part: str = "test", titles: Mapping[str, str] | None = None
+    per_seed: pd.DataFrame,
+    patients: pd.DataFrame,
+    part: str = "test",
+    titles: Mapping[str, str] | None = None,
+    chosen: Sequence[str] = (),
 ) -> svg.Figure:
     """The headline figure of each patient group over all hospitals: a panel an attribute, a mark a strategy.
 
-    Each strategy, by its label and its name in ``titles``, shows the last of its models, its headline one.
+    Each strategy, by its label and its name in ``titles``, shows the last of its models, its headline one. Only those
+    ``chosen`` are shown, if any are.
     """
-    names = {label: (titles or {}).get(label) or label for label in dict.fromkeys(per_seed["strategy"])}
     last = dict(zip(per_seed["strategy"], per_seed["model"], strict=True))
-    everywhere = patients[patients["hospital"] == EVERYWHERE]
+    names = {label: (titles or {}).get(label) or label for label in last if label in (chosen or last)}
+    everywhere = patients[(patients["hospital"] == EVERYWHERE) & patients["strategy"].isin(names)]
     shown = everywhere[everywhere["model"] == everywhere["strategy"].map(last)]
-    kind, looks = reporting(patients), svg.styles(list(last.items()))
+    kind = reporting(patients)
+    looks = {label: look for (label, _), look in svg.styles(list(last.items())).items() if label in names}
     values = shown.groupby(["attribute", "group", "strategy"], sort=False)[kind.headline].agg(["mean", "std"])
     reach = values["std"].fillna(0.0)
     x = svg.linear(
@@ -116,11 +122,11 @@ def drawn(
         within=(-np.inf, 1.0) if kind.larger else (0.0, np.inf),
     )
     charts = [
-        _panel(str(attribute), group, x, names, {label: looks[key] for key in looks for label in key[:1]}, k)
+        _panel(str(attribute), group, x, names, looks, k)
         for k, (attribute, group) in enumerate(shown.groupby("attribute", sort=False))
     ]
     gap = gaps(per_seed)
-    gap = gap[(gap["model"] == gap["strategy"].map(last)) & gap["gap"].notna()]
+    gap = gap[(gap["model"] == gap["strategy"].map(last)) & gap["gap"].notna() & gap["strategy"].isin(names)]
     description = "; ".join(
         f"{names[strategy]} by {attribute} {number(value, 3)}"
         for strategy, attribute, value in gap[["strategy", "attribute", "gap"]].to_numpy()
@@ -134,9 +140,9 @@ def drawn(
         charts,
         f"Each group's patients of all hospitals together, under the model that serves them; in brackets its {part} "
         f"rows{_of_seed(patients)}.{several} Groups go to different hospitals, and this mixes how they are served with "
-        f"where: only differences within hospitals (table above, fairness.csv) speak of the model."
+        f"where: only differences within hospitals (fairness.csv) speak of the model. patients.csv has all models."
         f"{_beside(per_seed, part)}",
-        svg.legend([(names[label], looks[key]) for key in looks for label in key[:1]]),
+        svg.legend([(names[label], look) for label, look in looks.items()]),
     )
 
 

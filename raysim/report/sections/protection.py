@@ -17,6 +17,15 @@ Rows = list[list[str]]
 ROWS = "rows"
 """The kind of what leaves a hospital that holds patients' rows; all other kinds are computed from them."""
 
+EXPLAINED = {
+    "counts of values": "rows whose values begin alike, from which bins follow",
+    "label sums": "rows of each class, or the sum of labels",
+    "histograms": "counts and sums of gradients by node and bin",
+    "leaf sums": "sums of gradients by leaf",
+    "trees": "whole trees, whose leaves may be of few patients",
+}
+"""What kinds hold whose names do not say it."""
+
 
 def protections(config: Config) -> Rows:
     """A row for each protection: its name, and whether and how it was on."""
@@ -57,7 +66,8 @@ def traffic(results: Sequence[Result], titles: Mapping[str, str]) -> Rows:
         parts = []
         for kind in kinds:
             every = np.concatenate([totals[kind] for totals in runs if kind in totals])
-            parts.append(f"{kind.replace('_', ' ')} {span(float(every.min()), float(every.max()))}")
+            said = f" ({EXPLAINED[kind]})" if kind in EXPLAINED else ""
+            parts.append(f"{kind.replace('_', ' ')}{said} {span(float(every.min()), float(every.max()))}")
         rows.append([titles.get(label, label), "yes" if ROWS in kinds else "no", "; ".join(parts) or "nothing"])
     return rows
 

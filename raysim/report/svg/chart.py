@@ -30,7 +30,7 @@ LARGE_LABEL, LARGE_VALUE = 8.0, 7.5
 NAMES = 0.58
 """The largest share of a chart's width that names beside it take."""
 
-ENDS = 130.0
+ENDS = 185.0
 """Units on the right of a chart for the names of its lines."""
 
 MARKED = 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -14,9 +15,10 @@ from raysim.core.words import capitalised, number
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
 from raysim.report.judgement.card import Card, Line, Role, Way
 from raysim.report.judgement.facts.wording import figure
-from raysim.report.naming import short
+from raysim.report.naming import MODELS, short
 from raysim.report.terminal.block import ROWS, Block, Warning
 from raysim.statistics.differences.paired import Limits
+from raysim.strategies.shared.personalization import RECALIBRATED
 
 _NOT_WARNED = ("federate", "which")
 """Facts that the headline says already."""
@@ -84,8 +86,10 @@ def _short(line: Line, headline: str) -> str:
 
 
 def _rows(ways: Sequence[Way], kind: TaskKind) -> list[list[str]]:
-    """The rows of the ways."""
+    """The rows of the ways; that all are recalibrated is said by the headline."""
     digits = kind.decimals([way.mean for way in ways])
+    if all(way.key[1] == RECALIBRATED for way in ways):
+        ways = [replace(way, name=way.name.removesuffix(f", {MODELS[RECALIBRATED]}")) for way in ways]
     return [[_name(way), number(way.mean, digits), _difference(way, kind, digits), way.verdict] for way in ways]
 
 

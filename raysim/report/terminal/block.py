@@ -70,29 +70,34 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
     """
     width = max(20, min(width, WIDEST))
     rows, notes, warnings = list(block.rows), list(block.notes), list(block.warnings)
-    hidden, left_out = block.more, 0
-    while len(rows) > ROWS:
-        rows.pop(_least(rows, block.references))
-        hidden += 1
-    while True:
-        made = _made(block, warnings, rows, notes, hidden, left_out, width)
-        if len(made) <= most:
-            return made
+    out: list[tuple[int, Sequence[str]]] = []  # the rows that were left out, each with its place
+    left_out = 0
+
+    def made() -> list[str]:
+        return _made(block, warnings, rows, notes, block.more + len(out), left_out, width)
+
+    def leave_out() -> None:
+        at = _least(rows, block.references)
+        out.append((at, rows.pop(at)))
+
+    while len(rows) > ROWS or (len(rows) > 2 and len(made()) > most):
+        leave_out()
+    while len(made()) > most:
         mild = [warning for warning in warnings if not warning.forbids]
-        if len(rows) > 2:
-            rows.pop(_least(rows, block.references))
-            hidden += 1
-        elif mild:
-            warnings.remove(mild[-1])
-            left_out += 1
-        elif notes:
-            notes.pop()
+        if mild or notes:
+            (warnings.remove(mild[-1]) if mild else notes.pop())
             left_out += 1
         elif len(rows) > 1:
-            rows.pop()
-            hidden += 1
+            leave_out()
         else:
-            return made
+            break
+    while out and len(rows) < ROWS:  # what a remark has made room for
+        at, row = out.pop()
+        rows.insert(at, row)
+        if len(made()) > most:
+            out.append((at, rows.pop(at)))
+            break
+    return made()
 
 
 def _least(rows: Sequence[Sequence[str]], references: int) -> int:

@@ -1,1 +1,1 @@
-"""What equal hospitals, or equal groups of patients, would show by chance, and what the data show beyond it."""
+"""Differences between equal hospitals or groups of patients by chance alone, and true differences beyond them."""

@@ -1,6 +1,6 @@
-"""Figures of how differently hospitals are served, of one federation or of many drawn ones at once.
+"""Figures of dispersion over hospitals, for one federation or many simulated ones at once.
 
-As in :mod:`raysim.metrics.equity`, over the judged hospitals, with the rules for few of them.
+The definitions are those of :mod:`raysim.metrics.equity`, over the judged hospitals, with its minimum numbers.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 TENTH = 10
-"""Hospitals below which there is no decile, and no slope on size."""
+"""The smallest number of hospitals for a worst decile and a slope on size."""
 
 SAME_SIZE = 0.1
-"""Standard deviation of the logarithm of hospitals' sizes below which there is no slope."""
+"""The smallest standard deviation of the logarithm of hospitals' sizes for a slope on size."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dispersion:
-    """Which figures ``M`` hospitals have, and what they are.
+    """The figures of dispersion of ``M`` hospitals.
 
-    - ``listed [M]``: hospitals with enough rows, of the rarer class where there are two, among which the ``lowest`` is
-      looked for.
+    - ``listed [M]``: whether a hospital may be named the ``lowest``: it has enough rows of the rarer class.
     - ``log_size [M]``: the logarithm of all rows of each hospital, in training, validation and test.
-    - ``larger``: whether larger values are better, as of an AUROC; of an error they are not.
+    - ``larger``: whether larger values are better, as for an AUROC; False for an error.
     """
 
     listed: NDArray[np.bool_]
@@ -35,16 +34,16 @@ class Dispersion:
 
     @property
     def levels(self) -> frozenset[str]:
-        """The figures that are values of the worst served: worse when lower, or of errors when higher."""
+        """The figures that lie around the common figure: values of the worst hospitals."""
         return LEVELS if self.larger else ERROR_LEVELS
 
     def figures(self, values: Floats) -> dict[str, Floats]:
-        """By name, each ``[...]``, of ``values [..., M]``.
+        """Return the figures by name, each ``[...]``, for ``values [..., M]``.
 
-        ``std`` (population) and ``gini``; ``lowest`` where a hospital is listed; ``worst_decile``, ``p10`` and
-        ``size_bias`` (least squares, unweighted) from :data:`TENTH` hospitals on, the last where sizes differ. There is
-        no figure for fewer than two hospitals. For errors, where more is worse, ``highest`` and ``p90`` replace
-        ``lowest`` and ``p10``.
+        ``std`` (population) and ``gini``; ``lowest`` if a hospital is listed; ``worst_decile``, ``p10`` and
+        ``size_bias`` (least squares, unweighted) from :data:`TENTH` hospitals on, the last only if sizes differ. Fewer
+        than two hospitals have no figures. For errors, where more is worse, ``highest`` and ``p90`` replace ``lowest``
+        and ``p10``.
         """
         hospitals = values.shape[-1]
         if hospitals < 2:
@@ -74,7 +73,8 @@ class Dispersion:
 
 
 LEVELS = frozenset({"lowest", "worst_decile", "p10"})
-"""Figures that are worse when lower; the others are worse when higher, but for ``size_bias``, which has two sides."""
+"""Figures of an AUROC that are worse when lower. All others are worse when higher, except ``size_bias``, which has two
+sides."""
 
 ERROR_LEVELS = frozenset({"highest", "worst_decile", "p90"})
-"""Of errors; these are worse when higher."""
+"""The same figures of an error, which are worse when higher."""

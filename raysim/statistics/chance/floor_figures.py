@@ -1,4 +1,5 @@
-"""Figures of dispersion over hospitals beside their noise floor: from drawn federations to p-values and intervals."""
+"""Compare figures of dispersion over hospitals with their noise floor: p-values and intervals from simulated
+federations."""
 
 from __future__ import annotations
 
@@ -16,15 +17,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FigureBesideFloor:
-    """A figure of dispersion beside what equal service shows.
+    """A figure of dispersion compared with its distribution under equal service.
 
-    - ``value``: on the test rows. ``floor``: the mean of it under equal service, ``low`` to ``high`` its central 95 %.
-    - ``p``: how often equal service shows one as bad or worse (``size_bias``: as far from its floor on either side).
+    - ``value``: the figure on the test rows. ``floor``: its mean under equal service, ``low`` to ``high`` its central
+      95 %.
+    - ``p``: the share of simulations under equal service that are as bad or worse (``size_bias``: as far from the floor
+      on either side).
     - ``beyond``: ``value - floor``.
-    - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds up, as squares, what
-      is uncertain in the spread, how much such hospitals differ by chance, and for figures that are AUROCs the
-      uncertainty of the common one. ``excess``: what the spread adds to the floor. NaN for ``size_bias``, which a
-      spread unrelated to size does not imply.
+    - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds, as squares, the
+      uncertainty of the spread, the chance differences of such hospitals and, for figures that are AUROCs, the
+      uncertainty of the common AUROC.
+    - ``excess``: the difference that the spread adds to the floor. ``true`` and ``excess`` of ``size_bias`` are NaN,
+      because a spread unrelated to size does not imply it.
     """
 
     value: float
@@ -47,7 +51,8 @@ def beside_floor(
     *,
     worse_when_lower: bool,
 ) -> FigureBesideFloor:
-    """A figure with its floor, from its values in draws at each tau, ``observed [T, B]``, and the noise-free one."""
+    """Compare one figure with its floor, given its simulated values at each tau, ``observed [T, B]``, and the
+    noise-free one."""
     equal = observed[0]
     floor = float(equal.mean())
     if name == "size_bias":
@@ -66,11 +71,11 @@ def beside_floor(
 def noise_free_figure(
     true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float], most: float
 ) -> Estimate:
-    """The noise-free figure of these hospitals, from that of draws at each tau, ``true [T, B]``.
+    """Estimate the noise-free figure of these hospitals from simulated ones at each tau, ``true [T, B]``.
 
-    ``level [T, B]`` is the draws' common figure, known with standard error ``level_se``, if the figure lies around it;
-    else 0. The distance of the figure from it has a mean at each tau, which the spread implies, and a deviation, as
-    hospitals of one spread differ by chance. The parts are added as squares, each side by itself, within 0 and
+    ``level [T, B]`` is the common figure of each simulation, with standard error ``level_se``, if the figure lies
+    around it; else 0. The figure's distance from it has a mean at each tau, which the spread implies, and a standard
+    deviation between hospitals of one spread. The parts are added as squares, separately on each side, within 0 and
     ``most``.
     """
     apart = true - level
@@ -86,5 +91,5 @@ def noise_free_figure(
 
 
 def share_as_extreme(extreme: NDArray[np.bool_]) -> float:
-    """The p-value, with the observed federation counted as one of the draws."""
+    """Return the p-value; the observed federation counts as one of the simulations."""
     return float((1 + extreme.sum()) / (extreme.size + 1))

@@ -1,7 +1,7 @@
-"""Test inversion: which true spreads between hospitals the observed statistic is compatible with.
+"""Test inversion: the true spreads between hospitals that are compatible with the observed statistic.
 
-The statistic is drawn at a grid of spreads; a spread is in the interval when the observed value is in the middle 95 %
-of its draws.
+The statistic is simulated at a grid of spreads. A spread is in the interval if the observed value is in the middle 95 %
+of its simulations.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from raysim.statistics.levels import LEVEL, POWER
 Floats = NDArray[np.float64]
 
 TAUS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4)
-"""True spreads (standard deviations of the logit of AUROC) that are tried; between them is interpolated."""
+"""Grid of true spreads (standard deviations of the logit of AUROC); values between them are interpolated."""
 
 SAME = 1e-9
-"""Figures this close are equal: hospitals with few rows have few values, and rounding must not part them."""
+"""Relative difference below which figures count as equal: with few rows values repeat, and rounding must not separate
+them."""
 
 
 class Estimate(NamedTuple):
-    """A figure with its 95 % interval."""
+    """An estimate with its 95 % interval."""
 
     low: float
     estimate: float
@@ -32,10 +33,11 @@ class Estimate(NamedTuple):
 
 
 def invert(q: float, drawn: Floats, taus: Sequence[float]) -> Estimate:
-    """The spreads at which ``q`` is neither too large nor too small, from draws of it ``[T, B]`` at ``taus [T]``.
+    """Return the spreads at which ``q`` is neither too large nor too small, from simulated values ``[T, B]`` at ``taus
+    [T]``.
 
-    A spread is in the interval when between 2.5 % and 97.5 % of its draws are at least ``q``; the estimate is where
-    half of them are. The shares are made to ascend, and interpolated linearly.
+    A spread is in the interval if between 2.5 % and 97.5 % of its simulated values are at least ``q``; the estimate is
+    the spread at which half of them are. The shares are made monotonic and interpolated linearly.
     """
     share = np.maximum.accumulate((drawn >= q - SAME * q).mean(axis=1))
     tail = (1 - LEVEL) / 2
@@ -43,18 +45,19 @@ def invert(q: float, drawn: Floats, taus: Sequence[float]) -> Estimate:
 
 
 def at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
-    """``values [T]`` at the three spreads; at one without a limit, those of the largest that was tried."""
+    """Interpolate ``values [T]`` at the three spreads; an infinite spread has the value of the largest tau."""
     return Estimate(*(float(np.interp(t, taus, values)) for t in tau))
 
 
 def visible(drawn: Floats, taus: Sequence[float]) -> float:
-    """The spread from which on 0 is excluded in 80 % of draws ``[T, B]`` at ``taus [T]``; infinite where none is."""
+    """Return the smallest spread at which 80 % of simulations ``[T, B]`` at ``taus [T]`` exclude 0; infinite if there
+    is none."""
     critical = np.quantile(drawn[0], (1 + LEVEL) / 2, method="higher")
     return _crossing(np.maximum.accumulate((drawn > critical).mean(axis=1)), taus, POWER)
 
 
 def _crossing(share: Floats, taus: Sequence[float], level: float) -> float:
-    """Where an ascending ``share [T]`` reaches ``level``: 0 where it starts above it, infinite where it stays below."""
+    """Return where an ascending ``share [T]`` reaches ``level``: 0 if it starts above, infinite if it stays below."""
     if share[0] >= level:
         return 0.0
     if share[-1] < level:

@@ -1,13 +1,14 @@
-"""What equal service would show at the hospitals' counts, and the true spread that the data support beyond it.
+"""The noise floor: differences between hospitals under equal service, and the true spread that the data support beyond
+it.
 
-Hospitals with few events differ in AUROC by chance alone. The floor draws federations in which every hospital has the
-same true AUROC and ROC shape, at the counts that were tested, and says where each figure of dispersion then lies. The
-test is that of Q, the weighted sum of squares around the mean; inverting it over true spreads gives an interval of the
-spread, and with it of every figure's noise-free value, so that no two figures can contradict each other.
+Hospitals with few events differ in AUROC by chance. raysim simulates federations in which every hospital has the same
+true AUROC and ROC shape, with the tested numbers of rows, and records each figure of dispersion. The test uses Q, the
+weighted sum of squares around the mean. Inverting it over true spreads gives an interval of the spread, and from it the
+noise-free value of every figure. Therefore no two figures can contradict each other.
 
-The floor holds where hospitals have one ROC shape; hospitals may differ in prevalence and in their scores' level. The
-interval takes hospitals' true AUROCs to be normal on the logit scale and unrelated to their size. Definitions and what
-was covered: ``docs/statistics.md``.
+The floor assumes one ROC shape for all hospitals; prevalence and the level of scores may differ. The interval assumes
+that hospitals' true AUROCs are normal on the logit scale and unrelated to size. Definitions and coverage:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -32,28 +33,30 @@ from raysim.statistics.levels import Z
 Floats = NDArray[np.float64]
 
 FEWEST = 3
-"""Judged hospitals below which nothing is said of their spread."""
+"""The smallest number of judged hospitals for a statement about their spread."""
 
 DRAWS = 1000
 
 STAGE = 3
-"""Spreads that are drawn at a time, in ascending order, until the data speak against larger ones."""
+"""Spreads simulated at a time, in ascending order, until the data reject all larger ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
-    """The noise floor of one model's AUROC, another share, or an error over hospitals.
+    """The noise floor of one figure over hospitals: a model's AUROC, another share, or an error.
 
-    - ``figure``: its name. ``common``: what all have under equal service. ``hospitals``: how many are judged.
-    - ``q`` and ``p``: twice how often equal service shows a Q as large, as the interval of ``tau`` has two sides.
-    - ``tau``: the true standard deviation of the logit (of an error: the logarithm) of hospitals' figure. Its ``high``
-      is infinite where every spread that was tried is compatible with the data.
-    - ``shown``: whether a difference between hospitals is shown: ``tau`` excludes 0, ``p`` is below .05.
-    - ``visible``: the smallest tau that is shown in 80 % of such federations; infinite where none that was tried is.
-    - ``figures``: by name, those of :class:`raysim.statistics.chance.dispersion.Dispersion`.
-    - ``larger``: whether larger figures are better; of an error they are not.
+    - ``figure``: its name. ``common``: its value at every hospital under equal service. ``hospitals``: the number
+      judged.
+    - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q as large (``tau``'s interval
+      has two sides).
+    - ``tau``: the true standard deviation of the logit (of an error: the logarithm) of hospitals' figures. Its ``high``
+      is infinite if every spread of the grid is compatible with the data.
+    - ``shown``: whether a difference between hospitals is demonstrated: ``tau`` excludes 0, and ``p`` is below .05.
+    - ``visible``: the smallest tau that 80 % of such federations would demonstrate; infinite if none of the grid is.
+    - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
+    - ``larger``: whether larger figures are better; False for an error.
 
-    Fewer than three judged hospitals have no figures, and all numbers are NaN.
+    With fewer than three judged hospitals there are no figures, and all numbers are NaN.
     """
 
     figure: str
@@ -68,7 +71,7 @@ class NoiseFloor:
     larger: bool = True
 
     def sentence(self) -> str:
-        """What may be said of the spread between hospitals."""
+        """Say in a sentence what the data show of the spread between hospitals."""
         if self.hospitals < FEWEST:
             judged = counted(self.hospitals, "judged hospital")
             return f"With {judged} nothing can be said of differences between hospitals."
@@ -86,7 +89,7 @@ class NoiseFloor:
         )
 
     def _spread(self) -> str:
-        """How far apart hospitals are, as far as that can be estimated."""
+        """Say how far apart hospitals are, as far as that can be estimated."""
         (low, high), (least, most) = self._range(self.tau.estimate), self._range(self.tau.low)
         excluded = f"the data exclude that they lie within {least} to {most}" if least else ""
         if low:
@@ -96,7 +99,7 @@ class NoiseFloor:
         return f"{apart}; {excluded}" if excluded else apart
 
     def _range(self, tau: float) -> tuple[str, str]:
-        """Where the true figure of 95 % of hospitals lies; empty texts where that is not defined."""
+        """Return the range of the true figure at 95 % of hospitals; empty texts if it is undefined."""
         if not np.isfinite([self.common, tau]).all() or (self.larger and not 0 < self.common < 1):
             return "", ""
         low, high = (true_range if self.larger else true_error_range)(self.common, tau)
@@ -113,11 +116,11 @@ def noise_floor(
     draws: int = DRAWS,
     taus: Sequence[float] = TAUS,
 ) -> NoiseFloor:
-    """The floor of the AUROC at ``H`` hospitals from the sums that each sends.
+    """Compute the noise floor of the AUROC at ``H`` hospitals from the sums that each sends.
 
-    ``sizes [H]`` are all rows of each hospital (for ``size_bias``), ``minimum_events`` the rows of the rarer class from
-    which a hospital may be named the lowest. The test and the spread use every judged hospital. ``taus`` ascend from 0.
-    Strategies that are compared share their draws when all come with one :class:`Chance`.
+    ``sizes [H]`` are all rows of each hospital (for ``size_bias``). ``minimum_events`` is the number of rows of the
+    rarer class that a hospital needs to be named the lowest. The test and the spread use every judged hospital.
+    ``taus`` ascend from 0. Compared strategies share their simulations if they use one :class:`Chance`.
     """
     curve = common_curve(sums)
     judged = curve.judged
@@ -146,10 +149,10 @@ def share_floor(
     draws: int = DRAWS,
     taus: Sequence[float] = TAUS,
 ) -> NoiseFloor:
-    """The floor of a share at ``H`` hospitals, as sensitivity: ``successes [H]`` of ``rows [H]``, binomial draws.
+    """Compute the noise floor of a share, such as sensitivity, at ``H`` hospitals: ``successes [H]`` of ``rows [H]``.
 
-    Hospitals without rows are not judged. Where all rows of all hospitals are successes, or none is, there is no spread
-    to be seen. The rest is as in :func:`noise_floor`.
+    Simulated successes are binomial. Hospitals without rows are not judged. If all rows of all hospitals are successes,
+    or none is, there is no spread. The rest is as in :func:`noise_floor`.
     """
     x, n = np.asarray(successes, dtype=np.float64), np.asarray(rows, dtype=np.int64)
     judged = n > 0
@@ -178,13 +181,13 @@ def error_floor(
     draws: int = DRAWS,
     taus: Sequence[float] = TAUS,
 ) -> NoiseFloor:
-    """The floor of the mean absolute error at ``H`` hospitals, from their two errors over ``rows [H]``.
+    """Compute the noise floor of the mean absolute error at ``H`` hospitals, from their two errors over ``rows [H]``.
 
-    ``errors_of_all [N]`` are the absolute errors of the rows of all judged hospitals, in any order, to the precision of
-    a histogram. Equal service is one distribution of errors everywhere: dealing them out again is then as likely as
-    what was seen, whatever the distribution. Hospitals without rows, or with an error that is not finite, are not
-    judged. Where nothing varies between the rows of a hospital there is no floor. The rest is as in
-    :func:`noise_floor`. Raises ``ValueError`` where there is not one error for each row that is judged.
+    ``errors_of_all [N]`` are the absolute errors of the rows of all judged hospitals, in any order, with the precision
+    of a histogram. Under equal service errors have one distribution everywhere. Every permutation of errors over
+    hospitals is then as likely as the observed one, for any distribution. Hospitals without rows, or with an error that
+    is not finite, are not judged. If no error varies between the rows of a hospital, there is no floor. The rest is as
+    in :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the number of judged rows.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)
@@ -216,7 +219,8 @@ def _against(
     draw: Callable[[Sequence[float]], Iterable[DrawnFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
-    """The floor of ``values [M]``, of variance ``variance [M]``, from what ``draw`` gives at each of ``taus``."""
+    """Compute the floor of ``values [M]`` with variances ``variance [M]``; ``draw`` simulates federations at given
+    ``taus``."""
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")
     if len(values) < FEWEST:
@@ -264,8 +268,11 @@ def _against(
 
 
 class _Stage(NamedTuple):
-    """What ``B`` drawn federations show at ``t`` spreads, each ``[t, B]``: ``q``, the weighted mean of true figures
-    (``level``), and the figures of dispersion by name, ``observed`` on rows and ``true``."""
+    """Statistics of ``B`` simulated federations at ``t`` spreads, each ``[t, B]``.
+
+    ``q``; ``level``, the weighted mean of true figures; and the figures of dispersion by name, ``observed`` on rows and
+    ``true``.
+    """
 
     q: Floats
     level: Floats
@@ -293,13 +300,14 @@ def _stage(blocks: Iterable[DrawnFederations], weights: Floats, dispersion: Disp
 
 
 def weighted_squares(auroc: Floats, weights: Floats) -> Floats:
-    """Q of ``auroc [..., M]`` with fixed ``weights [M]``: ``sum w (A - mean_w A)^2``, ``[...]``."""
+    """Return Q of ``auroc [..., M]`` for fixed ``weights [M]``: ``sum w (A - mean_w A)^2``, ``[...]``."""
     mean = auroc @ weights / weights.sum()
     return np.asarray(np.square(auroc - mean[..., None]) @ weights)
 
 
 def true_range(common: float, tau: float) -> tuple[float, float]:
-    """Where the true AUROC of 95 % of hospitals lies, with mean ``common`` and the spread ``tau`` of their logits."""
+    """Return the range of the true AUROC at 95 % of hospitals, for the mean ``common`` and the spread ``tau`` of
+    logits."""
     if not np.isfinite(tau):
         return float("nan"), float("nan")
     (mu,) = centres(common, [tau])
@@ -307,7 +315,7 @@ def true_range(common: float, tau: float) -> tuple[float, float]:
 
 
 def true_error_range(common: float, tau: float) -> tuple[float, float]:
-    """As :func:`true_range`, of an error: ``tau`` is the spread of its logarithm."""
+    """Return the range of an error as :func:`true_range` does; ``tau`` is the spread of its logarithm."""
     if not np.isfinite(tau):
         return float("nan"), float("nan")
     middle = common * float(np.exp(-(tau**2) / 2))

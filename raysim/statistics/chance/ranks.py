@@ -1,7 +1,7 @@
-"""How many of a hospital's sorted scores lie below others: looked up by an index of cells, many hospitals at once.
+"""Count how many of a hospital's sorted scores lie below given scores, for many hospitals at once.
 
-A search by halves takes a dozen steps that no processor foresees. Here each hospital's range is cut into cells of equal
-width, more than it has scores, and an index says how many scores lie below each cell; only those of the same cell are
+A binary search takes a dozen unpredictable branches. Here each hospital's range is divided into cells of equal width,
+more than it has scores. An index stores how many scores lie below each cell, so that only scores of the same cell are
 compared.
 """
 
@@ -14,16 +14,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CELLS = 2
-"""For each score of a hospital."""
+"""Number of cells for each score of a hospital."""
 
 EDGE = 4.0
-"""Scores beyond it on either side are in the last cells; few normal ones are."""
+"""Scores beyond this distance from 0 are in the first or last cell; few normal scores are."""
 
 
 class Ranks:
-    """The scores of ``b`` federations ``[b, C]``, ascending. Hospital ``h`` has columns ``first[h]:first[h + 1]``.
+    """The ascending scores of ``b`` federations, ``[b, C]``. Hospital ``h`` has columns ``first[h]:first[h + 1]``.
 
-    ``home [H]`` is added to a hospital's scores; it sets hospitals so far apart that no scores of two overlap.
+    ``home [H]`` is added to a hospital's scores; it separates hospitals so far that their scores do not overlap.
     """
 
     def __init__(self, scores: Floats, first: Ints, home: Floats) -> None:
@@ -43,9 +43,9 @@ class Ranks:
         self._scores = self._scores.ravel()
 
     def below(self, scores: Floats, of: Ints, start: int) -> Ints:
-        """How many of its hospital's scores are below each of ``scores [..., f, R]``, of hospitals ``of [R]``.
+        """Count the scores of the same hospital below each of ``scores [..., f, R]``; ``of [R]`` are their hospitals.
 
-        The ``f`` federations are those from number ``start`` on.
+        The ``f`` federations begin with number ``start``.
         """
         place = self._below.take(self._cell(scores, of, start)).astype(np.int64)
         flat, sought = place.ravel(), scores.ravel()

@@ -1,7 +1,7 @@
-"""Federations drawn at given counts: hospitals' figures as chance alone, or chance and a true spread, would show them.
+"""Simulate federations with given numbers of rows: hospitals' figures under chance alone, or chance and a true spread.
 
-For AUROC, scores are normal with one shape for all hospitals. The same normal draws serve every spread, so that what
-differs between two spreads is due to the spread.
+Scores for AUROC are normal with one shape for all hospitals. All spreads use the same normal numbers, so that results
+differ only by the spread.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ Ints = NDArray[np.int64]
 T = TypeVar("T")
 
 BLOCK = 1 << 21
-"""Scores, or AUROCs, that are held at a time: 16 MB."""
+"""Scores, or AUROCs, held in memory at a time: 16 MB."""
 
 MOST_SPREADS = 13
-"""Spreads that a block has room for, however many are drawn at once: what is drawn does not depend on it."""
+"""Spreads for which a block reserves memory. The number is fixed, so that results do not depend on how many are
+simulated."""
 
 CACHED = 1 << 15
-"""Scores that are looked up at a time, which stay in the processor's cache."""
+"""Scores looked up at a time; they fit into the processor's cache."""
 
 GAP = 64.0
-"""Between the scores of one hospital and those of the next in one sorted array; normal scores are within half of it."""
+"""Distance between the scores of neighbouring hospitals in one sorted array; normal scores lie within half of it."""
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
 class DrawnFederations(NamedTuple):
-    """Figures of ``b`` federations at ``T`` true spreads, ``[T, b, H]`` each: ``observed`` on rows, and ``true``."""
+    """Figures of ``b`` simulated federations at ``T`` true spreads, ``[T, b, H]`` each: ``observed`` on rows, and
+    ``true``."""
 
     observed: Floats
     true: Floats
 
 
 def centres(common: float, taus: ArrayLike) -> Floats:
-    """``mu [T]`` at which ``expit(mu + tau z)``, z standard normal, has the mean ``common``, for ``taus [T]``."""
+    """Return ``mu [T]`` for ``taus [T]`` so that ``expit(mu + tau z)``, z standard normal, has the mean ``common``."""
     spreads = np.asarray(taus, dtype=np.float64)
     weights = WEIGHTS / WEIGHTS.sum()
     # The mean falls short of expit(mu) towards 1/2, by a factor of the logit that is at most sqrt(1 + tau^2).
@@ -64,12 +66,13 @@ def federations(
     draws: int,
     rng: np.random.Generator | Chance,
 ) -> Iterator[DrawnFederations]:
-    """``draws`` federations in blocks, of ``H`` hospitals with ``events [H]`` and ``non_events [H]``, all above 0.
+    """Simulate ``draws`` federations in blocks, with ``events [H]`` and ``non_events [H]`` at each hospital, all above
+    0.
 
-    At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)``, with ``mu`` that of ``middles [T]``, which
-    :func:`centres` gives for the common AUROC. Non-events' scores are standard normal, events' have the standard
-    deviation ``event_sd``. A tau of 0 is equal service. Models that are drawn with one :class:`Chance` share what it
-    has drawn.
+    At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)``, with ``mu`` from ``middles [T]``, which
+    :func:`centres` computes for the common AUROC. Scores of non-events are standard normal, scores of events have the
+    standard deviation ``event_sd``. A tau of 0 is equal service. Models that use one :class:`Chance` share its random
+    numbers.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     m, n = np.asarray(events, dtype=np.int64), np.asarray(non_events, dtype=np.int64)
@@ -104,8 +107,8 @@ def federations(
 class Scores(NamedTuple):
     """Normal scores of ``b`` federations, sorted within each hospital.
 
-    ``commoner``: of the class with more rows, hospitals :data:`GAP` apart; ``rarer [b, R]`` of the other;
-    ``hospital [b, H]``: where each hospital stands among all.
+    ``commoner``: the class with more rows, with hospitals :data:`GAP` apart. ``rarer [b, R]``: the other class.
+    ``hospital [b, H]``: the normal deviate of each hospital.
     """
 
     commoner: Ranks
@@ -114,18 +117,17 @@ class Scores(NamedTuple):
 
 
 class Deals(NamedTuple):
-    """``order [b, N]``: which row of all each hospital's rows are, dealt out; ``hospital [b, H]`` as in
-    :class:`Scores`."""
+    """``order [b, N]``: the permutation of all rows; ``hospital [b, H]`` as in :class:`Scores`."""
 
     order: Ints
     hospital: Floats
 
 
 class Chance:
-    """Where chance comes from: ``generator`` starts its stream again each time.
+    """The source of random numbers; ``generator`` starts its stream from the beginning.
 
-    What one block holds is kept for the next model at the same counts: models differ by their figures alone, and
-    drawing and sorting is most of the work.
+    If one block holds all simulations, it is stored for the next model with the same counts: sampling and sorting are
+    most of the work.
     """
 
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
@@ -134,7 +136,7 @@ class Chance:
         self._kept: list[Any] = []
 
     def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
-        """Those of ``draws`` federations, ``size`` at a time, whose rows are of these hospitals."""
+        """Yield scores of ``draws`` federations, ``size`` at a time, for rows of these hospitals."""
 
         def block(rng: np.random.Generator, federations: int) -> Scores:
             commoner, rarer = (
@@ -149,7 +151,7 @@ class Chance:
         yield from self._blocks(counts, block, draws, size)
 
     def deals(self, rows: int, hospitals: int, draws: int, size: int) -> Iterator[Deals]:
-        """``draws`` deals of ``rows`` to those of ``hospitals``, ``size`` at a time."""
+        """Yield ``draws`` permutations of ``rows`` rows over ``hospitals``, ``size`` at a time."""
 
         def block(rng: np.random.Generator, federations: int) -> Deals:
             order = rng.permuted(np.broadcast_to(np.arange(rows), (federations, rows)), axis=1)
@@ -164,7 +166,7 @@ class Chance:
         draws: int,
         size: int,
     ) -> Iterator[T]:
-        """``draws`` federations, ``size`` at a time; where one block holds all, it is kept under their ``counts``."""
+        """Yield ``draws`` federations, ``size`` at a time; a block that holds all is stored under its ``counts``."""
         if counts == self._counts:
             yield from self._kept
             return
@@ -179,7 +181,8 @@ class Chance:
 def shares(
     rows: ArrayLike, common: float, taus: ArrayLike, draws: int, rng: np.random.Generator
 ) -> Iterator[DrawnFederations]:
-    """As :func:`federations`, of a share of each hospital's ``rows [H]``: a binomial draw at its true share."""
+    """Simulate a share of each hospital's ``rows [H]`` as :func:`federations` does: binomial, with the hospital's true
+    share."""
     n = np.asarray(rows, dtype=np.int64)
     spreads = np.asarray(taus, dtype=np.float64)
     mu = centres(common, spreads)
@@ -198,13 +201,12 @@ def errors(
     draws: int,
     rng: np.random.Generator | Chance,
 ) -> Iterator[DrawnFederations]:
-    """As :func:`federations`, of the mean absolute error over each hospital's ``rows [H]``, from all errors.
+    """Simulate the mean absolute error over each hospital's ``rows [H]`` as :func:`federations` does, from all errors.
 
-    The ``pooled [N]`` errors of all rows, not all 0, are dealt out again: under equal service every deal is as likely
-    as the one that was seen, whatever the errors' distribution. At another of ``taus [T]`` a hospital's true error is
-    log-normal with the mean of all and the standard deviation tau of its logarithm, and rows' errors relative to it are
-    distributed as those of all rows are relative to their mean, but for varying less: ``within`` is their standard
-    deviation, as rows of one hospital have it.
+    The ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: under equal service every permutation
+    is as likely as the observed one, for any distribution. At another of ``taus [T]`` a hospital's true error is
+    log-normal, with the mean of all hospitals and the standard deviation tau of its logarithm. Relative errors of rows
+    have the pooled distribution, but shrunken to the standard deviation ``within`` that rows of one hospital have.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)
@@ -224,7 +226,7 @@ def errors(
 
 
 def _ascending(scores: Floats, hospital: NDArray[np.int64]) -> Floats:
-    """``scores [b, n]`` sorted within each hospital: looked up in order, they find what they need in the cache."""
+    """Return ``scores [b, n]`` sorted within each hospital; lookups in this order use the processor's cache well."""
     scores += GAP * hospital
     scores.sort(axis=1)
     scores -= GAP * hospital

@@ -1,1 +1,1 @@
-"""What a clinician asks of a model: calibration, operating points, thresholds, curves, and each over hospitals."""
+"""Clinical statistics: calibration, operating points, thresholds and curves, for each hospital and over hospitals."""

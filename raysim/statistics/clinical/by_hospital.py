@@ -1,9 +1,9 @@
-"""How well each hospital's risks are calibrated in the large, and at how many hospitals they are shown to be off.
+"""Calibration in the large at each hospital, and the number of hospitals at which risks are demonstrably wrong.
 
-A hospital's events are tested exactly against the risks that were predicted for its rows: their number is
-Poisson-binomial, the sum of independent events of unequal chances (Hong 2013). Names and counts are corrected for being
-many (:mod:`raysim.statistics.several`): among many hospitals with perfect risks, some have an interval of observed over
-expected events that excludes 1. Definitions: ``docs/statistics.md``.
+A hospital's events are tested exactly against the predicted risks of its rows: their number is Poisson-binomial, the
+sum of independent events with different probabilities (Hong 2013). Names and counts are corrected for multiplicity
+(:mod:`raysim.statistics.several`): even with perfect risks, some hospitals' intervals of observed over expected events
+exclude 1. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ Floats = NDArray[np.float64]
 State = Literal["off", "within", "open", ""]
 
 LARGE = 5000
-"""Rows above which a sum of events is taken to be normal."""
+"""Number of rows above which the number of events is treated as normal."""
 
 TOLERATED = (0.8, 1.25)
-"""Observed over expected events that lie within these are right enough."""
+"""Range of observed over expected events that counts as calibrated."""
 
 AT_A_TIME = 256
-"""Bins whose characteristic functions are held at a time."""
+"""Bins whose characteristic functions are in memory at a time."""
 
 
 class HospitalCalibration(NamedTuple):
-    """Calibration in the large of ``H`` hospitals under one model, the mean over seeds where there are several.
+    """Calibration in the large of ``H`` hospitals under one model; with several seeds the mean over them.
 
-    - ``observed`` and ``expected`` events among ``rows``, ``[H]``; NaN where a prediction is not a number.
-    - ``ratio``: observed over expected, ``low`` to ``high`` its 95 % interval, ``[H]``; NaN where none is expected.
-    - ``p``: exact, two-sided, of the events under the predicted risks, ``[H]``; NaN without rows. Of several seeds the
-      largest.
-    - ``state [H]``: ``off``: shown, by Holm's procedure over hospitals. ``within``: the interval lies in
-      :data:`TOLERATED`. ``open``: neither. Empty where nothing is defined.
+    - ``observed`` and ``expected`` events among ``rows``, ``[H]``; NaN if a prediction is not a number.
+    - ``ratio``: observed over expected, ``low`` to ``high`` its 95 % interval, ``[H]``; NaN if no event is expected.
+    - ``p``: exact, two-sided p-value of the events under the predicted risks, ``[H]``; NaN without rows. With several
+      seeds the largest.
+    - ``state [H]``: ``off``: demonstrably wrong, by Holm's procedure over hospitals. ``within``: the interval lies in
+      :data:`TOLERATED`. ``open``: neither. Empty if nothing is defined.
     """
 
     observed: Floats
@@ -57,17 +57,17 @@ class HospitalCalibration(NamedTuple):
 
     @property
     def bound(self) -> Bound:
-        """At how many hospitals risks are shown to be off, and at which."""
+        """Return how many hospitals, and which, have demonstrably wrong risks."""
         return bound(self.p)
 
     def share(self, state: State) -> float:
-        """The share of hospitals with a state that are in this one; NaN where none has a state."""
+        """Return the share of this state among hospitals with a state; NaN if none has a state."""
         having = sum(each != "" for each in self.state)
         return self.state.count(state) / having if having else float("nan")
 
 
 def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
-    """The calibration of each hospital of ``counts``, which are of one model and seed."""
+    """Compute the calibration of each hospital from ``counts`` of one model and seed."""
     rows, observed = unless_broken(counts, counts.rows), unless_broken(counts, counts.events)
     expected = expected_events(counts)
     ratio = observed / np.where(expected > 0, expected, np.nan)
@@ -81,10 +81,10 @@ def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
 
 
 def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCalibration:
-    """The calibration of the same hospitals over training ``seeds``, of which there is at least one.
+    """Combine the calibration of the same hospitals over training ``seeds``, at least one.
 
-    Means over the seeds that define a figure. A hospital's p is the largest of its seeds', so that it is off only where
-    every seed's model is.
+    Figures are means over the seeds that define them. A hospital's p is the largest over seeds: it is off only if the
+    model of every seed is.
     """
     if len(seeds) == 1:
         return seeds[0]
@@ -96,18 +96,18 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
 
 
 def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
-    """The two-sided p-value of ``observed`` events among ``rows [B]`` with ``risks [B]`` each.
+    """Return the two-sided p-value of ``observed`` events among ``rows [B]`` with ``risks [B]`` each.
 
-    Twice the smaller of both tails, at most 1. NaN without rows, and where ``observed`` or a risk is NaN.
+    It is twice the smaller tail, at most 1. NaN without rows, or if ``observed`` or a risk is NaN.
     """
     below, above = events_tails(observed, risks, rows)
     return float(min(1.0, 2.0 * min(below, above))) if below == below else below
 
 
 def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[float, float]:
-    """The chance of at most ``observed`` events, and of at least so many, as in :func:`events_p`.
+    """Return the probabilities of at most, and of at least, ``observed`` events; see :func:`events_p`.
 
-    Exact up to :data:`LARGE` rows, by the characteristic function; normal with a continuity correction above.
+    Exact up to :data:`LARGE` rows, by the characteristic function; above, normal with a continuity correction.
     """
     p, n = np.asarray(risks, dtype=np.float64), np.asarray(rows, dtype=np.int64)
     total = int(n.sum())
@@ -123,7 +123,7 @@ def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[fl
 
 
 def _events(risks: Floats, rows: NDArray[np.int64], total: int) -> Floats:
-    """The chance of each number of events, ``[total + 1]``."""
+    """Return the probability of each number of events, ``[total + 1]``."""
     frequency = np.exp(2j * np.pi * np.arange((total + 1) // 2 + 1) / (total + 1))
     size, turn = np.ones(len(frequency)), np.zeros(len(frequency))
     for start in range(0, len(risks), AT_A_TIME):

@@ -1,7 +1,7 @@
-"""Whether predicted probabilities are right: in the large, in slope, in bins, and over hospitals.
+"""Calibration of predicted probabilities: in the large, slope, bins, and over hospitals.
 
-Everything is computed from groups of rows with one prediction each: raw rows are groups of one, and a histogram of
-scores is groups by bin (:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts of the
+All functions use groups of rows with one prediction each: raw rows are groups of one, and a histogram of scores gives a
+group for each bin (:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts of the
 Brier score). Definitions: ``docs/statistics.md``.
 """
 
@@ -25,23 +25,23 @@ Floats = NDArray[np.float64]
 NAN = float("nan")
 
 STEPS = 25
-"""Newton steps after which there is no finite solution."""
+"""Number of Newton steps after which the solution counts as infinite."""
 
 STEEPEST = 20.0
-"""A slope, or an intercept beyond it, that separates the classes."""
+"""Absolute slope or intercept above which the predictions count as separating the classes."""
 
 ENOUGH = 10
-"""Events and non-events that a hospital has at least for its own intercept and slope."""
+"""Smallest number of events, and of non-events, for a hospital's own intercept and slope."""
 
 BINS = 10
-"""Of equal width between 0 and 1, closed at the left; the last at both ends."""
+"""Number of bins of equal width between 0 and 1, closed at the left; the last is closed at both ends."""
 
 BINNED_ROWS = 100
-"""Rows below which the calibration error is mostly its own floor."""
+"""Number of rows below which the calibration error is mostly its own floor."""
 
 
 class Groups(NamedTuple):
-    """Groups of rows with one prediction: its logit, how many rows and how many events, ``[B]`` each."""
+    """Groups of rows with one prediction: its logit, the number of rows and the number of events, ``[B]`` each."""
 
     logit: Floats
     rows: Floats
@@ -50,7 +50,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class Coefficient:
-    """An estimate with its standard error and 95 % interval; NaN where there is no finite one."""
+    """An estimate with its standard error and 95 % interval; NaN if it is not finite."""
 
     estimate: float
     se: float
@@ -68,7 +68,7 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How predictions fit ``rows`` with ``events``.
+    """Calibration of predictions for ``rows`` with ``events``.
 
     - ``in_the_large``: the intercept ``a`` of ``logit P(y) = a + logit p``; above 0: risks are predicted too low.
     - ``intercept`` and ``slope`` of ``logit P(y) = a + b logit p``; a slope below 1: predictions are too extreme.
@@ -87,27 +87,13 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Brier:
-    """The Brier score and its parts over bins: ``score = reliability - resolution + uncertainty + remainder``.
-
-    The remainder is what predictions vary within bins; it is 0 where each bin holds one prediction.
-    """
-
-    score: float
-    reliability: float
-    resolution: float
-    uncertainty: float
-    remainder: float
-
-
-@dataclass(frozen=True)
 class CalibrationError:
-    """The expected calibration error with its 95 % interval, beside what chance alone shows at these counts.
+    """The expected calibration error with its 95 % interval, and its distribution by chance alone at these counts.
 
-    - ``value``, ``low`` to ``high``: the error, and an interval of that of further patients of the same kind.
+    - ``value``, ``low`` to ``high``: the error, and an interval for the error of further patients of the same kind.
     - ``floor``, ``floor_high``: mean and 95th percentile of the error of perfectly calibrated predictions.
 
-    All NaN for fewer than 100 rows.
+    All are NaN for fewer than 100 rows.
     """
 
     value: float
@@ -118,7 +104,7 @@ class CalibrationError:
 
 
 def raw(probabilities: ArrayLike, y: ArrayLike) -> Groups:
-    """Rows as groups of one, from ``probabilities [n]`` and ``y [n]`` (0 or 1)."""
+    """Return rows as groups of one, from ``probabilities [n]`` and ``y [n]`` (0 or 1)."""
     p, labels = np.asarray(probabilities, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if p.ndim != 1 or p.shape != labels.shape:
         raise ValueError(f"probabilities, y: shapes {p.shape} and {labels.shape} are not one [n]")
@@ -127,7 +113,8 @@ def raw(probabilities: ArrayLike, y: ArrayLike) -> Groups:
 
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
-    """The bins of a histogram of margins, each at its middle: a probability is off by less than .002."""
+    """Return the bins of a histogram of margins, each with its middle as prediction: a probability is off by less than
+    .002."""
     low, high = edges(histogram.bins)
     # The bin of an infinite margin holds nothing else; its other end is no number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
@@ -136,16 +123,16 @@ def from_histogram(histogram: ScoreHistogram) -> Groups:
 
 
 def edges(bins: NDArray[np.uint16]) -> tuple[Floats, Floats]:
-    """The lowest and the highest margin of each of a histogram's ``bins [B]``; NaN where there is none."""
+    """Return the lowest and the highest margin of each of a histogram's ``bins [B]``; NaN if there is none."""
     first = bins.astype(np.uint32) << np.uint32(16)
     return _margin(first), _margin(first | np.uint32(0xFFFF))
 
 
 def calibration(groups: Groups) -> Calibration:
-    """Intercept, slope and observed over expected events of one hospital, or of all together.
+    """Compute intercept, slope and observed over expected events of one hospital, or of all hospitals together.
 
-    Intercept and slope are NaN with one class only, for classes that the predictions separate, and where a prediction
-    is 0, 1 or NaN; a hospital's own are for printing from :data:`ENOUGH` events and non-events on.
+    Intercept and slope are NaN with one class only, if the predictions separate the classes, and if a prediction is 0,
+    1 or NaN. Print a hospital's own from :data:`ENOUGH` events and non-events on.
     """
     rows, events = float(groups.rows.sum()), float(groups.events.sum())
     expected = float(groups.rows @ expit(groups.logit))
@@ -163,7 +150,7 @@ def calibration(groups: Groups) -> Calibration:
 
 
 class Bins(NamedTuple):
-    """What a hospital sends for calibration in bins: rows, the sum of predictions and events in each, ``[BINS]``."""
+    """A hospital's message for calibration in bins: rows, the sum of predictions and events of each bin, ``[BINS]``."""
 
     rows: Floats
     predicted: Floats
@@ -171,7 +158,7 @@ class Bins(NamedTuple):
 
 
 def binned(groups: Groups, bins: int = BINS) -> Bins:
-    """Sums over bins of equal width; those of several hospitals add up."""
+    """Compute the sums over bins of equal width; sums of several hospitals can be added."""
     p = expit(groups.logit)
     of = bin_of(p, bins)
     rows, predicted, events = (
@@ -181,17 +168,18 @@ def binned(groups: Groups, bins: int = BINS) -> Bins:
 
 
 def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
-    """The bin of equal width that each of ``probabilities [n]`` is in."""
+    """Return the bin of equal width of each of ``probabilities [n]``."""
     # A probability at a bin's edge may have lost its last bit on the way through its logit.
     return np.minimum((probabilities * bins + 1e-12).astype(np.int64), bins - 1)
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """The mean distance of predictions from events over ``bins``, weighted by rows, its interval and its floor.
+    """Compute the mean distance of predictions from events over ``bins``, weighted by rows, with its interval and
+    floor.
 
-    The floor draws each bin's events with the chance that is predicted there. The interval reaches as far as the events
-    of all bins together miss their expectation in 95 % of federations (:func:`_missed`), and at least as far as the
-    floor does: by the triangle inequality chance moves the error by no more, up or down.
+    The floor samples each bin's events with the predicted probability. The interval extends by the 95th percentile of
+    the total deviation of all bins' events from their expectation (:func:`_missed`), and by at least the floor. By the
+    triangle inequality chance cannot change the error by more.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)
@@ -205,10 +193,10 @@ def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -
 
 
 def _missed(rows: Floats, events: Floats) -> float:
-    """By how many events, added up over bins of ``rows [B]``, draws miss the expected ones: the 95th percentile.
+    """Return the 95th percentile of the sum over bins of absolute deviations of events from their expectation.
 
-    They are taken to be normal, with the variance of the observed share; half an event and half another row are added
-    to it, so that a bin without events is not taken to be certain.
+    Deviations are normal with the variance of the observed share. Half an event and half another row are added to each
+    of the bins ``rows [B]``, so that a bin without events is not treated as certain.
     """
     share = (events + 0.5) / (rows + 1)
     return float(np.quantile(_distances(len(rows)) @ np.sqrt(rows * share * (1 - share)), LEVEL))
@@ -216,30 +204,13 @@ def _missed(rows: Floats, events: Floats) -> float:
 
 @cache
 def _distances(bins: int) -> Floats:
-    """Distances of standard normal draws from 0, ``[10000, bins]``: the same for all, so that counts decide alone."""
+    """Return the absolute values of standard normal numbers, ``[10000, bins]``; they are the same for all data."""
     distances: Floats = np.abs(stream(0, "calibration error").standard_normal((10_000, bins)))
     return distances
 
 
-def brier(groups: Groups, bins: int = BINS) -> Brier:
-    """The Brier score of the rows with its parts over bins of equal width; NaN without rows."""
-    total = float(groups.rows.sum())
-    if not total:
-        return Brier(NAN, NAN, NAN, NAN, NAN)
-    p = expit(groups.logit)
-    score = float(groups.events @ np.square(1 - p) + (groups.rows - groups.events) @ np.square(p)) / total
-    sums = binned(groups, bins)
-    filled = sums.rows > 0
-    n, predicted, events = (values[filled] for values in sums)
-    prevalence = float(groups.events.sum()) / total
-    reliability = float(n @ np.square((predicted - events) / n)) / total
-    resolution = float(n @ np.square(events / n - prevalence)) / total
-    uncertainty = prevalence * (1 - prevalence)
-    return Brier(score, reliability, resolution, uncertainty, score - (reliability - resolution + uncertainty))
-
-
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:
-    """Logistic regression on ``columns [d, B]`` by Newton's method, standard errors from the information."""
+    """Fit a logistic regression on ``columns [d, B]`` by Newton's method, with standard errors from the information."""
     beta = np.zeros(len(columns))
     for _ in range(STEPS):
         p = expit(offset + beta @ columns)
@@ -259,7 +230,7 @@ def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coeffi
 
 
 def _margin(ordered: NDArray[np.uint32]) -> Floats:
-    """The float32 margins of integers in their order (see :func:`raysim.metrics.segments.sortable`)."""
+    """Return the float32 margins of sortable integers (see :func:`raysim.metrics.segments.sortable`)."""
     positive = ordered >> np.uint32(31) == 1
     bits = np.where(positive, ordered ^ np.uint32(1 << 31), ~ordered).astype(np.uint32)
     with np.errstate(invalid="ignore"):  # the upper end of the bin of an infinite margin is no number

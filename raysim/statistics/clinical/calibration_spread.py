@@ -1,10 +1,9 @@
-"""How differently hospitals are calibrated: their intercepts in the large, and whether chance explains them.
+"""Differences in calibration between hospitals: their intercepts in the large, and a test against chance.
 
-The test draws every hospital's events from the predictions, recalibrated once for all hospitals, and needs no minimum
-of events; so does the interval of the spread, which inverts that test over true spreads. The mean is of the hospitals
-whose own intercept is defined well enough. Those are chosen by the events that are expected, and weighed by the
-variance that is: hospitals that happen to have events have intercepts that are too large. Definitions:
-``docs/statistics.md``.
+The test simulates every hospital's events from the predictions after one common recalibration, and needs no minimum
+number of events. The interval of the spread inverts that test over true spreads. The mean uses the hospitals whose own
+intercept is well defined. They are selected by expected events and weighted by expected variance, because hospitals
+that happen to have events have intercepts that are too large. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -28,29 +27,29 @@ Ints = NDArray[np.int64]
 NAN = float("nan")
 
 CACHED = 1 << 17
-"""Rows that are drawn at a time, which stay in the processor's cache."""
+"""Rows simulated at a time; they fit into the processor's cache."""
 
 LOGITS = 32
-"""Bins of predicted logits, for where spread intercepts lie."""
+"""Number of bins of predicted logits for locating the middle of intercepts."""
 
 HALVINGS = 24
-"""After which that is known to a millionth."""
+"""Number of steps after which that middle is known to a millionth."""
 
 FEWEST = 3
-"""Hospitals below which nothing is said of their spread."""
+"""The smallest number of hospitals for a statement about their spread."""
 
 
 @dataclass(frozen=True, eq=False)
 class CalibrationSpread:
     """Intercepts in the large of ``H`` hospitals.
 
-    - ``intercept [H]`` with ``se [H]``: NaN where the predictions, recalibrated once for all, expect fewer than ten
-      events or non-events, or with one class only.
-    - ``hospitals``: how many have one. ``mean`` of them with its interval; NaN for fewer than three.
+    - ``intercept [H]`` with ``se [H]``: NaN if the recalibrated predictions expect fewer than ten events or non-events,
+      or with one class only.
+    - ``hospitals``: the number of defined intercepts. ``mean``: their mean with its interval; NaN for fewer than three.
     - ``tau``: the true standard deviation of the intercepts of all hospitals with rows, normal around their middle. Its
-      ``high`` is infinite where every spread that was tried is compatible with the data.
-    - ``p``: how often equally calibrated hospitals, at these predictions, differ as much in observed and expected
-      events. ``p`` and ``tau`` are NaN for fewer than three hospitals with rows.
+      ``high`` is infinite if every spread of the grid is compatible with the data.
+    - ``p``: the probability that equally calibrated hospitals differ as much in observed and expected events. ``p`` and
+      ``tau`` are NaN for fewer than three hospitals with rows.
     """
 
     intercept: Floats
@@ -62,7 +61,8 @@ class CalibrationSpread:
 
 
 def calibration_spread(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> CalibrationSpread:
-    """The spread of calibration over ``hospitals``, each with its groups of rows. NaN where a prediction is 0 or 1."""
+    """Compute the spread of calibration over ``hospitals``, each with its groups of rows. NaN if a prediction is 0 or
+    1."""
     intercept, se = np.full((2, len(hospitals)), np.nan)
     common = _common(hospitals)
     for h, groups in enumerate(hospitals):
@@ -81,12 +81,12 @@ def calibration_spread(hospitals: Sequence[Groups], rng: np.random.Generator, dr
 
 
 def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> float:
-    """The ``p`` of :func:`calibration_spread` alone, which needs no hospital's own intercept."""
+    """Return only the ``p`` of :func:`calibration_spread`, which needs no hospital's own intercept."""
     return _chance(hospitals, _common(hospitals), rng, draws)
 
 
 def _common(hospitals: Sequence[Groups]) -> float:
-    """The intercept in the large of all rows; NaN where there is none."""
+    """Return the intercept in the large of all rows; NaN if there is none."""
     if not hospitals:
         return NAN
     together = Groups(*(np.concatenate(parts) for parts in zip(*hospitals, strict=True)))
@@ -94,7 +94,7 @@ def _common(hospitals: Sequence[Groups]) -> float:
 
 
 class _Rows(NamedTuple):
-    """The ``B`` groups of rows of the ``H`` hospitals that have some, under one intercept for all.
+    """The ``B`` groups of rows of the ``H`` hospitals with rows, under one common intercept.
 
     - ``logit`` and ``chance [B]`` of a row; ``counts [B]`` of rows; ``hospital [N]`` of each row, in order.
     - ``observed``, ``expected`` and ``variance [H]``: of each hospital's events.
@@ -109,12 +109,12 @@ class _Rows(NamedTuple):
     variance: Floats
 
     def statistic(self, apart: Floats) -> Floats:
-        """The squares of ``apart [..., H]``, events less expected ones, each in units of its own variance."""
+        """Return the sum of squares of ``apart [..., H]``, events less expected events, divided by their variance."""
         return np.asarray((np.square(apart) / self.variance).sum(axis=-1))
 
 
 def _rows(hospitals: Sequence[Groups], common: float) -> _Rows | None:
-    """None for fewer than three hospitals with rows, and where there is no common intercept."""
+    """Return the grouped rows; None for fewer than three hospitals with rows, and without a common intercept."""
     full = [groups for groups in hospitals if len(groups.rows)]
     if len(full) < FEWEST or not np.isfinite(common):
         return None
@@ -129,7 +129,7 @@ def _rows(hospitals: Sequence[Groups], common: float) -> _Rows | None:
 
 
 def _chance(hospitals: Sequence[Groups], common: float, rng: np.random.Generator, draws: int) -> float:
-    """The p-value of the statistic of the observed events."""
+    """Return the p-value of the statistic of the observed events."""
     rows = _rows(hospitals, common)
     if rows is None:
         return NAN
@@ -147,9 +147,9 @@ def _chance(hospitals: Sequence[Groups], common: float, rng: np.random.Generator
 
 
 def _spread(hospitals: Sequence[Groups], common: float, rng: np.random.Generator, draws: int) -> Estimate:
-    """The spreads of intercepts that the observed statistic is compatible with.
+    """Return the spreads of intercepts that are compatible with the observed statistic.
 
-    The same random numbers serve every spread. Drawn federations are recalibrated as the observed one was, by one step
+    All spreads use the same random numbers. Simulated federations are recalibrated like the observed one, by one step
     of Newton's method.
     """
     rows = _rows(hospitals, common)
@@ -174,8 +174,8 @@ def _spread(hospitals: Sequence[Groups], common: float, rng: np.random.Generator
 
 
 def _middles(rows: _Rows, taus: Sequence[float]) -> Floats:
-    """Around what hospitals' intercepts lie at each of ``taus [T]``, as far from the common one as leaves as many
-    events expected, ``[T]``."""
+    """Return the middle of hospitals' intercepts at each of ``taus [T]``, relative to the common one, that keeps the
+    expected number of events, ``[T]``."""
     counts, edges = np.histogram(rows.logit, LOGITS, weights=rows.counts)
     logits = (edges[:-1] + edges[1:]) / 2
     around = logits[:, None] + np.outer(taus, NODES)[:, None, :]

@@ -1,8 +1,8 @@
-"""What a clinician asks of predictions: calibration, what acting at a threshold does, and net benefit, by hospital.
+"""Clinical figures of predictions by hospital: calibration, decisions at a threshold, and net benefit.
 
-Everything follows from what hospitals count of their scores (:class:`raysim.metrics.score_counts.ScoreCounts`). Each
-function works on the hospitals of its counts; :meth:`ScoreCounts.together` makes one of all of them. What is undefined
-is NaN, with the reason in words. Definitions: ``docs/metrics.md``.
+Everything follows from hospitals' counts of their scores (:class:`raysim.metrics.score_counts.ScoreCounts`). Each
+function works on the hospitals of its counts; :meth:`ScoreCounts.together` adds them up. Undefined figures are NaN,
+with the reason in words. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ NO_THRESHOLD = "too few rows to choose the threshold"
 COEFFICIENTS = ("calibration_in_the_large", "calibration_intercept", "calibration_slope")
 
 FLOOR_DRAWS = 1000
-"""Of the calibration error's floor."""
+"""Number of simulations for the floor of the calibration error."""
 
 
 class ClinicalFigure(NamedTuple):
     """One figure of ``H`` hospitals.
 
-    - ``name``; ``at``: the threshold, or the share, that was asked for (NaN: none); ``threshold``: the probability from
-      which on a row is called (NaN: none is).
-    - ``value [H]`` with its 95 % interval ``low [H]`` to ``high [H]``; NaN where undefined, and without an interval.
-    - ``of [H]``: the rows that it is of. ``undefined [H]``: why there is no value; empty where there is one.
+    - ``name``; ``at``: the configured threshold or share (NaN: none); ``threshold``: the probability from which on a
+      row is called (NaN: no row is).
+    - ``value [H]`` with its 95 % interval ``low [H]`` to ``high [H]``; NaN if undefined, or if there is no interval.
+    - ``of [H]``: the number of rows in the denominator. ``undefined [H]``: the reason for a missing value, else empty.
     """
 
     name: str
@@ -79,11 +79,11 @@ def figures(
     rng: np.random.Generator,
     scored: Sequence[Groups] | None = None,
 ) -> list[ClinicalFigure]:
-    """Every figure of each hospital of ``counts``: of calibration, at ``thresholds``, and at ``points``.
+    """Compute every figure of each hospital of ``counts``: calibration, decisions at ``thresholds``, and at ``points``.
 
-    ``thresholds`` are those of which ``counts`` say how many rows are called, ``bins`` those of the calibration error.
-    ``scored [H]`` are the scores of each hospital's rows, where they are known: coefficients and expected events are
-    then exact, and else off by the width of a bin.
+    ``counts`` must contain the number of called rows at each of ``thresholds``; ``bins`` is the number of bins of the
+    calibration error. ``scored [H]``, if given, are the scores of each hospital's rows: coefficients and expected
+    events are then exact, and otherwise off by the width of a bin.
     """
     return [
         *_coefficients(counts, scored),
@@ -95,7 +95,7 @@ def figures(
 
 
 def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
-    """The calibration of all rows together: its slope, its intercept in the large, and the calibration error."""
+    """Compute the calibration of all rows together: slope, intercept in the large, and calibration error."""
     together = counts.together()
     large, _, slope = _coefficients(together)
     sums = binned(together, bins)
@@ -109,7 +109,7 @@ def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
 
 
 def _coefficients(counts: ScoreCounts, scored: Sequence[Groups] | None = None) -> list[ClinicalFigure]:
-    """Intercept in the large, intercept and slope, of the hospitals with enough rows of either class."""
+    """Compute intercept in the large, intercept and slope of the hospitals with enough rows of either class."""
     events, rows = counts.events, counts.rows
     reason = _reasons(
         counts, {FEW_OF_A_CLASS: np.minimum(events, rows - events) < ENOUGH, ONE_CLASS: _one_class(counts)}
@@ -141,7 +141,7 @@ def _observed_over_expected(counts: ScoreCounts, scored: Sequence[Groups] | None
 
 
 def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator) -> list[ClinicalFigure]:
-    """The expected calibration error, and the mean and 95th percentile of that of perfectly calibrated predictions."""
+    """Compute the expected calibration error, and mean and 95th percentile of the error of calibrated predictions."""
     reason = _reasons(counts, {FEW_ROWS: counts.rows < BINNED_ROWS})
     sums = binned(counts, bins)
     errors = np.full((5, len(reason)), np.nan)
@@ -156,7 +156,7 @@ def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator
 
 
 def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[ClinicalFigure]:
-    """What acting at the ``t``-th threshold does."""
+    """Compute the figures of decisions at the ``t``-th threshold."""
     events, rows = counts.events, counts.rows
     hits, alarms = counts.called[:, t, 0], counts.called[:, t, 1]
     called, others = hits + alarms, rows - events
@@ -213,7 +213,8 @@ def _share(
 
 
 def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:
-    """For each hospital why a figure is undefined, ``[H]``: the last reason of ``why`` that holds; empty: defined."""
+    """Return the reason why a figure is undefined at each hospital, ``[H]``: the last of ``why`` that holds; empty if
+    defined."""
     reason = np.full(len(counts.filled), "", dtype=object)
     for words, holds in [*why.items(), (NO_ROWS, counts.rows == 0), (BROKEN, counts.broken)]:
         reason[holds] = words

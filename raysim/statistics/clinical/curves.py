@@ -1,6 +1,6 @@
-"""The curves of a clinical report, by hospital: predicted against observed risk, and net benefit by threshold.
+"""Curves of a clinical report by hospital: observed against predicted risk, and net benefit by threshold.
 
-They follow from what hospitals count of their scores; :meth:`ScoreCounts.together` makes one hospital of all.
+They follow from hospitals' counts of their scores; :meth:`ScoreCounts.together` treats all hospitals as one.
 Definitions: ``docs/metrics.md``.
 """
 
@@ -24,11 +24,11 @@ CURVE = np.arange(1, 100) / 100
 """The thresholds of the net benefit curve of all hospitals together."""
 
 HOSPITAL_CURVE = CURVE[4::5]
-"""Those of a hospital's own: every fifth."""
+"""The thresholds of a single hospital's curve: every fifth."""
 
 
 class CalibrationBins(NamedTuple):
-    """Rows by what is predicted for them, in ``K`` bins of equal width between 0 and 1, of ``H`` hospitals.
+    """Rows of ``H`` hospitals by predicted risk, in ``K`` bins of equal width between 0 and 1.
 
     ``rows``, ``events``, the mean ``predicted`` and the ``observed`` share with its interval, ``[H, K]`` each; NaN in
     empty bins.
@@ -43,7 +43,7 @@ class CalibrationBins(NamedTuple):
 
 
 def calibration_bins(counts: ScoreCounts, bins: int) -> CalibrationBins:
-    """The calibration plot of each hospital. All NaN where a prediction is not a number."""
+    """Compute the calibration plot of each hospital. All NaN if a prediction is not a number."""
     sums = binned(counts, bins)
     rows = np.where(sums.rows > 0, sums.rows, np.nan)
     limits = share_interval(sums.events, sums.rows)
@@ -63,7 +63,8 @@ class NetBenefits(NamedTuple):
 
 
 def net_benefit_curve(counts: ScoreCounts, thresholds: Floats) -> NetBenefits:
-    """The decision curve of each hospital at ``thresholds [T]``, each moved to the nearest edge of a bin of scores."""
+    """Compute the decision curve of each hospital at ``thresholds [T]``, each moved to the nearest edge of a bin of
+    scores."""
     events, rows = unless_broken(counts, counts.events), unless_broken(counts, counts.rows)
     hits, alarms = (
         np.stack([counts.sums(part * (counts.bins >= first)) for first in _first_bins(thresholds)], axis=1)
@@ -73,22 +74,22 @@ def net_benefit_curve(counts: ScoreCounts, thresholds: Floats) -> NetBenefits:
 
 
 def probabilities(counts: ScoreCounts) -> Floats:
-    """Of each bin's middle, ``[B]``; 0 for NaN, of which nothing is computed."""
+    """Return the predicted risk at each bin's middle, ``[B]``; 0 for the bin of NaN, which is not used."""
     return np.asarray(np.nan_to_num(expit(_middles(counts).logit)))
 
 
 def expected_events(counts: ScoreCounts) -> Floats:
-    """How many events the predictions of each hospital expect, ``[H]``; NaN where one is not a number."""
+    """Return the expected number of events of each hospital, ``[H]``; NaN if a prediction is not a number."""
     return unless_broken(counts, counts.sums((counts.positives + counts.negatives) * probabilities(counts)))
 
 
 def _middles(counts: ScoreCounts) -> Groups:
-    """The bins of all hospitals back to back."""
+    """Return the bins of all hospitals, concatenated."""
     return from_histogram(counts.histogram)
 
 
 def binned(counts: ScoreCounts, bins: int) -> Bins:
-    """Rows, the sum of predictions and events of each hospital by bins of equal width, ``[H, bins]``."""
+    """Return rows, the sum of predictions and events of each hospital by bins of equal width, ``[H, bins]``."""
     p, hospitals = probabilities(counts), len(counts.filled)
     cell = np.repeat(np.arange(hospitals), counts.filled) * bins + bin_of(p, bins)
     rows = (counts.positives + counts.negatives).astype(np.float64)
@@ -100,12 +101,12 @@ def binned(counts: ScoreCounts, bins: int) -> Bins:
 
 
 def unless_broken(counts: ScoreCounts, values: NDArray[Any]) -> Floats:
-    """``values [H]``, NaN where a prediction is not a number."""
+    """Return ``values [H]`` with NaN where a prediction is not a number."""
     return np.where(counts.broken, np.nan, values).astype(np.float64)
 
 
 def _first_bins(thresholds: Floats) -> Floats:
-    """The bin from which on rows are called at each threshold: the one whose lower edge is nearest."""
+    """Return the first bin whose rows are called at each threshold: the bin whose lower edge is nearest."""
     logits = np.log(thresholds) - np.log1p(-thresholds)
     inside = (sortable(logits.astype(np.float32)) >> 16).astype(np.uint16)
     low, high = edges(inside)

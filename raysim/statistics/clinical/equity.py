@@ -1,8 +1,7 @@
-"""How evenly hospitals fare in each clinical figure, and whether chance explains how far they differ.
+"""Equity between hospitals in each clinical figure, and a test of their differences against chance.
 
-A figure that has a best value (a slope of 1) is judged by its distance from it. Shares have a floor: hospitals that are
-all called rightly with the share of all rows together, drawn at their own numbers of rows. Definitions:
-``docs/metrics.md``.
+A figure with a best value (a slope of 1) is judged by its distance from it. Shares have a floor: simulated hospitals
+that all have the share of all rows together, with their own numbers of rows. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ Floats = NDArray[np.float64]
 NAN = float("nan")
 
 DRAWS = 200
-"""Of equally served hospitals."""
+"""Number of simulations of equal hospitals."""
 
 FEWEST = 3
-"""Hospitals below which nothing is said of chance."""
+"""The smallest number of hospitals for a test against chance."""
 
 DISTANCES: dict[str, Callable[[Floats], Floats]] = {
     "calibration_in_the_large": np.abs,
@@ -35,7 +34,7 @@ DISTANCES: dict[str, Callable[[Floats], Floats]] = {
     "observed_over_expected": lambda ratio: np.abs(np.log(np.where(ratio > 0, ratio, np.nan))),
     "calibration_error": np.abs,
 }
-"""What is judged of the figures of calibration: less is better."""
+"""The judged distance of each figure of calibration from its best value: less is better."""
 
 SHARES = (
     "sensitivity",
@@ -45,17 +44,17 @@ SHARES = (
     "sensitivity_at_specificity",
     "specificity_at_sensitivity",
 )
-"""Of these more is better, and chance is binomial."""
+"""Figures for which more is better and chance is binomial."""
 
 
 class ClinicalEquity(NamedTuple):
     """One figure over hospitals.
 
-    - ``figure``, ``at`` and ``threshold`` as in :class:`ClinicalFigure`; ``measure``: ``value``, or ``distance`` where
-      that from the best value is judged.
-    - ``over``: what :func:`raysim.metrics.equity.over_hospitals` says of it, its mean weighted by rows as ``mean``.
-    - ``floor_std`` and ``floor_worst_decile``: what these are on average where all hospitals are served alike; ``p``:
-      how often such hospitals differ as much. NaN where that is not known, and for fewer than three hospitals.
+    - ``figure``, ``at`` and ``threshold`` as in :class:`ClinicalFigure`; ``measure``: ``value``, or ``distance`` if the
+      distance from the best value is judged.
+    - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
+    - ``floor_std`` and ``floor_worst_decile``: their means if all hospitals have equal shares; ``p``: the probability
+      that such hospitals differ as much. NaN if unknown, and for fewer than three hospitals.
     """
 
     figure: str
@@ -71,7 +70,8 @@ class ClinicalEquity(NamedTuple):
 def clinical_equity(
     counts: ScoreCounts, figures: Sequence[ClinicalFigure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
-    """The equity of each of the hospitals' ``figures`` that has one; ``stays [H]`` are all rows of each hospital."""
+    """Compute the equity of each of the hospitals' ``figures`` that has one; ``stays [H]`` are all rows of each
+    hospital."""
     rows, equities = counts.rows, []
     for figure in figures:
         chance = (NAN, NAN, NAN)
@@ -94,14 +94,14 @@ def clinical_equity(
 
 
 def _groups(counts: ScoreCounts) -> list[Groups]:
-    """The bins of each hospital whose predictions are all numbers, of those with rows."""
+    """Return the bins of each hospital with rows whose predictions are all numbers."""
     together, offsets = from_histogram(counts.histogram), counts.offsets.tolist()
     judged = np.flatnonzero((counts.rows > 0) & ~counts.broken).tolist()
     return [Groups(*(part[offsets[h] : offsets[h + 1]] for part in together)) for h in judged]
 
 
 def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, float, float]:
-    """The mean deviation and worst decile of equally served hospitals, and how often they differ as much."""
+    """Return mean deviation and worst decile of simulated equal hospitals, and the p of the observed differences."""
     defined = np.isfinite(figure.value)
     of = figure.of[defined].astype(np.int64)
     right = np.rint(figure.value[defined] * of)

@@ -1,4 +1,4 @@
-"""The thresholds at which a share of one class is called rightly, one for all hospitals, and what chance makes of them.
+"""Thresholds that reach a given sensitivity or specificity, one for all hospitals, with intervals.
 
 Definitions: ``docs/metrics.md``.
 """
@@ -21,20 +21,21 @@ Floats = NDArray[np.float64]
 NAN = float("nan")
 
 ROUNDING = 1e-12
-"""By so much a share may fall short of the one that is wanted."""
+"""Tolerance by which a share may fall short of the wanted one."""
 
 BOOTSTRAP = 300
-"""Draws of the rows, where a threshold was chosen on the rows that it is judged on."""
+"""Number of bootstrap samples if a threshold was chosen on the rows on which it is judged."""
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """The threshold at which a share of one class is called rightly, the same for all hospitals.
+    """The threshold that reaches a given share of one class, the same for all hospitals.
 
-    - ``figure`` is what it is judged by, at the share ``at`` of the other class; ``of_events`` says of which class.
-    - ``bin``: the first bin of scores that is called, and ``threshold``, its least probability. Both are NaN where
-      there are too few rows to choose by; the bin is infinite where only calling no one is specific enough.
-    - ``same_rows``: whether it was chosen on the rows that it is judged on.
+    - ``figure``: the judged figure, given the share ``at`` of the other class; ``of_events``: whether the figure is of
+      events.
+    - ``bin``: the first bin of scores that is called, and ``threshold``, its lowest probability. Both are NaN with too
+      few rows to choose by; the bin is infinite if only calling no one is specific enough.
+    - ``same_rows``: whether it was chosen on the rows on which it is judged.
     """
 
     figure: str
@@ -48,9 +49,9 @@ class OperatingPoint:
 def operating_points(
     counts: ScoreCounts, validation: ScoreCounts | None, specificity: float, sensitivity: float
 ) -> tuple[OperatingPoint, OperatingPoint]:
-    """Where ``specificity``, and where ``sensitivity``, is reached over all hospitals.
+    """Return the thresholds that reach ``specificity``, and ``sensitivity``, over all hospitals.
 
-    On ``validation`` rows, or without any (None) on the rows of ``counts`` themselves, where it flatters.
+    They are chosen on ``validation`` rows; if there are none (None), on the rows of ``counts``, which is optimistic.
     """
     chosen = (counts if validation is None else validation).together()
     groups = _by_bin(chosen)
@@ -71,10 +72,11 @@ def operating_points(
 def with_the_threshold_chosen_again(
     counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """The interval of a share whose threshold is chosen again on every draw of the rows of either class.
+    """Return the interval of a share whose threshold is chosen again on every bootstrap sample of either class.
 
-    Of a draw of ``n`` rows the ``k``-th score alone decides the threshold: it is that of row ``n u`` of the sorted,
-    where ``u`` is the ``k``-th of ``n`` uniform numbers, a beta variable. The share of the other class is binomial.
+    In a sample of ``n`` rows the ``k``-th score alone determines the threshold: it is the score of row ``n u`` of the
+    sorted rows, where ``u``, the ``k``-th of ``n`` uniform numbers, is a beta variable. The share of the other class is
+    binomial.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:
@@ -91,6 +93,6 @@ def with_the_threshold_chosen_again(
 
 
 def _by_bin(counts: ScoreCounts) -> Groups:
-    """Groups in the order of their bins, whose numbers stand in the place of logits."""
+    """Return groups in the order of their bins, with the bins' numbers as logits."""
     rows = (counts.positives + counts.negatives).astype(np.float64)
     return Groups(counts.bins.astype(np.float64), rows, counts.positives.astype(np.float64))

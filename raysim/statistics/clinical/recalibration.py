@@ -1,9 +1,9 @@
-"""Recalibration of risks by hospital: ``logit p' = a + b logit p``, fitted on rows that trained nothing.
+"""Recalibration of risks by hospital: ``logit p' = a + b logit p``, fitted on rows that are not used for training.
 
-One estimator serves all methods: the mode of the likelihood of a hospital's rows times a normal prior on ``a`` and one
-on ``b``. Without priors it is maximum likelihood. With the prior that all hospitals share it is empirical Bayes: few
-rows move a hospital little, and no rows at all leave it at the mean. Sources: Vergouwe and others 2017 (the closed
-test); Laplace's approximation of the marginal likelihood. Definitions: ``docs/statistics.md``.
+All methods use one estimator: the mode of the likelihood of a hospital's rows times a normal prior on ``a`` and one on
+``b``. Without priors it is maximum likelihood. With a prior shared by all hospitals it is empirical Bayes: few rows
+change a hospital little, and a hospital without rows has the mean. Sources: Vergouwe and others 2017 (the closed test);
+Laplace's approximation of the marginal likelihood. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ Words = NDArray[np.object_]
 Method = Literal["eb", "intercept", "logistic", "closed"]
 
 TAUS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
-"""The standard deviations of hospitals' intercepts among which the most likely one is chosen."""
+"""Candidate standard deviations of hospitals' intercepts; the most likely one is used."""
 
 PASSES = 4
-"""How often the mean of intercepts is taken again, for each of ``TAUS``."""
+"""Number of updates of the mean of intercepts, for each of ``TAUS``."""
 
 TWO_DF, ONE_DF = 5.991464547107979, 3.841458820694124
 """The 95th percentiles of chi-square with two degrees of freedom, and with one."""
 
 LARGEST = 50.0
-"""Margins beyond this count as this one while ``a`` and ``b`` are fitted."""
+"""Largest absolute margin while ``a`` and ``b`` are fitted; larger ones are cut to it."""
 
 LONGEST = 2.0
-"""The longest step of Newton's method, in ``a`` and in ``b``."""
+"""Longest step of Newton's method, in ``a`` and in ``b``."""
 
 SETTLED = 1e-11
-"""A Newton step below which the mode is reached."""
+"""Length of a Newton step below which the mode counts as reached."""
 
 ROUNDING = 1e-12
-"""The share of its value by which a likelihood may fall through rounding alone."""
+"""Relative decrease of the likelihood that rounding alone can cause."""
 
 HALVINGS = 20
-"""How often a step that lowers the likelihood is halved before it is given up."""
+"""Largest number of halvings of a step that lowers the likelihood."""
 
 NO_ROWS = "no validation rows"
 ONE_CLASS = "one class only"
@@ -58,8 +58,8 @@ UNTRAINED = "never trained"
 class Rows(NamedTuple):
     """Rows of ``H`` hospitals, or groups of rows with one prediction each.
 
-    - ``margin [n]``: the logit of the prediction; ``rows [n]`` and ``events [n]``: how many it stands for.
-    - ``hospital [n]``: whose they are, 0 to ``hospitals - 1``.
+    - ``margin [n]``: the logit of the prediction; ``rows [n]`` and ``events [n]``: their numbers in the group.
+    - ``hospital [n]``: the group's hospital, 0 to ``hospitals - 1``.
     """
 
     margin: Floats
@@ -69,18 +69,18 @@ class Rows(NamedTuple):
     hospitals: int
 
     def sums(self, values: Floats) -> Floats:
-        """The sum of ``values [n]`` at each hospital, ``[H]``."""
+        """Return the sum of ``values [n]`` at each hospital, ``[H]``."""
         return np.bincount(self.hospital, values, self.hospitals).astype(np.float64, copy=False)
 
     @property
     def counts(self) -> tuple[Floats, Floats]:
-        """Each hospital's rows and events, ``[H]`` each."""
+        """Return each hospital's rows and events, ``[H]`` each."""
         return self.sums(self.rows), self.sums(self.events)
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What hospitals' intercepts have in common: ``mean`` and ``variance`` of a normal distribution."""
+    """The common distribution of hospitals' intercepts: ``mean`` and ``variance`` of a normal distribution."""
 
     mean: float
     variance: float
@@ -90,7 +90,7 @@ class Prior:
 class Shifts:
     """The recalibration of ``H`` hospitals: ``intercept [H]`` (a) and ``slope [H]`` (b, above 0).
 
-    ``reason [H]`` says why a hospital's risks stay as they were, or its slope does; empty: fitted as asked.
+    ``reason [H]`` explains why a hospital's risks, or its slope, did not change; empty if it was fitted as configured.
     """
 
     intercept: Floats
@@ -99,14 +99,14 @@ class Shifts:
 
     @property
     def unchanged(self) -> NDArray[np.bool_]:
-        """The hospitals whose risks stay as they were, ``[H]``."""
+        """The hospitals whose risks did not change, ``[H]``."""
         return np.asarray((self.intercept == 0) & (self.slope == 1))
 
 
 def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
-    """Rows back to back: those of hospital ``h`` are ``offsets[h]:offsets[h + 1]``, with ``margins [n]``, ``y [n]``.
+    """Build rows from concatenated ``margins [n]`` and ``y [n]``; hospital ``h`` has ``offsets[h]:offsets[h + 1]``.
 
-    Margins that are no numbers are left out.
+    Margins that are NaN are left out.
     """
     z, bounds = np.asarray(margins, dtype=np.float64), np.asarray(offsets, dtype=np.int64)
     hospital = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
@@ -114,14 +114,14 @@ def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
 
 
 def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospitals: int) -> Rows:
-    """Groups of rows; margins that are no numbers are left out, and infinite ones count as very large."""
+    """Build groups of rows; margins that are NaN are left out, and infinite ones count as very large."""
     kept = ~np.isnan(margin)
     limited = np.clip(margin[kept], -LARGEST, LARGEST)
     return Rows(limited, rows[kept], events[kept], hospital[kept], hospitals)
 
 
 def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
-    """Of the rows of each hospital under its own ``intercept [H]`` and ``slope [H]``, ``[H]``."""
+    """Return the log likelihood of each hospital's rows under its ``intercept [H]`` and ``slope [H]``, ``[H]``."""
     eta = intercept[of.hospital] + slope[of.hospital] * of.margin
     with np.errstate(invalid="ignore"):  # of hospitals without a finite solution
         return of.sums(-of.events * np.logaddexp(0, -eta) - (of.rows - of.events) * np.logaddexp(0, eta))
@@ -130,10 +130,11 @@ def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
 def mode(
     of: Rows, prior: Prior | None, slope_variance: float | None, start: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Each hospital's most probable ``a [H]`` and ``b [H]``; NaN where there is no finite one.
+    """Return the posterior mode ``a [H]`` and ``b [H]`` of each hospital; NaN if it is not finite.
 
-    ``prior`` is that of ``a``, None: none. ``slope_variance`` is that of ``b`` around 1: 0 keeps it there, None is no
-    prior at all. A hospital without rows is at the prior's mean. ``start [H]`` is where the search of ``a`` begins.
+    ``prior`` is the prior of ``a``; None means no prior. ``slope_variance`` is the variance of ``b`` around 1: 0 fixes
+    it there, and None means no prior. A hospital without rows has the prior's mean. ``start [H]`` is the starting value
+    of ``a``.
     """
     mean = 0.0 if prior is None else prior.mean
     a, b = np.full(of.hospitals, mean) if start is None else start, np.ones(of.hospitals)
@@ -157,10 +158,10 @@ def mode(
 
 
 def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
-    """The most probable ``a [H]`` with ``b`` at 1, NaN where there is no finite one.
+    """Return the posterior mode ``a [H]`` with ``b`` fixed at 1; NaN if it is not finite.
 
-    The slope of the likelihood falls in ``a``, so that its sign says on which side the mode is: a Newton step that
-    would go beyond what is known of it is replaced by half the way.
+    The derivative of the likelihood decreases in ``a``, so its sign tells the side of the mode. A Newton step beyond
+    the known bracket is replaced by bisection.
     """
     mean, held = (0.0, 0.0) if prior is None else (prior.mean, 1 / prior.variance)
     a, low, high = start.copy(), np.full(of.hospitals, -np.inf), np.full(of.hospitals, np.inf)
@@ -182,9 +183,9 @@ def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
 
 
 def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: float) -> tuple[Floats, Floats]:
-    """The next step of each hospital in ``a`` and ``b``, ``[H]`` each, none longer than ``LONGEST``.
+    """Return the next step of each hospital in ``a`` and ``b``, ``[H]`` each, at most ``LONGEST``.
 
-    It is not a number where the rows say nothing of the coefficients.
+    The step is NaN if the rows do not determine the coefficients.
     """
     p = expit(a[of.hospital] + b[of.hospital] * of.margin)
     residual, weight = of.events - of.rows * p, of.rows * p * (1 - p)
@@ -203,7 +204,8 @@ def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: 
 def _ascended(
     value: Callable[[Floats, Floats], Floats], a: Floats, b: Floats, step_a: Floats, step_b: Floats
 ) -> tuple[Floats, Floats]:
-    """``a`` and ``b`` after a step that is halved, hospital by hospital, until the ``value`` does not fall."""
+    """Return ``a`` and ``b`` after a step that is halved, separately by hospital, until the ``value`` does not
+    decrease."""
     before, size = value(a, b), np.ones_like(a)
     before -= ROUNDING * np.abs(before)
     for _ in range(HALVINGS):
@@ -218,9 +220,9 @@ def _ascended(
 
 
 def estimated_prior(of: Rows) -> Prior:
-    """The prior under which the rows of all hospitals are most likely, by Laplace's approximation over ``TAUS``.
+    """Return the prior that maximises the likelihood of all hospitals' rows, by Laplace's approximation over ``TAUS``.
 
-    Mean and variance are 0 where all rows hold one class: nothing can be learnt from them.
+    Mean and variance are 0 if all rows have one class.
     """
     rows, events = of.counts
     present = rows > 0
@@ -244,7 +246,8 @@ def estimated_prior(of: Rows) -> Prior:
 
 
 def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> float:
-    """The log marginal likelihood of all rows under a ``prior``, by Laplace's approximation at the modes ``a [H]``."""
+    """Return the log marginal likelihood of all rows under a ``prior``, by Laplace's approximation at the modes ``a
+    [H]``."""
     likelihood = log_likelihood(of, a, np.ones(of.hospitals))
     if prior.variance:
         p = expit(a[of.hospital] + of.margin)
@@ -255,13 +258,14 @@ def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> 
 
 
 def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
-    """The recalibration of each hospital by ``method``; ``prior`` is what ``eb`` shrinks to.
+    """Compute the recalibration of each hospital by ``method``; ``eb`` shrinks to ``prior``.
 
     - ``eb``: ``b`` is 1 and ``a`` the mode under ``prior``; defined for one row, one class, and no rows.
     - ``intercept``: ``b`` is 1. ``logistic``: both by maximum likelihood. One class, no rows and separation: unchanged.
-    - ``closed``: unchanged, intercept or both, the least that a sequence of likelihood-ratio tests at 5 % accepts.
+    - ``closed``: unchanged, intercept alone, or both: the smallest model that a sequence of likelihood-ratio tests at 5
+      % accepts.
 
-    A slope of at most 0 would reverse the ranking: ``b`` stays 1, and ``a`` is fitted beside it.
+    A slope of at most 0 would reverse the ranking: then ``b`` is 1, and ``a`` is fitted for it.
     """
     if method == "eb":
         if prior is None:
@@ -298,13 +302,13 @@ def _no_reason(of: Rows) -> Words:
 
 
 def _only(of: Rows, some: NDArray[np.bool_]) -> Rows:
-    """The rows of ``some [H]`` hospitals; the others have none."""
+    """Return the rows of ``some [H]`` hospitals; the others have none."""
     kept = some[of.hospital]
     return Rows(of.margin[kept], of.rows[kept], of.events[kept], of.hospital[kept], of.hospitals)
 
 
 def _checked(of: Rows, a: Floats, b: Floats, reason: Words) -> Shifts:
-    """``a`` and ``b`` where both are finite; elsewhere 0 and 1."""
+    """Return ``a`` and ``b`` where both are finite, and 0 and 1 elsewhere."""
     lost = ~(np.isfinite(a) & np.isfinite(b))
     reason[lost & (reason == "")] = SEPARATED
     return Shifts(np.where(lost, 0.0, a), np.where(lost, 1.0, b), reason)

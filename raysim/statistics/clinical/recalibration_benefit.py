@@ -1,7 +1,7 @@
-"""What recalibration would change, estimated before anybody does it, and when it is worth its labelled rows.
+"""Estimate in advance what recalibration would change, and whether that is worth its labelled rows.
 
-Validation rows are split in two at random within each hospital; the recalibration is fitted on one half and judged on
-the other, both ways. Rows that it was fitted on never judge it. Definitions: ``docs/statistics.md``.
+Validation rows are split in two at random within each hospital. The recalibration is fitted on one half and judged on
+the other, both ways, so rows never judge a fit that used them. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from raysim.statistics.clinical.recalibration import (
 from raysim.statistics.levels import ALPHA
 
 ENOUGH_ROWS = 3
-"""Validation rows of the rarer class that the median hospital has where recalibration is recommended."""
+"""Validation rows of the rarer class that the median hospital needs for recalibration to be recommended."""
 
 
 @dataclass(frozen=True)
 class Benefit:
-    """What recalibration changes at ``hospitals`` with events, on rows that it was not fitted on.
+    """The effect of recalibration at ``hospitals`` with events, on rows that the fit did not use.
 
     - ``log_loss``: the change of the mean log loss of a row; below 0: risks get better.
     - ``off`` and ``off_after``: the mean distance of observed from expected events, ``|ln O/E|``, without it and with.
     - ``labelled``: the labelled rows of the median hospital on which each fit rests.
 
-    NaN where nothing could be judged.
+    NaN if nothing could be judged.
     """
 
     log_loss: float
@@ -50,16 +50,16 @@ class Benefit:
 
 
 def from_counts(counts: ScoreCounts) -> Rows:
-    """The rows that hospitals counted, each bin at its middle."""
+    """Return the rows of hospitals' counts, each bin at its middle."""
     groups = from_histogram(counts.histogram)
     hospital = np.repeat(np.arange(len(counts.filled)), counts.filled)
     return grouped(groups.logit, groups.rows, groups.events, hospital, len(counts.filled))
 
 
 def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Benefit:
-    """What ``method`` would change, from the ``counts`` of validation rows under the model that it would recalibrate.
+    """Estimate the effect of ``method`` from ``counts`` of validation rows under the model to be recalibrated.
 
-    Halves are fitted and judged in turn; hospitals without events in a half have no ``ln O/E`` there.
+    Each half is fitted and the other judged; a hospital without events in a half has no ``ln O/E`` there.
     """
     halves = _halves(from_counts(counts), rng)
     before, after, rows, off, labelled = 0.0, 0.0, 0.0, [], []
@@ -84,21 +84,21 @@ def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Be
 
 
 def recommended(spread: float, rarer: NDArray[Any]) -> bool:
-    """Whether recalibration is worth its rows.
+    """Return whether recalibration is worth its rows.
 
-    Hospitals' calibration is shown to differ: ``spread``, the p of that test, is at most .05. The median hospital has
-    three validation rows of its ``rarer [H]`` class.
+    It is if hospitals' calibration demonstrably differs (``spread``, the p of that test, is at most .05) and the median
+    hospital has three validation rows of its ``rarer [H]`` class.
     """
     return bool(spread <= ALPHA and len(rarer) and np.median(rarer) >= ENOUGH_ROWS)
 
 
 def rarer_class(counts: ScoreCounts) -> Ints:
-    """How many rows of its rarer class each hospital has, ``[H]``."""
+    """Return the number of rows of the rarer class of each hospital, ``[H]``."""
     return np.asarray(np.minimum(counts.events, counts.rows - counts.events))
 
 
 def _halves(of: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Two halves of the rows of every hospital, drawn row by row, that differ by one row at most."""
+    """Split the rows of every hospital at random into two halves whose sizes differ by at most one row."""
     events, others = of.events.astype(np.int64), (of.rows - of.events).astype(np.int64)
     group = np.concatenate([np.repeat(np.arange(len(of.rows)), counts) for counts in (events, others)])
     event = np.arange(len(group)) < events.sum()
@@ -114,7 +114,7 @@ def _halves(of: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
 
 
 def _off(of: Rows, intercept: Floats, slope: Floats) -> Floats:
-    """``|ln O/E|`` of each hospital ``[H]``; NaN without events."""
+    """Return ``|ln O/E|`` of each hospital ``[H]``; NaN without events."""
     observed = of.counts[1]
     expected = of.sums(of.rows * expit(intercept[of.hospital] + slope[of.hospital] * of.margin))
     with np.errstate(divide="ignore", invalid="ignore"):

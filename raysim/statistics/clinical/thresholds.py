@@ -1,7 +1,7 @@
-"""What follows from acting on a prediction: counts at a threshold, sensitivity and the rest, and net benefit.
+"""Decisions at a threshold: counts, sensitivity and related shares, and net benefit.
 
-A row is called when its score is at the threshold or above it. Counts at a fixed threshold are exact and add up over
-hospitals. Source of net benefit: Vickers and Elkin 2006. Definitions: ``docs/statistics.md``.
+A row is called if its score is at least the threshold. Counts at a fixed threshold are exact and add up over hospitals.
+Source of net benefit: Vickers and Elkin 2006. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Floats = NDArray[np.float64]
 NAN = float("nan")
 
 ONE_ROW = 1 - 1e-9
-"""Rows that may be called wrongly, from which on a share can be told; 5 (1 - .8) is a little less than 1."""
+"""Number of wrongly called rows that a share needs to be estimated; 5 (1 - .8) is a little less than 1."""
 
 
 class Counts(NamedTuple):
-    """Rows called and not called by class; those of several hospitals add up."""
+    """Rows called and not called by class; counts of several hospitals can be added."""
 
     true_positive: int
     false_positive: int
@@ -38,12 +38,12 @@ class Counts(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """The number of all rows."""
         return sum(self)
 
 
 class Share(NamedTuple):
-    """A share with its interval and the counts that it is of; NaN of no rows."""
+    """A share with its interval, numerator and denominator; NaN without rows."""
 
     value: float
     low: float
@@ -53,7 +53,7 @@ class Share(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What :class:`Counts` say of acting at the threshold. ``ppv`` and ``npv`` depend on the ``prevalence``."""
+    """The shares that follow from :class:`Counts` at a threshold. ``ppv`` and ``npv`` depend on the ``prevalence``."""
 
     sensitivity: Share
     specificity: Share
@@ -63,7 +63,8 @@ class Decision(NamedTuple):
 
 
 class NetBenefit(NamedTuple):
-    """Net benefit per row of acting on the model, with its interval, and on ``everyone``; acting on no one has 0."""
+    """Net benefit per row of acting on the model, with its interval, and of acting on ``everyone``; acting on no one
+    has 0."""
 
     value: float
     low: float
@@ -72,7 +73,7 @@ class NetBenefit(NamedTuple):
 
 
 def count(scores: ArrayLike, y: ArrayLike, threshold: float) -> Counts:
-    """The counts of rows with ``scores [n]`` (probabilities or margins) and ``y [n]`` at ``threshold``."""
+    """Count the rows with ``scores [n]`` (probabilities or margins) and ``y [n]`` at ``threshold``."""
     called, events = np.asarray(scores, dtype=np.float64) >= threshold, np.asarray(y).astype(bool)
     return Counts(
         *(int(np.sum(rows)) for rows in (called & events, called & ~events, ~called & events, ~called & ~events))
@@ -80,7 +81,7 @@ def count(scores: ArrayLike, y: ArrayLike, threshold: float) -> Counts:
 
 
 def decision(counts: Counts) -> Decision:
-    """Sensitivity, specificity and predictive values, each with its interval at a threshold that was fixed before."""
+    """Compute sensitivity, specificity and predictive values with intervals, at a threshold fixed in advance."""
     tp, fp, fn, tn = counts
     return Decision(
         _share(tp, tp + fn),
@@ -92,7 +93,7 @@ def decision(counts: Counts) -> Decision:
 
 
 def net_benefit(counts: Counts, probability: float) -> NetBenefit:
-    """True positives less false ones at the odds of the threshold ``probability``, within 0 and 1, per row."""
+    """Compute true positives less false positives at the odds of the threshold ``probability``, in (0, 1), per row."""
     events = counts.true_positive + counts.false_negative
     return NetBenefit(*(float(each) for each in net_benefits(*counts[:2], events, counts.rows, probability)))
 
@@ -100,7 +101,7 @@ def net_benefit(counts: Counts, probability: float) -> NetBenefit:
 def net_benefits(
     true_positive: ArrayLike, false_positive: ArrayLike, events: ArrayLike, rows: ArrayLike, probability: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """The fields of :class:`NetBenefit`, each of the shape of the arguments together; NaN without rows."""
+    """Compute the fields of :class:`NetBenefit` for arrays of counts; NaN without rows."""
     t = np.asarray(probability, dtype=np.float64)
     if not ((t > 0) & (t < 1)).all():
         raise ValueError(f"probability: {t} is not between 0 and 1")
@@ -112,10 +113,10 @@ def net_benefits(
 
 
 def threshold_at_specificity(groups: Groups, specificity: float) -> float:
-    """The smallest logit of ``groups`` at which at least this share of their non-events is not called.
+    """Return the smallest logit of ``groups`` at which at least this share of non-events is not called.
 
-    One threshold for all; choose it on validation rows, as on the tested rows it would flatter. Infinite where only
-    calling no one is specific enough; NaN without non-events, or with too few to tell such a specificity.
+    It is one threshold for all hospitals. Choose it on validation rows: on test rows it is optimistic. Infinite if only
+    calling no one is specific enough; NaN without non-events, or with too few of them.
     """
     order = np.argsort(groups.logit)
     logits, misses = groups.logit[order], (groups.rows - groups.events)[order]
@@ -130,9 +131,9 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
 
 
 def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
-    """The largest logit of ``groups`` at which at least this share of their events is called.
+    """Return the largest logit of ``groups`` at which at least this share of events is called.
 
-    As :func:`threshold_at_specificity`. NaN without events, or with too few to tell such a sensitivity.
+    As :func:`threshold_at_specificity`. NaN without events, or with too few of them.
     """
     m = float(groups.events.sum())
     if not m or m * (1 - sensitivity) < ONE_ROW:

@@ -1,6 +1,6 @@
-"""Whether acting on a model is worth it: its net benefit less that of acting on everybody, or on nobody.
+"""Whether acting on a model is worth it: its net benefit compared with acting on everybody or on nobody.
 
-The difference is a mean over rows, and over hospitals like these it has the interval that differences of models have
+The difference is a mean over rows. Over hospitals like these it has the interval of differences between models
 (:mod:`raysim.statistics.differences.paired`). Source of net benefit: Vickers and Elkin 2006. Definitions:
 ``docs/statistics.md``.
 """
@@ -21,12 +21,12 @@ Floats = NDArray[np.float64]
 
 
 class Usefulness(NamedTuple):
-    """What acting on a model is worth, the mean over seeds.
+    """The value of acting on a model, as the mean over seeds.
 
-    - ``at``: the threshold; ``default``: what acting on the model is compared with, the better of the two there.
+    - ``at``: the threshold; ``default``: the better of acting on everybody and on nobody there.
     - ``value`` and ``limits``: net benefit less that of ``default``, in true positives per row.
-    - ``worth``: first and last threshold, in steps of .01, of each range in which acting on the model is worth it.
-      There the net benefit of all rows together exceeds that of acting on everybody and on nobody.
+    - ``worth``: first and last threshold, in steps of .01, of each range in which acting on the model is worth it: the
+      net benefit of all rows together exceeds that of acting on everybody and on nobody.
     """
 
     at: float
@@ -37,9 +37,9 @@ class Usefulness(NamedTuple):
 
 
 def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: float) -> Usefulness:
-    """Of a model's counts in each seed, at the same hospitals; ``thresholds`` are those of ``called``.
+    """Compute it from a model's counts in each seed, at the same hospitals; ``thresholds`` are those of ``called``.
 
-    Raises ``ValueError`` where ``at`` is none of them.
+    Raises ``ValueError`` if ``at`` is not one of them.
     """
     place, odds = list(thresholds).index(at), at / (1 - at)
     events = np.stack([unless_broken(counts, counts.events) for counts in seeds])

@@ -1,1 +1,1 @@
-"""What a federation could demonstrate, from the sizes of its hospitals alone."""
+"""What a federation could demonstrate, computed from the sizes of its hospitals alone."""

@@ -21,22 +21,22 @@ from raysim.statistics.meta_analysis.gain_slope import gain_slope
 Floats = NDArray[np.float64]
 
 COMMON_CURVE = 0.75
-"""The variance of an AUROC of normal scores as a share of Hanley and McNeil's, which is that of exponential ones."""
+"""Variance of an AUROC of normal scores as a share of Hanley and McNeil's variance, which is for exponential scores."""
 SHARE_OF_SEED = 0.5
-"""The deviation by which a seed moves single hospitals, as a share of that by which it moves all of them."""
+"""Standard deviation of a seed's effect on single hospitals, as a share of its effect on all hospitals."""
 DRAWS = 4000
 SLOPES = 400
-"""Federations simulated for a slope, each of which is fitted by itself."""
+"""Number of federations simulated for a slope; each is fitted separately."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """Hospitals that are to take part, and what is assumed of them.
+    """The planned hospitals and the assumptions about them.
 
     - ``events``, ``non_events`` ``[H]``: test rows of both classes, at least one each.
-    - ``auroc``: of the methods. ``correlation``: of the chance errors of two of them on the same rows.
-    - ``hospital_sd``: by how much the true difference varies between hospitals. ``seed_sd``: by how much a training
-      seed moves it.
+    - ``auroc``: the AUROC of the methods. ``correlation``: of the chance errors of two methods on the same rows.
+    - ``hospital_sd``: standard deviation of the true difference over hospitals. ``seed_sd``: the same over training
+      seeds.
     """
 
     events: Floats
@@ -48,12 +48,12 @@ class Sites:
 
     @property
     def rows(self) -> Floats:
-        """Test rows of each hospital, ``[H]``."""
+        """The number of test rows of each hospital, ``[H]``."""
         return self.events + self.non_events
 
     @property
     def variance(self) -> Floats:
-        """Of each hospital's difference of two AUROCs, over its patients, ``[H]``."""
+        """The variance over patients of each hospital's difference of two AUROCs, ``[H]``."""
         one: Floats = hanley_mcneil(self.auroc, self.events, self.non_events)
         return 2.0 * (1.0 - self.correlation) * one
 
@@ -69,22 +69,22 @@ class Draws:
     reaches: Floats
 
     def power(self, difference: float) -> float:
-        """In which share of federations a true ``difference`` is demonstrated, in its direction or the other."""
+        """Return the share of federations that demonstrate a true ``difference``, in either direction."""
         return float((np.abs(self.differences + difference) > self.reaches).mean())
 
     def visible(self, share: float) -> float:
-        """The smallest true difference that is demonstrated in a ``share`` of federations."""
+        """Return the smallest true difference that a ``share`` of federations demonstrates."""
         # Beyond this bound of each draw its interval lies above 0.
         return float(np.quantile(self.reaches - self.differences, share))
 
     @property
     def half_width(self) -> float:
-        """Half the width of an interval, in the mean."""
+        """Return the mean of half the width of an interval."""
         return float(self.reaches.mean())
 
 
 def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:
-    """Federations in which two methods are equally good on average, compared with so many training ``seeds``."""
+    """Simulate federations in which two methods are equally good on average, compared with ``seeds`` training seeds."""
     rng, hospitals = stream(0, "design of differences"), len(sites.rows)
     rows = np.broadcast_to(sites.rows, (seeds, hospitals))
     patients = sites.rows**2 * seeds**2 * sites.variance  # as sums over seeds, which test the same patients
@@ -100,7 +100,7 @@ def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:
 
 
 def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
-    """In which share of federations a standard deviation ``spread`` of hospitals' true AUROCs is noticed."""
+    """Return the share of federations that detect a standard deviation ``spread`` of hospitals' true AUROCs."""
     variance = COMMON_CURVE * np.asarray(hanley_mcneil(sites.auroc, sites.events, sites.non_events))
     rng = stream(0, "design of spread")
     y = rng.standard_normal((draws, len(variance))) * np.sqrt(variance + spread**2)
@@ -110,9 +110,9 @@ def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
 
 
 def slope_power(sites: Sites, halving: float, draws: int = SLOPES) -> float:
-    """In which share of federations it is found that half the size goes with a gain larger by ``halving``.
+    """Return the share of federations that demonstrate a gain larger by ``halving`` at half the size.
 
-    NaN for fewer than ten hospitals, or hospitals of one size, of which no slope is computed.
+    NaN for fewer than ten hospitals, or hospitals of one size, for which there is no slope.
     """
     rng, x = stream(0, "design of slope"), np.log(sites.rows)
     true = -halving / np.log(2.0) * (x - x.mean())

@@ -1,8 +1,8 @@
-"""At how many hospitals one model is shown to be worse than another, and at how many better.
+"""The number of hospitals at which one model is demonstrably worse, or better, than another.
 
 Each hospital's difference of AUROC is tested in both directions, with two variances
-(:mod:`raysim.statistics.differences.one_hospital`); the larger p-value counts. Fewer than ten rows of the rarer class
-tell nothing: the p-value is then 1, and the hospital is counted. Names and counts are corrected for being many
+(:mod:`raysim.statistics.differences.one_hospital`); the larger p-value counts. With fewer than ten rows of the rarer
+class the p-value is 1, and the hospital is counted. Names and counts are corrected for multiplicity
 (:mod:`raysim.statistics.several`).
 
 Definitions: ``docs/statistics.md``.
@@ -24,13 +24,13 @@ from raysim.statistics.several import Bound, bound
 Floats = NDArray[np.float64]
 
 ENOUGH = 10
-"""Rows of its rarer class below which a hospital's difference is too uncertain to tell."""
+"""Smallest number of rows of the rarer class for a test of a hospital's difference."""
 
 
 class Harm(NamedTuple):
-    """``losses`` and ``gains``: the hospitals that are shown to lose or gain, each at a level of 5 % of its own.
+    """The hospitals that demonstrably lose (``losses``) or gain (``gains``), each at a level of 5 %.
 
-    ``too_few``: judged hospitals with too few rows of the rarer class to tell.
+    ``too_few``: the number of judged hospitals with too few rows of the rarer class for a test.
     """
 
     losses: Bound
@@ -41,7 +41,7 @@ class Harm(NamedTuple):
 class OneSided(NamedTuple):
     """P-values of each hospital's ``difference [H]``, of being negative (``loss``) and positive (``gain``), ``[H]``.
 
-    NaN where one of the models is not judged; 1 where ``few [H]`` says that there are too few rows to tell.
+    NaN if a model is not judged; 1 if the hospital has too ``few [H]`` rows for a test.
     """
 
     difference: Floats
@@ -51,9 +51,9 @@ class OneSided(NamedTuple):
 
 
 def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
-    """Whom a model harms, and who gains: ``models [S]`` and ``against [S]`` are of the same seeds and hospitals.
+    """Test whom a model harms, and who gains: ``models [S]`` and ``against [S]`` have the same seeds and hospitals.
 
-    A hospital's p-value is the largest over the seeds that judge it: every such seed has to show it.
+    A hospital's p-value is the largest over the seeds that judge it: every such seed has to demonstrate the difference.
     """
     seeds = [one_sided(one, other) for one, other in zip(models, against, strict=True)]
     # Where a seed judges no difference, ``fmax`` takes the others.
@@ -62,7 +62,7 @@ def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
 
 
 def one_sided(model: Sent, against: Sent) -> OneSided:
-    """The tests of each hospital in one seed."""
+    """Test each hospital in one seed."""
     seed = one_seed(model, against)
     judged = np.isfinite(seed.difference)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -75,9 +75,9 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 
 
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
-    """The chance of a smaller ``statistic``; 1 for a difference of 0 without a variance.
+    """Return the probability of a smaller ``statistic``; 1 for a difference of 0 without a variance.
 
-    A variance that is estimated by so many ``draws`` gives Student's t of as many degrees of freedom.
+    A variance estimated from ``draws`` numbers gives Student's t with as many degrees of freedom.
     """
     below = ndtr(statistic) if np.isinf(draws) else stdtr(draws, statistic)
     return np.where(np.isnan(statistic), 1.0, below)

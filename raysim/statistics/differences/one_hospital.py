@@ -1,10 +1,10 @@
-"""The difference of two models' AUROC at each hospital by itself, from what hospitals send.
+"""The difference of two models' AUROC at each hospital separately, from the hospital's messages.
 
-Two variances over a hospital's patients are at hand. Its own is DeLong's of the difference, from sketches of both
-models (:mod:`raysim.statistics.discrimination.sketches`): right where patients are many, and by chance too small where
-they are few. The common one is in proportion to ``1 / events + 1 / non-events``, the mean of all hospitals. It does not
-depend on a hospital's few patients, but is too small where two models agree less than elsewhere. The larger one counts.
-An interval that is made of two models' own intervals would be up to several times as wide.
+There are two variances over a hospital's patients. The own variance is DeLong's variance of the difference, from
+sketches of both models (:mod:`raysim.statistics.discrimination.sketches`): right with many patients, and by chance too
+small with few. The common variance is proportional to ``1 / events + 1 / non-events``, with a factor averaged over all
+hospitals. It does not depend on a hospital's few patients, but is too small where two models agree less than elsewhere.
+The larger one counts. An interval made of two models' own intervals would be up to several times as wide.
 
 Definitions and coverage: ``docs/statistics.md``.
 """
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 class Sent(NamedTuple):
-    """What ``H`` hospitals send of one model in one seed: sums over pairs of rows, and ``sketches [H, B]``."""
+    """The messages of ``H`` hospitals for one model in one seed: sums over pairs of rows, and ``sketches [H, B]``."""
 
     pairs: PairSums
     sketches: NDArray[np.float32]
@@ -36,8 +36,8 @@ class Sent(NamedTuple):
 class OneSeed(NamedTuple):
     """The ``difference [H]`` of two models in one seed, with its two variances ``own`` and ``common [H]``.
 
-    All NaN where one of the models is not judged. ``rarer [H]``: rows of the rarer class. ``sums [H, B]``: the sketches
-    of the difference.
+    All are NaN if one of the models is not judged. ``rarer [H]``: the number of rows of the rarer class. ``sums [H,
+    B]``: the sketches of the difference.
     """
 
     difference: Floats
@@ -48,9 +48,8 @@ class OneSeed(NamedTuple):
 
 
 def one_seed(model: Sent, against: Sent) -> OneSeed:
-    """The difference ``model - against`` at each hospital. The common variance is NaN where no hospital has two rows of
-    either class.
-    """
+    """Compute the difference ``model - against`` at each hospital; NaN common variance if no hospital has two rows of
+    either class."""
     difference = u_statistics(model.pairs).auroc - u_statistics(against.pairs).auroc
     judged = np.isfinite(difference)
     sums = np.where(judged[:, None], model.sketches.astype(np.float64) - against.sketches, np.nan)
@@ -63,12 +62,13 @@ def one_seed(model: Sent, against: Sent) -> OneSeed:
 
 
 def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
-    """The mean difference over seeds at each hospital with its 95 % interval; both have the same seeds and hospitals.
+    """Compute the mean difference over seeds at each hospital, with its 95 % interval; both have the same seeds and
+    hospitals.
 
-    Patients' and seeds' parts are squared and added, each with its own t quantile. Patients who are tested in several
-    seeds count once: the common variance shrinks by as much as the own one does when seeds are averaged. Limits are cut
-    to -1 and 1, not to what the observed AUROC of ``against`` leaves room for. With few events that is often 1, and the
-    true one is not. Limits are NaN where a class has one row and no hospital has more.
+    The parts of patients and seeds are squared and added, each with its own t quantile. Patients who are tested in
+    several seeds count once: the common variance shrinks as much as the own variance does when seeds are averaged.
+    Limits are cut to -1 and 1. The observed AUROC of ``against`` would give narrower limits, but with few events it is
+    often 1 although the true AUROC is not. Limits are NaN if a class has one row and no hospital has more.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

@@ -1,14 +1,13 @@
-"""The difference of two strategies at the same hospitals, with all that would come out otherwise another time.
+"""The difference of two strategies at the same hospitals, with an interval for other hospitals, patients and seeds.
 
-Another time there are other hospitals, other patients and other training seeds. The default interval is for hospitals
-like these (``population``): it asks what a federation should use. The interval for these very hospitals (``fixed``)
-takes hospitals as given. Differences between hospitals contain those between patients, so that a variance is the larger
-of the two and not their sum. Seeds are few, and their variance is uncertain by itself: each part of an interval has the
-t quantile of its own degrees of freedom, so that it covers whichever part is the larger.
+The default interval is for hospitals like these (``population``): it answers which strategy a federation should use.
+The interval for these very hospitals (``fixed``) takes hospitals as given. Differences between hospitals include
+differences between patients, so the variance is the larger of the two and not their sum. Seeds are few, and their
+variance is uncertain: each part of an interval has the t quantile of its own degrees of freedom, so that it covers
+whichever part is larger.
 
 Sources: the cluster-robust variance HC2 with its degrees of freedom, Bell and McCaffrey 2002; the interval from
-variances of unequal certainty, Banerjee 1961; re-splits of the same rows, Nadeau and Bengio 2003. Definitions:
-``docs/statistics.md``.
+variances of unequal certainty, Banerjee 1961. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -28,42 +27,43 @@ Floats = NDArray[np.float64]
 NAN = float("nan")
 
 EQUIVALENT = 0.01
-"""Differences of AUROC below this are taken not to matter, unless said otherwise."""
+"""Default margin of equivalence: smaller differences of AUROC are irrelevant."""
 
 FEW_HOSPITALS = 10
-"""Below so many there is no bootstrap, no decile and no slope, and degrees of freedom are shown."""
+"""Number of hospitals below which there is no bootstrap, decile or slope, and degrees of freedom are reported."""
 
 ENOUGH_SEEDS = 5
-"""Below so many the uncertainty of their variance is most of an interval's width."""
+"""Number of seeds below which the uncertainty of their variance is most of an interval's width."""
 
 SMALLEST_P = 1e-12
-"""P-values are not told apart below this."""
+"""P-values below this are not distinguished."""
 
 BISECTIONS = 50
 
 
 class Limits(NamedTuple):
-    """The limits of an interval; NaN where there is none."""
+    """The limits of an interval; NaN if there is none."""
 
     low: float
     high: float
 
     @property
     def shows(self) -> bool:
-        """Whether a difference is shown: the interval excludes 0."""
+        """Whether a difference is demonstrated: the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True, eq=False)
 class Paired:
-    """A difference of AUROC, ``first - second``, over ``hospitals`` and ``seeds`` that define both.
+    """A difference of AUROC, ``first - second``, over the ``hospitals`` and ``seeds`` that define both.
 
-    - ``difference``: the mean weighted by test rows; ``unweighted``: that of hospitals alike, each the mean of its
-      seeds, of those with the minimum of events.
-    - ``hospital_variance`` (V_h): of hospitals, with their patients and their share of training noise in it; NaN for
-      one hospital. ``patient_variance`` (V_p): of patients alone; NaN where it was not given. ``seed_variance`` (V_s):
-      of training seeds; 0 for one seed, which is then no part of the interval.
-    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. Those of V_s are one less than seeds.
+    - ``difference``: the mean weighted by test rows. ``unweighted``: the mean with equal weights over hospitals with
+      the minimum of events, each averaged over its seeds.
+    - ``hospital_variance`` (V_h): of hospitals, including their patients and their share of training noise; NaN for one
+      hospital. ``patient_variance`` (V_p): of patients alone; NaN if it was not given. ``seed_variance`` (V_s): of
+      training seeds; 0 for one seed, which is then no part of the interval.
+    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has one less than the number of
+      seeds.
     """
 
     difference: float
@@ -77,22 +77,22 @@ class Paired:
 
     @property
     def equal(self) -> bool:
-        """Whether the two are equal models: nothing differs anywhere, and nothing is tested."""
+        """Whether the two are equal models: all differences are 0, and nothing is tested."""
         return self.hospitals > 0 and self.difference == 0 and self._largest() + self.seed_variance == 0
 
     @property
     def of_training(self) -> bool:
-        """Whether it says anything of the ways of training: with one seed, how much hangs on the seed is unknown."""
+        """Whether it allows claims about the strategies: with one seed, the effect of the seed is unknown."""
         return self.seeds > 1
 
     @property
     def variance(self) -> float:
-        """For hospitals like these: ``max(V_h, V_p) + V_s``; NaN for one hospital."""
+        """The variance for hospitals like these: ``max(V_h, V_p) + V_s``; NaN for one hospital."""
         return self._largest() + self.seed_variance if self.hospitals > 1 else NAN
 
     @property
     def p(self) -> float:
-        """Of no difference for hospitals like these, two-sided; 1 for equal models, NaN for one hospital."""
+        """The two-sided p-value of no difference for hospitals like these; 1 for equal models, NaN for one hospital."""
         if self.hospitals > 1 and self.difference == 0:
             return 1.0
         if not self.variance > 0:
@@ -104,14 +104,14 @@ class Paired:
         return math.exp(high)
 
     def population(self, alpha: float = ALPHA) -> Limits:
-        """The interval for hospitals like these; NaN for one hospital, or where nothing varies."""
+        """The interval for hospitals like these; NaN for one hospital, or if nothing varies."""
         if self.equal and self.hospitals > 1:
             return Limits(0.0, 0.0)
         reach = self._reach(alpha) if self.variance > 0 else NAN
         return Limits(self.difference - reach, self.difference + reach)
 
     def fixed(self) -> Limits:
-        """The interval for these very hospitals: other patients and seeds; NaN where V_p was not given."""
+        """The interval for these very hospitals with other patients and seeds; NaN if V_p was not given."""
         if self.equal:
             return Limits(0.0, 0.0)
         reach = math.sqrt(Z**2 * self.patient_variance + self._seed_reach(ALPHA / 2))
@@ -119,14 +119,14 @@ class Paired:
 
     @property
     def visible(self) -> float:
-        """The smallest difference that would be shown in 80 % of such comparisons; 0 for equal models, NaN for one
+        """The smallest difference that 80 % of such comparisons would demonstrate; 0 for equal models, NaN for one
         hospital."""
         if self.equal and self.hospitals > 1:
             return 0.0
         return self._reach(ALPHA) + self._reach(2 * (1 - POWER)) if self.variance > 0 else NAN
 
     def notes(self) -> list[str]:
-        """What a reader must be told beside the interval for hospitals like these."""
+        """Caveats that a reader needs with the interval for hospitals like these."""
         notes = []
         if self.hospitals == 1:
             notes.append("one hospital: nothing can be said of others like it")
@@ -144,7 +144,7 @@ class Paired:
         return notes
 
     def _reach(self, alpha: float) -> float:
-        """Half the width of the interval for hospitals like these at a level of ``1 - alpha``."""
+        """Return half the width of the interval for hospitals like these at a level of ``1 - alpha``."""
         hospitals = float(stdtrit(self.df, alpha / 2)) ** 2 * self._largest()
         return math.sqrt(hospitals + self._seed_reach(alpha / 2))
 
@@ -164,12 +164,12 @@ def paired(
     patients: ArrayLike | None = None,
     named: ArrayLike | None = None,
 ) -> Paired:
-    """The difference of two models' AUROC, each ``[S, H]`` on the same test rows, ``rows [S, H]`` of them.
+    """Compute the difference of two models' AUROC, each ``[S, H]`` on the same test rows, ``rows [S, H]`` of them.
 
-    A hospital and seed with a NaN, or without rows, takes no part. ``patients [H]`` are the sums of
+    A hospital and seed with a NaN, or without rows, is left out. ``patients [H]`` are the sums of
     :func:`raysim.statistics.discrimination.patients.patient_sums`; ``named [H]`` marks hospitals with the minimum of
-    events, all if left out. Every number is NaN where no hospital defines both. Raises ``ValueError`` for shapes that
-    do not fit.
+    events (default: all). Every number is NaN if no hospital defines both. Raises ``ValueError`` for shapes that do not
+    match.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     if not a.shape == b.shape == r.shape:
@@ -204,18 +204,6 @@ def paired(
 
 
 def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
-    """Whether a difference of ``within`` or more is excluded, which is another claim than that none is shown."""
+    """Return whether a difference of ``within`` or more is excluded, a stronger claim than that none is
+    demonstrated."""
     return -within < interval.low and interval.high < within
-
-
-def resplit_interval(differences: ArrayLike, test_share: float) -> Limits:
-    """Of the mean of ``differences [S]`` over random re-splits of the same rows (Nadeau and Bengio).
-
-    ``test_share`` is test rows over training rows. For one data set of which nothing but summaries is left: it says
-    nothing of other hospitals. NaN for fewer than two re-splits.
-    """
-    d = np.asarray(differences, dtype=np.float64)
-    if len(d) < 2:
-        return Limits(NAN, NAN)
-    reach = float(-stdtrit(len(d) - 1, ALPHA / 2) * np.sqrt((1 / len(d) + test_share) * d.var(ddof=1)))
-    return Limits(float(d.mean()) - reach, float(d.mean()) + reach)

@@ -1,8 +1,8 @@
-"""What is left of the best of many models that were tried: limits and estimate corrected for the search.
+"""Correct the limits and the estimate of the best of many tried models for the search.
 
 The best of ``N`` candidates looks better than it is. Its interval against a reference is Bonferroni's, in Holm's order,
-over all that were tried and not only over those shown. Its estimate is corrected by how much the best of these models
-gains by being chosen, over draws of hospitals. That removes about two thirds of the bias. Simulations:
+over all candidates tried and not only over those reported. Its estimate is reduced by how much the best of these models
+gains from being chosen, over bootstrap samples of hospitals. That removes about two thirds of the bias. Simulations:
 ``docs/judge.md``.
 """
 
@@ -25,9 +25,9 @@ DRAWS = 199
 class Searched:
     """The best of several models after a search.
 
-    - ``best``: its index among those compared with the reference.
-    - ``estimate``: its difference; ``corrected``: the same less what being chosen gains, at most.
-    - ``limits``: of every model, adjusted for ``tried`` candidates.
+    - ``best``: its index among the models compared with the reference.
+    - ``estimate``: its difference; ``corrected``: the difference less the gain from being chosen.
+    - ``limits``: the interval of every model, adjusted for ``tried`` candidates.
     """
 
     best: int
@@ -38,9 +38,9 @@ class Searched:
 
 
 def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...]:
-    """Intervals of ``K`` differences from one reference of which ``tried >= K`` were looked at.
+    """Return intervals of ``K`` differences from one reference, adjusted for ``tried >= K`` candidates.
 
-    Candidates that are not shown count as ranked first: Holm's factors are ``N, N - 1, ...``.
+    Candidates that are not reported count as ranked first: Holm's factors are ``N, N - 1, ...``.
     """
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]
     limits, rejecting, level = [pair.population() for pair in differences], True, ALPHA / tried
@@ -53,10 +53,11 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
 
 
 def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> float:
-    """By how much the best of ``K`` models gains by being chosen, the mean over draws of hospitals.
+    """Return how much the best of ``K`` models gains from being chosen, as the mean over bootstrap samples of
+    hospitals.
 
-    ``figures [K, H]`` are each model's difference from the reference at each hospital, the mean over seeds, and ``rows
-    [H]`` weigh them. Hospitals with a NaN in any model take no part; 0 for fewer than two, or one model.
+    ``figures [K, H]`` are each model's difference from the reference at each hospital, averaged over seeds; ``rows
+    [H]`` are weights. Hospitals with a NaN in any model are left out; 0 for fewer than two hospitals, or one model.
     """
     defined = np.isfinite(figures).all(axis=0) & (rows > 0)
     if defined.sum() < 2 or len(figures) < 2:
@@ -73,7 +74,7 @@ def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> f
 def searched(
     differences: Sequence[Paired], figures: NDArray[np.float64], rows: NDArray[np.float64], tried: int
 ) -> Searched:
-    """The best of the models, each compared with one reference, after so many were ``tried``."""
+    """Return the best of the models, each compared with one reference, after ``tried`` candidates."""
     best = int(np.argmax([-np.inf if np.isnan(pair.difference) else pair.difference for pair in differences]))
     estimate = differences[best].difference
     gain = max(0.0, selection_gain(figures, rows))

@@ -1,8 +1,8 @@
-"""Many differences at once: intervals that hold jointly, and which strategies they leave in question.
+"""Simultaneous intervals of many differences, and the strategies that they leave open.
 
-Levels are Bonferroni's, in Holm's order: the family of claims of a difference errs in at most 5 %, however the
-strategies depend on each other. Drawing the largest t statistic with random signs for hospitals and seeds would be a
-little narrower, and errs far more often where there are few seeds (``docs/statistics.md``). Source: Holm 1979.
+Levels are Bonferroni's, in Holm's order: the probability of any false claim of a difference is at most 5 %, for any
+dependence between strategies. Sampling the largest t statistic with random signs for hospitals and seeds would be a
+little narrower, and has far more errors with few seeds (``docs/statistics.md``). Source: Holm 1979.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Flags = NDArray[np.bool_]
 
 
 def adjusted(differences: Sequence[Paired]) -> list[Limits]:
-    """Intervals for hospitals like these of ``differences``, adjusted for being many, in their order.
+    """Return intervals for hospitals like these of ``differences``, adjusted for their number, in their order.
 
-    An interval excludes 0 exactly where Holm's procedure rejects. Those of equal models are 0 to 0 and take no part;
-    one without a variance has NaN limits and takes none either.
+    An interval excludes 0 exactly if Holm's procedure rejects. Intervals of equal models are 0 to 0 and are not
+    counted; a difference without a variance has NaN limits and is not counted either.
     """
     intervals = [pair.population() for pair in differences]
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]
@@ -33,26 +33,6 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
             rejecting = differences[k].p <= level
         intervals[k] = differences[k].population(level)
     return intervals
-
-
-def unbeaten(low: ArrayLike, high: ArrayLike) -> Flags:
-    """Which of ``K`` strategies are not shown worse than any other, ``[K]``.
-
-    ``low`` and ``high`` are ``[K, K]``: the limits of the row's strategy less the column's, NaN where there are none.
-    """
-    worse = np.asarray(high, dtype=np.float64) < 0
-    return np.asarray(~(worse & ~np.eye(len(worse), dtype=bool)).any(axis=1))
-
-
-def recommended(candidates: ArrayLike, traffic: ArrayLike) -> int:
-    """Of the ``candidates [K]`` (flags) the one with the least ``traffic [K]`` in bytes, the first of equals.
-
-    Raises ``ValueError`` where there is no candidate.
-    """
-    flags = np.asarray(candidates, dtype=bool)
-    if not flags.any():
-        raise ValueError("candidates: there is none")
-    return int(np.argmin(np.where(flags, np.asarray(traffic, dtype=np.float64), np.inf)))
 
 
 def not_dominated(better: ArrayLike) -> Flags:

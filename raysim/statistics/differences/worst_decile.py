@@ -1,9 +1,8 @@
-"""The difference of two models' worst decile at the same hospitals, with other hospitals and other training seeds.
+"""The difference of two models' worst decile at the same hospitals, for other hospitals and other training seeds.
 
-Hospitals are drawn again in pairs: a quantile has no variance that a formula gives. Seeds are few, so that drawing them
-again says little of them: their variance is that of the seeds' own differences, with the t quantile of its degrees of
-freedom, and is added as in :mod:`raysim.statistics.differences.paired`. How often the interval holds:
-``docs/statistics.md``.
+Hospitals are resampled in pairs, because a quantile has no variance formula. Seeds are too few to resample: their
+variance is that of the seeds' own differences, with the t quantile of its degrees of freedom, added as in
+:mod:`raysim.statistics.differences.paired`. Coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ def worst_decile_difference(
     draws: int = 2000,
     level: float = LEVEL,
 ) -> Limits:
-    """The interval of the difference ``first - second`` of two models' figures, each ``[S, H]`` on ``rows [S, H]``.
+    """Return the interval of the difference ``first - second`` of two models' figures, each ``[S, H]`` on ``rows [S,
+    H]``.
 
-    A hospital and seed with a NaN, or without rows, takes no part; ``larger`` says whether larger figures are better.
-    Of one seed the interval is that of the trained models: another seed's change is not in it. NaN for fewer than two
+    A hospital and seed with a NaN, or without rows, is left out; ``larger`` says whether larger figures are better.
+    With one seed the interval is for the trained models and excludes the effect of another seed. NaN for fewer than two
     hospitals.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))

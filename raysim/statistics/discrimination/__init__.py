@@ -1,1 +1,1 @@
-"""The AUROC of hospitals: its variance, one ROC shape for all, and the sums that a hospital may send."""
+"""The AUROC of hospitals: its variance, one common ROC shape, and the sums that a hospital may send."""

@@ -1,11 +1,11 @@
 """The AUROC of each hospital, its variance, and the covariance of several models on the same rows.
 
-Two estimators of the variance. DeLong's, from the placement of every row among the rows of the other class, needs two
-events and two non-events and is 0 where the AUROC is 0 or 1. The U-statistic's, exactly unbiased, is a sum of three
-components, which hospitals can average (:mod:`raysim.statistics.discrimination.common_curve`).
+There are two estimators of the variance. DeLong's, from the placement of every row among the rows of the other class,
+needs two events and two non-events and is 0 if the AUROC is 0 or 1. The U-statistic's is exactly unbiased. It is a sum
+of three components, which hospitals can average (:mod:`raysim.statistics.discrimination.common_curve`).
 
-Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are
-Hoeffding 1948. Definitions: ``docs/statistics.md``.
+Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are Hoeffding
+1948. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Placements:
-    """What each row adds to the AUROC of its hospital, for ``K`` models on the same ``n`` rows of ``H`` hospitals.
+    """The influence of each row on the AUROC of its hospital, for ``K`` models on the same ``n`` rows of ``H``
+    hospitals.
 
     - ``auroc [K, H]``: NaN with one class only, or with a NaN score in the hospital's rows.
-    - ``influence [K, n]``: of an event ``(V10 - A) / m``, of a non-event ``(V01 - A) / n``; NaN where the AUROC is.
-    - ``event [n]``: whether the row is an event; ``offsets [H + 1]``: where the hospitals' rows begin.
+    - ``influence [K, n]``: ``(V10 - A) / m`` for an event, ``(V01 - A) / n`` for a non-event; NaN if the AUROC is NaN.
+    - ``event [n]``: whether the row is an event; ``offsets [H + 1]``: the first row of each hospital.
     - ``events [H]`` (m) and ``non_events [H]`` (n).
     """
 
@@ -57,13 +58,13 @@ class DeLong:
 
     @property
     def variance(self) -> Floats:
-        """Of each model at each hospital, ``[K, H]``."""
+        """The variance of each model's AUROC at each hospital, ``[K, H]``."""
         return np.diagonal(self.covariance, axis1=1, axis2=2).T
 
     def difference(self, first: int, second: int) -> tuple[Floats, Floats]:
-        """The difference ``first - second`` of two models and its variance, each ``[H]``.
+        """Return the difference ``first - second`` of two models and its variance, each ``[H]``.
 
-        The variance is exactly 0 where both models order the rows alike: they are equal there, and nothing is tested.
+        The variance is exactly 0 if both models order the rows alike: they are then equal, and nothing is tested.
         """
         c = self.covariance
         variance = c[:, first, first] + c[:, second, second] - 2.0 * c[:, first, second]
@@ -71,12 +72,12 @@ class DeLong:
 
 
 class PairSums(NamedTuple):
-    """What a hospital sends for the variance of its AUROC, ``[H]`` each, as four times the sum: whole numbers.
+    """A hospital's message for the variance of its AUROC, ``[H]`` each: four times each sum, as whole numbers.
 
     With psi 1 for an event above a non-event, 1/2 for a tie and 0 otherwise: ``first`` is the sum of psi over all
-    pairs, ``squares`` that of psi squared, ``same_event`` that of psi psi' over ordered pairs of different non-events
-    with one event, ``same_non_event`` the same with the classes exchanged. ``events`` and ``non_events`` are counts. A
-    hospital with a NaN score has -1 in all four sums, and is not judged.
+    pairs, and ``squares`` the sum of psi squared. ``same_event`` is the sum of psi psi' over ordered pairs of different
+    non-events with one event, ``same_non_event`` the same with the classes exchanged. ``events`` and ``non_events`` are
+    counts. A hospital with a NaN score has -1 in all four sums, and is not judged.
     """
 
     events: Ints
@@ -94,12 +95,13 @@ class PairSums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class UStatistics:
-    """Unbiased estimates from :class:`PairSums`, ``[H]`` each; all but ``auroc`` are NaN for m or n below 2.
+    """Unbiased estimates from :class:`PairSums`, ``[H]`` each; all except ``auroc`` are NaN for m or n below 2.
 
-    - ``auroc``: A. ``squared``: unbiased for the square of the true AUROC.
+    - ``auroc``: A. ``squared``: an unbiased estimate of the square of the true AUROC.
     - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01, covariances of psi with psi' on the same
       pair, on the same event, and on the same non-event. They may be negative.
-    - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, which is also ``A^2 - squared``; may be negative.
+    - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, which also equals ``A^2 - squared``; may be
+      negative.
     """
 
     auroc: Floats
@@ -111,11 +113,11 @@ class UStatistics:
 
 
 def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placements:
-    """The placements of the rows of ``H`` hospitals under ``K`` models.
+    """Compute the placements of the rows of ``H`` hospitals under ``K`` models.
 
     ``scores`` is ``[n]`` for one model or ``[K, n]`` (float32 and float64 keep their precision), ``y [n]`` is 0 or 1,
-    and hospital ``h`` is rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not fit and for
-    other labels.
+    and hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match and
+    for other labels.
     """
     z, event, segments = _checked(scores, y, offsets)
     ids = segments.ids()
@@ -137,7 +139,7 @@ def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placement
 
 
 def delong(placed: Placements) -> DeLong:
-    """DeLong's covariance of the models' AUROC at each hospital, from the placements of their rows."""
+    """Compute DeLong's covariance of the models' AUROC at each hospital, from the placements of their rows."""
     segments = Segments(placed.offsets, np.diff(placed.offsets))
     ids = segments.ids()
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -155,7 +157,8 @@ def delong(placed: Placements) -> DeLong:
 
 
 def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
-    """The sums over pairs of rows of each hospital, exact, of one model's ``scores [n]``; see :func:`placements`."""
+    """Compute the exact sums over pairs of rows of each hospital for one model's ``scores [n]``; see
+    :func:`placements`."""
     z, event, segments = _checked(scores, y, offsets)
     if len(z) != 1:
         raise ValueError(f"scores: shape {z.shape} is not that of one model, [n]")
@@ -176,9 +179,10 @@ def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
 
 
 def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
-    """The AUROC of each hospital and DeLong's variance of it, ``[H]`` each, from what hospitals send.
+    """Compute the AUROC of each hospital and its DeLong variance, ``[H]`` each, from the hospitals' messages.
 
-    The same as :func:`delong` gives from the rows, as ``sum V10^2 = (same_event + squares) / n^2``; NaN as there.
+    The result equals that of :func:`delong` from rows, because ``sum V10^2 = (same_event + squares) / n^2``; NaN in the
+    same cases.
     """
     m, n = (np.where(sums.judged, count, np.nan).astype(np.float64) for count in (sums.events, sums.non_events))
     first, squares, event, non_event = (np.asarray(sum_, np.float64) / 4.0 for sum_ in sums[2:])
@@ -191,7 +195,7 @@ def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
 
 
 def u_statistics(sums: PairSums) -> UStatistics:
-    """AUROC, its unbiased variance and that variance's components at each hospital."""
+    """Compute AUROC, its unbiased variance and that variance's components at each hospital."""
     m, n = sums.events.astype(np.float64), sums.non_events.astype(np.float64)
     first, squares, same_event, same_non_event = (
         np.where(sums.judged, values, np.nan) / 4.0
@@ -209,7 +213,8 @@ def u_statistics(sums: PairSums) -> UStatistics:
 
 
 def variance_from_components(pair: Any, event: Any, non_event: Any, events: Any, non_events: Any) -> Any:
-    """``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``: exact for any numbers of events and non-events (Hoeffding)."""
+    """Return ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, exact for any numbers of events and non-events
+    (Hoeffding)."""
     return (pair + (non_events - 1) * event + (events - 1) * non_event) / (events * non_events)
 
 
@@ -228,16 +233,16 @@ def _corrected(count: Floats) -> Floats:
 
 
 def _whole_sums(values: Ints, segments: Segments) -> Ints:
-    """Sums of whole numbers over each segment, ``[H]``, in integers."""
+    """Return integer sums over each segment, ``[H]``."""
     running = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(values, out=running[1:])
     return np.diff(running[segments.offsets])
 
 
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
-    """Of the pairs that each row is in: twice the sum of psi, and how many are ties, ``[n]`` each.
+    """Return for each row twice the sum of psi over its pairs, and the number of ties among them, ``[n]`` each.
 
-    Both are whole numbers, so that rows with equal scores come out exactly alike.
+    Both are whole numbers, so that rows with equal scores have exactly equal results.
     """
     if scores.dtype == np.float32:
         # One integer holds hospital and score: sorting integers is several times faster than sorting by two keys.

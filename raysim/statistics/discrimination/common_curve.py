@@ -1,9 +1,9 @@
-"""One ROC shape for all hospitals: the variance of each hospital's AUROC that does not depend on its own AUROC.
+"""One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on its own AUROC.
 
-A hospital with one event has no variance of its own, and one with an AUROC of 1 has none above 0; both are judged here,
-by components averaged over the hospitals that have them. The averages are unbiased whatever the scores' distribution,
-also where hospitals differ. For simulation, the shape becomes that of two normal distributions with the same ratio of
-components. Definitions: ``docs/statistics.md``.
+A hospital with one event has no own variance, and one with an AUROC of 1 has none above 0. Both are judged here, by
+components averaged over the hospitals that have them. The averages are unbiased for any distribution of scores, also if
+hospitals differ. For simulation, the shape is that of two normal distributions with the same ratio of components.
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from raysim.statistics.intervals import hanley_mcneil
 Floats = NDArray[np.float64]
 
 LEAST = 20
-"""Rows of the rarer class, beyond the first of each hospital, that the components are averaged over at least."""
+"""Smallest total number of rows of the rarer class, not counting the first of each hospital, for averaged
+components."""
 
 EDGE = 0.02
-"""The common AUROC is kept this far from 0 and 1, where nothing could be drawn."""
+"""Smallest distance of the common AUROC from 0 and 1; closer to them simulation is impossible."""
 
 WIDEST = 3.0
-"""The events' scores are between ``1 / WIDEST`` and ``WIDEST`` times as spread as the non-events'."""
+"""Largest ratio of the standard deviations of events' and non-events' scores, in either direction."""
 
 BISECTIONS = 50
 
 
 @dataclass(frozen=True, eq=False)
 class CommonCurve:
-    """What all hospitals have in common when all are served equally.
+    """The common curve of all hospitals under equal service.
 
     - ``judged [H]``: hospitals with both classes and no NaN score; the rest have NaN below.
-    - ``auroc [H]``: each hospital's own. ``variance [H]``: of that, under the common curve.
-    - ``common``: the AUROC of all, the mean weighted by ``1 / variance``, within :data:`EDGE` of 0 and 1.
-    - ``event_sd``: the standard deviation of events' scores over that of non-events' (sigma).
-    - ``matched``: whether ``variance`` and ``event_sd`` come from these hospitals; otherwise there were too few
-      rows, or all their AUROCs were 0 or 1, and Hanley and McNeil's variance and equal spreads stand in.
+    - ``auroc [H]``: each hospital's own AUROC. ``variance [H]``: its variance under the common curve.
+    - ``common``: the common AUROC, the mean weighted by ``1 / variance``, at least :data:`EDGE` from 0 and 1.
+    - ``event_sd``: the standard deviation of events' scores divided by that of non-events' (sigma).
+    - ``matched``: whether ``variance`` and ``event_sd`` come from these hospitals. Otherwise there were too few rows,
+      or all AUROCs were 0 or 1; Hanley and McNeil's variance and equal spreads are used instead.
     """
 
     judged: NDArray[np.bool_]
@@ -53,7 +54,7 @@ class CommonCurve:
 
 
 def common_curve(sums: PairSums) -> CommonCurve:
-    """The common curve of ``H`` hospitals from what each sends. Everything is NaN without a judged hospital."""
+    """Compute the common curve of ``H`` hospitals from their messages. Everything is NaN without a judged hospital."""
     judged = sums.judged
     m, n = (np.where(judged, count, np.nan) for count in (sums.events, sums.non_events))
     each = u_statistics(sums)
@@ -69,15 +70,15 @@ def common_curve(sums: PairSums) -> CommonCurve:
 
 
 def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
-    """The components of an event and of a non-event (xi10, xi01) of normal scores with AUROC ``t``."""
+    """Return the components of an event and of a non-event (xi10, xi01) of normal scores with AUROC ``t``."""
     h = ndtri(t)
     return _orthant(h, event_sd**2 / (1 + event_sd**2)) - t * t, _orthant(h, 1 / (1 + event_sd**2)) - t * t
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """The spread of events' normal scores, in units of non-events', that has these components' ratio.
+    """Return the spread of events' normal scores, relative to non-events', that gives the ratio of these components.
 
-    1 where both components are 0, as with one row of each class.
+    1 if both components are 0, as with one row of each class.
     """
     if not event + non_event > 0:
         return 1.0
@@ -91,7 +92,8 @@ def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
 
 
 def _pooled(pair: Floats, event: Floats, non_event: Floats, weight: Floats) -> tuple[float, float, float] | None:
-    """The components' weighted means over the hospitals that have them; None for too few, or where no pair varies."""
+    """Return the components' weighted means over the hospitals that have them; None with too few, or if no pair
+    varies."""
     defined = np.isfinite(pair) & (weight > 0)
     if weight[defined].sum() < LEAST:
         return None
@@ -109,5 +111,6 @@ def _mean(auroc: Floats, variance: Floats) -> float:
 
 
 def _orthant(h: Any, correlation: Any) -> Any:
-    """The chance that two standard normal variables with this correlation are both below ``h`` (Owen 1956)."""
+    """Return the probability that two standard normal variables with this correlation are both below ``h``
+    (Owen 1956)."""
     return ndtr(h) - 2.0 * owens_t(h, np.sqrt((1 - correlation) / (1 + correlation)))

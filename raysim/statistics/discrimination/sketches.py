@@ -1,14 +1,13 @@
-"""How the AUROCs of several models vary together over a hospital's patients, without any row leaving the hospital.
+"""Joint variation of several models' AUROCs over a hospital's patients, without any row leaving the hospital.
 
-The variance of a difference needs how two AUROCs vary together. A hospital draws ``B`` normal numbers for each of its
-patients, once for all models and training seeds, and keeps them to itself. Of every model it sends the ``B`` sums of
-its test rows' influences times these numbers. The mean product of two models' sums is DeLong's covariance of their
-AUROCs, up to the chance of the draws. Of the rows, nothing else can be read from them (Johnson and Lindenstrauss 1984).
+The variance of a difference needs the covariance of two AUROCs. A hospital samples ``B`` normal numbers for each of its
+patients, once for all models and training seeds, and does not send them. For every model it sends ``B`` sums over test
+rows of influence times number. The mean product of two models' sums estimates DeLong's covariance of their AUROCs.
+Nothing else about the rows can be read from them (Johnson and Lindenstrauss 1984).
 
-As a patient has the same numbers in every seed, the sums of several seeds may be added up before they are squared. A
-patient who is tested in three seeds is then counted once, with three influences. The exact
-:mod:`raysim.statistics.discrimination.patients` does so, too, and needs the rows. Rows of one patient are taken
-together likewise.
+A patient has the same numbers in every seed, so the sums of several seeds may be added before squaring. A patient who
+is tested in three seeds is then counted once, with three influences. The exact
+:mod:`raysim.statistics.discrimination.patients` does the same from rows. Rows of one patient are added in the same way.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from raysim.statistics.discrimination.auroc import Placements
 Floats = NDArray[np.float64]
 
 SUMS = 100
-"""Sums that a hospital sends of each model: a variance is then off by 14 %, and that of many hospitals by less."""
+"""Number of sums that a hospital sends for each model: a variance is then off by 14 %, over many hospitals by less."""
 
 ROWS = 1024
-"""Rows whose numbers are drawn at a time: they stay in the processor's cache."""
+"""Number of rows whose random numbers are made at a time; they fit into the processor's cache."""
 
 HOSPITALS = 4096
-"""Hospitals whose sums are compared at a time."""
+"""Number of hospitals whose sums are compared at a time."""
 
 
 def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> NDArray[np.float32]:
-    """What each hospital sends of one model, ``[H, SUMS]``; NaN where its AUROC is undefined.
+    """Compute each hospital's sums for one model, ``[H, SUMS]``; NaN if its AUROC is undefined.
 
-    ``placed`` is of the first model at ``hospitals [H]`` (their ids), ``patients [n]`` the patient of each row, the
-    same number in every seed. Influences are corrected as a sample variance is; the only row of its class adds nothing.
-    Raises ``ValueError`` for another number of patients than of rows.
+    ``placed`` has the first model at ``hospitals [H]`` (their ids); ``patients [n]`` identifies the patient of each row
+    by the same number in every seed. Influences are corrected as in a sample variance; the only row of its class adds
+    nothing. Raises ``ValueError`` if the numbers of patients and rows differ.
     """
     ids, who = np.asarray(hospitals, dtype=np.int64), np.asarray(patients, dtype=np.int64)
     if who.shape != placed.event.shape:
@@ -60,10 +59,11 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
 def _pieces(
     offsets: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows that are summed at a time, where pieces of one hospital begin among them, and whose these are.
+    """Yield the rows summed at a time, the first row of each hospital's piece among them, and the hospitals of the
+    pieces.
 
-    Hospitals are cut at multiples of :data:`ROWS` from their own first row, so that who else is computed with them
-    changes no bit.
+    Hospitals are cut at multiples of :data:`ROWS` from their own first row, so that results do not depend on the other
+    hospitals of the call.
     """
     count = -(-lengths // ROWS)
     of = np.repeat(np.arange(len(lengths)), count)
@@ -78,11 +78,11 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """The patients' part of the difference of two models at each hospital, ``[H]``, from ``S`` sketches ``[H, B]`` of
-    either.
+    """Return the patients' part of the difference of two models at each hospital, ``[H]``, from ``S`` sketches ``[H,
+    B]`` each.
 
-    As :func:`raysim.statistics.discrimination.patients.patient_sums` gives it, before it is averaged: seeds weigh as
-    the hospital's test ``rows [S, H]``, and one without both models' sketches adds nothing.
+    It is that of :func:`raysim.statistics.discrimination.patients.patient_sums` before averaging: seeds are weighted by
+    the hospital's test ``rows [S, H]``, and a seed without both models' sketches adds nothing.
     """
     weights = np.asarray(rows, dtype=np.float64)
     part = np.empty(weights.shape[1])

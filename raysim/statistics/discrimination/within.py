@@ -1,10 +1,10 @@
 """How well one column alone ranks the rows of each hospital: its AUROC within hospitals, and the standard error.
 
-Rows of a hospital are only compared with rows of the same hospital, so that a column which merely identifies hospitals
-ranks nothing. Everything is computed from cells: one for each hospital and value, with its rows of each class.
+Rows of a hospital are compared only with rows of the same hospital, so a column that merely identifies hospitals ranks
+nothing. Everything is computed from cells: one for each hospital and value, with its rows of each class.
 
-The standard error is Hanley and McNeil's (1982), which needs the AUROC and the counts alone. DeLong's is 0 where a
-column separates the classes, so that ten rows would be as sure as ten thousand.
+The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the counts. DeLong's is 0 if a column
+separates the classes, so that ten rows would look as certain as ten thousand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FEWEST = 5
-"""Rows of each class that a hospital has at least to count."""
+"""Smallest number of rows of each class for a hospital to count."""
 
 # Where the parts of a key begin that sorts rows by hospital, value and class.
 _HOSPITAL, _VALUE = np.uint64(40), np.uint64(8)
@@ -35,11 +35,11 @@ class Separation:
     """The AUROC of one column for one class against the rest, within hospitals."""
 
     auroc: float
-    """Mean over hospitals, weighted by ``m n / (m + n)``; NaN where no hospital counts."""
+    """Mean over hospitals, weighted by ``m n / (m + n)``; NaN if no hospital counts."""
     se: float
     """Its standard error."""
     hospitals: int
-    """How many hospitals count."""
+    """The number of hospitals that count."""
 
     @property
     def low(self) -> float:
@@ -49,20 +49,24 @@ class Separation:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The rows of one column by hospital and value, ``G`` cells in order of hospitals and, within one, of values."""
+    """The rows of one column by hospital and value: ``G`` cells in order of hospitals and, within a hospital, of
+    values."""
 
     hospital: Ints
     """The hospital of each cell, ``[G]``."""
     value: NDArray[Any]
-    """What orders the cells of a hospital, ``[G]``: greater for a greater value, and equal in several hospitals for
-    equal values."""
+    """The order of the cells of a hospital, ``[G]``: greater for a greater value, and equal for equal values at
+    different hospitals."""
     counts: Ints
-    """Rows of each class in each cell, ``[G, C]``."""
+    """The number of rows of each class in each cell, ``[G, C]``."""
 
     @staticmethod
     def of(hospital: Ints, value: NDArray[Any], y: Ints, classes: int) -> Cells:
-        """The cells of ``n`` rows with ``value [n]`` (single precision, no NaN; or whole numbers from 0 to 2^32 - 1)
-        and class ``y [n]``, for at most 2^24 hospitals and 256 ``classes``."""
+        """Build the cells of ``n`` rows with ``value [n]`` and class ``y [n]``.
+
+        Values are single precision without NaN, or whole numbers from 0 to 2^32 - 1. There are at most 2^24 hospitals
+        and 256 ``classes``.
+        """
         bits = sortable(value.astype(np.float32)) if value.dtype.kind == "f" else value
         # One sort of whole numbers is several times faster than sorting rows by value and then by hospital.
         keys = hospital.astype(np.uint64) << _HOSPITAL | bits.astype(np.uint64) << _VALUE | y.astype(np.uint64)
@@ -76,10 +80,11 @@ class Cells:
         return Cells((cells >> (_HOSPITAL - _VALUE)).astype(np.int64), cells & _BITS, counts)
 
     def by_rate_elsewhere(self, event: int) -> Cells:
-        """The same rows with, as value of a cell, the share of ``event`` among that value's rows at other hospitals.
+        """Return the same rows with each value replaced by the share of ``event`` among that value's rows at other
+        hospitals.
 
-        A value that no other hospital has gets their share of events over all values. So no row's own label, and no
-        label of its hospital, decides its score. ``C`` of the result is 2: the rest, and the event.
+        A value that no other hospital has gets the share of events over all values of other hospitals. So no label of a
+        row's own hospital affects its score. ``C`` of the result is 2: the rest, and the event.
         """
         n, k = self.counts.sum(axis=1), self.counts[:, event]
         _, code = np.unique(self.value, return_inverse=True)
@@ -96,10 +101,10 @@ class Cells:
 
 
 def separation(cells: Cells, event: int, *, directed: bool = False) -> Separation:
-    """How well the values of ``cells`` rank rows of class ``event`` above the rest of the same hospital.
+    """Compute how well the values of ``cells`` rank rows of class ``event`` above the rest of the same hospital.
 
-    Whether high or low values go with the event is chosen once, over all hospitals, unless values are ``directed``:
-    then high ones are meant to go with it.
+    The direction (high or low values indicate the event) is chosen once, over all hospitals. With ``directed`` high
+    values indicate it.
     """
     k = cells.counts[:, event].astype(np.float64)
     others = cells.counts.sum(axis=1) - k
@@ -126,7 +131,7 @@ def separation(cells: Cells, event: int, *, directed: bool = False) -> Separatio
 
 
 def _starts(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """For each of ``values [n]``, the index at which its run of equal values begins, ``[n]``."""
+    """Return for each of ``values [n]`` the first index of its run of equal values, ``[n]``."""
     first = np.ones(len(values), bool)
     first[1:] = values[1:] != values[:-1]
     return first

@@ -1,1 +1,1 @@
-"""Estimates of many hospitals together: their mean, how far they truly spread, and each drawn towards the mean."""
+"""Estimates over many hospitals: their mean, their true spread, and shrunken estimates of each."""

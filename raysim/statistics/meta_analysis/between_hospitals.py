@@ -1,7 +1,7 @@
-"""The mean AUROC of hospitals, how far they spread around it, and each hospital's estimate drawn towards it.
+"""The mean AUROC of hospitals, their spread around it, and each hospital's shrunken estimate.
 
-On the AUROC scale with the variances of the common curve, for which no hospital has to be left out. The spread has no
-interval here: that of :mod:`raysim.statistics.chance.noise_floor` covers, where Q taken to be chi-square covers too
+All are on the AUROC scale with the variances of the common curve, so that no hospital has to be left out. The spread
+has no interval here. Use that of :mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q covers too
 little. Definitions: ``docs/statistics.md``.
 """
 
@@ -20,22 +20,23 @@ from raysim.statistics.meta_analysis.spread import Mean, hartung_knapp, paule_ma
 Floats = NDArray[np.float64]
 
 FEWEST = 3
-"""Judged hospitals below which there are only the raw figures."""
+"""Number of judged hospitals below which there are only the raw figures."""
 
 FEWEST_TO_PREDICT = 5
-"""Judged hospitals below which nothing is said of a further one."""
+"""Number of judged hospitals below which there is no prediction for a further one."""
 
 
 @dataclass(frozen=True, eq=False)
 class BetweenHospitals:
-    """What ``H`` hospitals say of their mean and spread, on the scale of AUROC.
+    """The mean and spread of ``H`` hospitals on the scale of AUROC.
 
-    - ``hospitals``: how many are judged. ``mean``: their mean with its interval (Hartung and Knapp).
-    - ``tau``: the standard deviation of true AUROCs (Paule and Mandel); ``tau_logit``: about that of their logits.
-    - ``predicted_low`` to ``predicted_high``: where a further hospital's true AUROC lies, every spread counting as far
-      as the data support it; NaN for fewer than five.
-    - ``shrunken [H]`` with ``shrunken_low`` and ``shrunken_high``: each hospital's estimate drawn towards the mean, NaN
-      where it is not judged. To be read one by one: their spread is smaller than the true one.
+    - ``hospitals``: the number judged. ``mean``: their mean with its interval (Hartung and Knapp).
+    - ``tau``: the standard deviation of true AUROCs (Paule and Mandel); ``tau_logit``: approximately that of their
+      logits.
+    - ``predicted_low`` to ``predicted_high``: the prediction interval of a further hospital's true AUROC, averaged over
+      the posterior of the spread; NaN for fewer than five.
+    - ``shrunken [H]`` with ``shrunken_low`` and ``shrunken_high``: each hospital's estimate shrunken towards the mean,
+      NaN if it is not judged. Read them one by one: their spread is smaller than the true one.
 
     Everything is NaN for fewer than three judged hospitals.
     """
@@ -52,7 +53,7 @@ class BetweenHospitals:
 
 
 def between_hospitals(curve: CommonCurve) -> BetweenHospitals:
-    """The random-effects summary of one model's AUROC at the judged hospitals of ``curve``."""
+    """Compute the random-effects summary of one model's AUROC at the judged hospitals of ``curve``."""
     judged = curve.judged
     hospitals = int(judged.sum())
     shrunken = np.full((3, len(judged)), np.nan)

@@ -1,4 +1,4 @@
-"""A figure over hospitals that took no part, and what a further one of them may see."""
+"""A figure over unseen hospitals, and its prediction interval for a further one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
 Floats = NDArray[np.float64]
 
 BEYOND = 4.0
-"""The largest standard deviation that is tried of logarithms, intercepts and slopes."""
+"""Largest standard deviation of logarithms, intercepts and slopes in the grid."""
 
 
 class Pooled(NamedTuple):
-    """A figure over hospitals that took no part."""
+    """A figure over unseen hospitals."""
 
     estimate: float
     low: float
@@ -31,8 +31,10 @@ class Pooled(NamedTuple):
 
 
 def pooled(y: Floats, v: Floats, widest: float = WIDEST) -> Pooled:
-    """The mean of figures ``y [H]`` with variances ``v [H]`` (Hartung and Knapp), their spread (Paule and Mandel), and
-    where that of a further hospital lies, every spread up to ``widest`` counting as far as the data support it.
+    """Compute mean, spread and prediction interval of figures ``y [H]`` with variances ``v [H]``.
+
+    The mean's interval is Hartung and Knapp's, the spread Paule and Mandel's. The prediction interval of a further
+    hospital averages over the posterior of the spread up to ``widest``.
     """
     defined = np.isfinite(y) & np.isfinite(v) & (v > 0)
     y, v = y[defined], v[defined]

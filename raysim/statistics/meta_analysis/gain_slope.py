@@ -1,8 +1,9 @@
 """Whether small hospitals gain more from federating: the slope of gains on the logarithm of size.
 
-The noise of a gain grows as a hospital gets smaller, and its own variance is correlated with the gain. Variances are
-therefore smoothed over sizes before they weigh. Never regress on a hospital's own local figure, unweighted, or with own
-variances: where all gain alike that claims a slope in up to 96 % of federations. Definitions: ``docs/statistics.md``.
+The noise of a gain grows as a hospital gets smaller, and a gain's own variance is correlated with the gain. Variances
+are therefore smoothed over sizes before they are used as weights. Never regress on a hospital's own local figure,
+without weights, or with own variances: if all hospitals gain alike that claims a slope in up to 96 % of federations.
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from raysim.statistics.levels import ALPHA
 Floats = NDArray[np.float64]
 
 LEAST_VARIANCE = 1e-6
-"""Own variances below this count as this much: their logarithm is taken."""
+"""Smallest own variance; smaller ones are raised to it, because their logarithm is used."""
 
 
 @dataclass(frozen=True)
 class GainSlope:
-    """The slope of gains per unit of ln size, negative where small hospitals gain more; NaN where undefined.
+    """The slope of gains per unit of ln size, negative if small hospitals gain more; NaN if undefined.
 
-    - ``low`` to ``high``: its 95 % interval by weighted least squares; ``p``: of no slope.
-    - ``robust_p``: of no slope, by the variance HC3, which needs no model of the noise.
+    - ``low`` to ``high``: its 95 % interval by weighted least squares; ``p``: the p-value of no slope.
+    - ``robust_p``: the p-value of no slope with the variance HC3, which needs no model of the noise.
     """
 
     slope: float
@@ -39,21 +40,21 @@ class GainSlope:
 
     @property
     def demonstrated(self) -> bool:
-        """Whether there is a slope: both p are at most .05."""
+        """Whether a slope is demonstrated: both p are at most .05."""
         return max(self.p, self.robust_p) <= ALPHA
 
     @property
     def halving(self) -> float:
-        """The change of the gain that goes with half the size."""
+        """The change of the gain at half the size."""
         return -self.slope * float(np.log(2.0))
 
 
 def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: ArrayLike, sizes: ArrayLike) -> Floats:
-    """The variances ``[H]`` of gains as a function of size and of the rows of both classes.
+    """Return smoothed variances ``[H]`` of gains as a function of size and of the rows of both classes.
 
-    ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events``. Alpha and beta are those of a
-    regression of the logarithms of own ``variance [H] / h``, with weights of one less than the rows of the rarer class.
-    ``c`` keeps the weighted sum. NaN where all weights are 0.
+    ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events``. Alpha and beta come from a
+    regression of the logarithms of own ``variance [H] / h``; its weights are the rows of the rarer class less one.
+    ``c`` preserves the weighted sum. NaN if all weights are 0.
     """
     own, m, n, size = (np.asarray(x, dtype=np.float64) for x in (variance, events, non_events, sizes))
     h, weight = 1 / m + 1 / n, np.minimum(m, n) - 1
@@ -69,7 +70,8 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 
 
 def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainSlope:
-    """Weighted least squares of ``gains [H]`` on ``ln sizes [H]``, with smoothed ``variance [H]`` and a true spread.
+    """Fit ``gains [H]`` on ``ln sizes [H]`` by weighted least squares, with smoothed ``variance [H]`` and a true
+    spread.
 
     Hospitals with a NaN are left out. All NaN for fewer than ten hospitals, or hospitals of one size.
     """
@@ -98,7 +100,7 @@ def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainS
 
 
 def _line(d: Floats, x: Floats, v: Floats) -> tuple[float, Floats]:
-    """The slope of ``d`` on ``x`` with variances ``v``, and the residuals."""
+    """Return the slope of ``d`` on ``x`` with variances ``v``, and the residuals."""
     w = 1.0 / v
     centre, mean = w @ x / w.sum(), w @ d / w.sum()
     slope = float(w @ ((x - centre) * (d - mean)) / (w @ (x - centre) ** 2))

@@ -3,9 +3,7 @@
 The model is ``y_i = mu_i + e_i`` with ``Var e_i = v_i`` and ``mu_i`` spread around ``mu`` with variance ``tau^2``.
 Arguments ``y`` and ``v`` are ``[k]``, finite, ``v > 0``; squares of the spread are called ``t``.
 
-Sources: DerSimonian and Laird 1986; Paule and Mandel 1982; REML as in Viechtbauer 2005; the Q-profile interval,
-Viechtbauer 2007; Hartung and Knapp 2001; prediction, Higgins, Thompson and Spiegelhalter 2009; shrinkage, Morris 1983.
-Definitions and what each covers: ``docs/statistics.md``.
+Sources: Paule and Mandel 1982; Hartung and Knapp 2001. Definitions and what each covers: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import chdtrc, gammaincinv, stdtrit
+from scipy.special import stdtrit
 
 from raysim.statistics.levels import LEVEL
 
@@ -22,9 +20,6 @@ Floats = NDArray[np.float64]
 
 PRECISION = 1e-12
 """Relative change at which iterations end."""
-
-STEPS = 10_000
-"""REML's fixed point is given up after so many steps; it takes some tens."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +32,6 @@ class Mean:
     high: float
 
 
-@dataclass(frozen=True)
-class Heterogeneity:
-    """Cochran's ``q`` at no spread with its chi-square ``p``, and ``i2``, the share of it beyond chance."""
-
-    q: float
-    p: float
-    i2: float
-
-
 def cochran_q(y: ArrayLike, v: ArrayLike, t: float = 0.0) -> float:
     """``sum (y - mu)^2 / (v + t)`` around the mean weighted by ``1 / (v + t)``."""
     y, v = _checked(y, v)
@@ -53,54 +39,10 @@ def cochran_q(y: ArrayLike, v: ArrayLike, t: float = 0.0) -> float:
     return float(w @ np.square(y - (w @ y) / w.sum()))
 
 
-def heterogeneity(y: ArrayLike, v: ArrayLike) -> Heterogeneity:
-    """Q with its chi-square test and I^2; NaN for fewer than two hospitals."""
-    y, v = _checked(y, v)
-    if len(y) < 2:
-        return Heterogeneity(float("nan"), float("nan"), float("nan"))
-    q, df = cochran_q(y, v), len(y) - 1
-    return Heterogeneity(q, float(chdtrc(df, q)), max(0.0, (q - df) / q) if q > 0 else 0.0)
-
-
-def dersimonian_laird(y: ArrayLike, v: ArrayLike) -> float:
-    """``t`` by moments with weights ``1 / v``; NaN for fewer than two hospitals."""
-    y, v = _checked(y, v)
-    if len(y) < 2:
-        return float("nan")
-    w = 1.0 / v
-    return max(0.0, (cochran_q(y, v) - (len(y) - 1)) / float(w.sum() - w @ w / w.sum()))
-
-
 def paule_mandel(y: ArrayLike, v: ArrayLike) -> float:
     """``t`` at which Q equals its expectation ``k - 1``; NaN for fewer than two hospitals."""
     y, v = _checked(y, v)
     return _root(y, v, len(y) - 1.0) if len(y) > 1 else float("nan")
-
-
-def reml(y: ArrayLike, v: ArrayLike) -> float:
-    """``t`` by restricted maximum likelihood, a fixed point from DerSimonian and Laird's; NaN for one hospital."""
-    y, v = _checked(y, v)
-    if len(y) < 2:
-        return float("nan")
-    t = dersimonian_laird(y, v)
-    for _ in range(STEPS):
-        w = 1.0 / (v + t)
-        residuals = np.square(y - (w @ y) / w.sum())
-        new = max(0.0, float(np.square(w) @ (residuals - v) / (w @ w) + 1.0 / w.sum()))
-        if abs(new - t) < PRECISION * max(t, float(v.min())):
-            return new
-        t = new
-    return t
-
-
-def q_profile(y: ArrayLike, v: ArrayLike) -> tuple[float, float]:
-    """The interval of ``t`` by the chi-square quantiles of Q, quick but too narrow where ``y`` is far from normal."""
-    y, v = _checked(y, v)
-    if len(y) < 2:
-        return float("nan"), float("nan")
-    tail, df = (1 - LEVEL) / 2, len(y) - 1
-    upper, lower = (2.0 * float(gammaincinv(df / 2, share)) for share in (1 - tail, tail))  # chi-square quantiles
-    return _root(y, v, upper), _root(y, v, lower)
 
 
 def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = True) -> Mean:
@@ -119,32 +61,6 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = 
     se = float(np.sqrt((max(1.0, scale) if conservative else scale) / w.sum()))
     reach = float(stdtrit(df, (1 + LEVEL) / 2)) * se
     return Mean(mean, se, mean - reach, mean + reach)
-
-
-def prediction(mean: Mean, t: float, hospitals: int) -> tuple[float, float]:
-    """Where a further hospital's true value lies, from the ``mean`` of ``hospitals``; NaN for fewer than three."""
-    if hospitals < 3:
-        return float("nan"), float("nan")
-    reach = float(stdtrit(hospitals - 1, (1 + LEVEL) / 2)) * float(np.sqrt(t + mean.se**2))
-    return mean.estimate - reach, mean.estimate + reach
-
-
-@dataclass(frozen=True, eq=False)
-class Shrunken:
-    """Empirical-Bayes (shrunken) estimate of each hospital, ``[k]`` each.
-
-    Read one by one: the spread of these estimates is smaller than the true one, and their quantiles are no dispersion.
-    """
-
-    estimate: Floats
-    variance: Floats
-
-
-def shrink(y: ArrayLike, v: ArrayLike, t: float, mean: Mean) -> Shrunken:
-    """Empirical Bayes estimates with their posterior variance; all equal the mean where ``t`` is 0."""
-    y, v = _checked(y, v)
-    weight = t / (t + v)
-    return Shrunken(mean.estimate + weight * (y - mean.estimate), v * weight + np.square((1 - weight) * mean.se))
 
 
 def _root(y: Floats, v: Floats, target: float) -> float:

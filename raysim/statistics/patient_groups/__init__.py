@@ -1,1 +1,2 @@
-"""Whether a model serves groups of patients alike within hospitals, and what groups' different hospitals add."""
+"""Differences between groups of patients within hospitals, and the part that comes from the groups' different
+hospitals."""

@@ -1,7 +1,7 @@
-"""Arrangements of group labels over a hospital's rows: within each outcome they are permuted, so that counts stay.
+"""Arrangements of group labels over a hospital's rows: labels are permuted within each outcome, so that counts stay.
 
-An arrangement gives each row a group. The first is always the observed one. Where all hospitals together have few
-arrangements every one is taken, else some are drawn; a hospital's draws depend on its own rows and stream alone.
+An arrangement gives each row a group. The first is always the observed one. If all hospitals together have few
+arrangements, all are used, otherwise a random sample. A hospital's sample depends only on its own rows and stream.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from numpy.typing import ArrayLike, NDArray
 Labels = NDArray[np.int8]
 
 DRAWS = 1999
-"""Arrangements that are drawn beside the observed one; all are taken where there are no more than this."""
+"""Number of sampled arrangements in addition to the observed one; if there are at most this many, all are used."""
 
 MOST_ENTRIES = 400_000_000
-"""Rows times arrangements of a federation; with more rows fewer are drawn, which bounds the time."""
+"""Largest product of rows and arrangements of a federation; with more rows fewer are sampled, which bounds the time."""
 
 FEWEST_DRAWS = 199
-"""However many rows there are: p can still be .005."""
+"""Smallest number of sampled arrangements: p can still be .005."""
 
 _CODE = np.uint64(0xFF)
 
 
 def draws_for(rows: int) -> int:
-    """How many arrangements are drawn for the ``rows`` of a federation."""
+    """Return the number of arrangements to sample for the ``rows`` of a federation."""
     return max(FEWEST_DRAWS, min(DRAWS, MOST_ENTRIES // max(rows, 1) - 1))
 
 
 def number(counts: ArrayLike) -> int:
-    """How many arrangements differ, of ``counts [G]`` or ``[G, outcomes]`` rows by group; exact."""
+    """Return the exact number of different arrangements of ``counts [G]`` or ``[G, outcomes]`` rows by group."""
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
     return prod(factorial(int(column.sum())) // prod(factorial(int(count)) for count in column) for column in columns.T)
 
 
 def within_limit(counts: ArrayLike) -> int | None:
-    """As :func:`number`, None where there are more than :data:`DRAWS`; counts of any size take no time."""
+    """Return :func:`number`, or None if it is more than :data:`DRAWS`; fast for counts of any size."""
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
     # Rows outside the largest group of an outcome: with 11 of them, 2^11 arrangements differ at least.
@@ -50,7 +50,7 @@ def within_limit(counts: ArrayLike) -> int | None:
 
 
 def drawn(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
-    """The observed labels of one outcome's rows and ``draws`` permutations of them, ``[n, 1 + draws]``."""
+    """Return the observed labels of one outcome's rows and ``draws`` permutations of them, ``[n, 1 + draws]``."""
     codes = np.asarray(labels, dtype=np.int8)
     # Sorting random numbers that carry a label in their last bits permutes the labels.
     keys = rng.integers(0, 1 << 64, (draws, len(codes)), dtype=np.uint64)
@@ -62,7 +62,7 @@ def drawn(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
 
 
 def every(labels: ArrayLike) -> Labels:
-    """All different arrangements of one outcome's ``labels [n]``, the observed one first: ``[n, number]``."""
+    """Return all different arrangements of one outcome's ``labels [n]``, the observed one first: ``[n, number]``."""
     codes = [int(code) for code in np.asarray(labels)]
     observed = tuple(codes)
     others = (arranged for arranged in _distinct(sorted(codes)) if arranged != observed)
@@ -70,7 +70,7 @@ def every(labels: ArrayLike) -> Labels:
 
 
 def _distinct(codes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The different orders of ascending ``codes``."""
+    """Yield the different orders of ascending ``codes``."""
     if not codes:
         yield ()
     for i, code in enumerate(codes):

@@ -1,4 +1,4 @@
-"""What hospitals groups of patients are treated at: a difference between hospitals, not between patients.
+"""The hospitals at which groups of patients are treated: a difference between hospitals, not between patients.
 
 Each group has the mean over hospitals of the hospital's figure, weighted by the group's rows there.
 """
@@ -15,11 +15,12 @@ from raysim.statistics.levels import LEVEL
 NAN = float("nan")
 
 FEWEST = 10
-"""Hospitals that an interval needs."""
+"""Smallest number of hospitals for an interval."""
 
 
 class Composition(NamedTuple):
-    """The first group's mean of its hospitals' figure less the second's, with its 95 % interval over hospitals."""
+    """The difference of two groups' means of their hospitals' figure, first less second, with its 95 % interval over
+    hospitals."""
 
     estimate: float
     low: float
@@ -31,9 +32,11 @@ NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 
 
 def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
-    """That of two groups with ``first [H]`` and ``second [H]`` rows at hospitals whose ``figure [H]`` may be NaN.
+    """Compute it for two groups with ``first [H]`` and ``second [H]`` rows at hospitals whose ``figure [H]`` may be
+    NaN.
 
-    The interval is the jackknife's over hospitals, by t. NaN without rows of both, and limits under ten hospitals.
+    The interval is the jackknife's over hospitals, with Student's t. NaN without rows of both groups; limits are NaN
+    under ten hospitals.
     """
     from scipy.special import stdtrit  # actors start without it
 

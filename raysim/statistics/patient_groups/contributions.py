@@ -1,7 +1,7 @@
-"""What one hospital contributes: for each arrangement of group labels, each group's figure and its variance there.
+"""One hospital's contribution: each group's figure and its variance there, for each arrangement of group labels.
 
-All sums are of whole numbers that floats hold exactly, so that equal figures come out equal to the last bit, whichever
-code adds them.
+All sums are of whole numbers that floats represent exactly, so that equal figures agree to the last bit in any order of
+addition.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ from raysim.statistics.patient_groups.arrangements import Labels
 Floats = NDArray[np.float64]
 
 ONE_ROW = 1.0 / 12.0
-"""The variance that a class with one row contributes: that of a placement where scores say nothing (AUROC .5)."""
+"""Variance of a class with one row: the variance of a placement under uninformative scores (AUROC .5)."""
 
 MOST_PAIRS = 1 << 21
-"""Pairs of rows whose order is written out; with more, ranks are counted instead, in a time that grows with rows."""
+"""Largest number of pairs of rows whose order is stored; with more, ranks are counted in time proportional to rows."""
 
 BLOCK = 1 << 23
-"""Labels that are looked at in one go."""
+"""Number of labels processed at once."""
 
 FRACTION_BITS = 36
-"""Contributions are rounded to multiples of 2^-36 and added as integers, so that no order of hospitals matters."""
+"""Contributions are rounded to multiples of 2^-36 and added as integers, so that the order of hospitals does not
+matter."""
 
 
 class Figures(NamedTuple):
-    """Of ``G`` groups under ``R`` arrangements, ``[G, R]`` each; NaN for a group without the rows that it needs."""
+    """Figures of ``G`` groups under ``R`` arrangements, ``[G, R]`` each; NaN for a group without the rows that it
+    needs."""
 
     value: Floats
     variance: Floats
 
 
 def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], groups: int) -> Figures:
-    """AUROC and DeLong's variance of each group, among its own rows of one hospital.
+    """Compute AUROC and DeLong's variance of each group, among its own rows of one hospital.
 
-    ``scores [n]`` and ``event [n]`` are of rows whose group is known. ``labels`` are the arrangements of events
+    ``scores [n]`` and ``event [n]`` are those of rows with a known group. ``labels`` are the arrangements of events
     ``[m, R]`` and of other rows ``[n - m, R]``, in the order of rows. A class with one row adds :data:`ONE_ROW`.
     """
     z, positive = np.asarray(scores), np.asarray(event, dtype=bool)
@@ -59,7 +61,7 @@ def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], g
 
 
 class _Wins:
-    """Over how many rows of ``many [n]`` each of the ascending ``few [m]`` wins."""
+    """Count the rows of ``many [n]`` below each of the ascending ``few [m]``."""
 
     def __init__(self, few: NDArray[Any], many: NDArray[Any]) -> None:
         ordered = np.argsort(many, kind="stable")
@@ -73,7 +75,8 @@ class _Wins:
             self._pairs = beaten.astype(np.float32), ties.astype(np.float32)
 
     def over(self, of_group: NDArray[np.float32]) -> tuple[Floats, Floats | float]:
-        """Twice the rows of a group ``[n, R]`` (0 or 1) below each of the few, a tie as one; and its ties alone."""
+        """Return twice the number of a group's rows ``[n, R]`` (0 or 1) below each of the few, with a tie as one; and
+        the ties."""
         if self._pairs is None:
             ordered, below, up_to = self._ranks
             counted = np.zeros((len(of_group) + 1, of_group.shape[1]))
@@ -88,7 +91,8 @@ class _Wins:
 
 
 def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Floats, Floats]:
-    """As :class:`Figures`, for ascending rows of the rarer class with labels ``few [m, r]``, the others' ``many``."""
+    """Compute :class:`Figures` for ascending rows of the rarer class with labels ``few [m, r]``, and ``many`` of the
+    other."""
     value = np.full((groups, few.shape[1]), np.nan)
     variance = np.full_like(value, np.nan)
     for g in range(groups):
@@ -112,16 +116,16 @@ def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Flo
 
 
 def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
-    """The sample variance of placements from their doubled sums over ``rows`` against ``others``."""
+    """Return the sample variance of placements from their doubled sums over ``rows`` against ``others``."""
     if rows == 1:
         return np.full(len(total), ONE_ROW)
     return np.asarray((squares - total * total / rows) / ((rows - 1) * 4.0 * others * others))
 
 
 def averaged(errors: ArrayLike, labels: Labels, groups: int) -> tuple[Figures, int]:
-    """The mean of ``errors [n]`` (at least 0, finite) of each group of one hospital, and its variance; and a scale.
+    """Compute the mean of ``errors [n]`` (finite, at least 0) of each group of one hospital, its variance, and a scale.
 
-    ``labels [n, R]`` as in :func:`ranked`. Figures are in units of 2 to the power of the scale, the hospital's own, in
+    ``labels [n, R]`` are as in :func:`ranked`. Figures are in units of 2 to the power of the hospital's own scale, in
     which no error exceeds 1. Errors are rounded to a millionth of it, more coarsely beyond 4,096 rows. A group with one
     row has the variance of all rows.
     """
@@ -148,15 +152,15 @@ def _variance(total: Any, squares: Any, n: int) -> Any:
 
 
 def pairs(groups: int) -> list[tuple[int, int]]:
-    """The pairs of groups, in the order of all arrays of pairs."""
+    """Return the pairs of groups, in the order of all arrays of pairs."""
     return list(combinations(range(groups), 2))
 
 
 def weights(counts: ArrayLike) -> Floats:
-    """The weight of each pair of groups at each hospital, ``[..., pairs]``, from ``counts [..., G, outcomes]``.
+    """Return the weight of each pair of groups at each hospital, ``[..., pairs]``, from ``counts [..., G, outcomes]``.
 
-    One over the sum of one over each count: the inverse of the variance, but for a constant, and free of scores. 0
-    where a count is 0.
+    It is 1 over the sum of the reciprocal counts: the inverse variance up to a constant, independent of scores. 0 if a
+    count is 0.
     """
     rows = np.asarray(counts, dtype=np.float64)
     with np.errstate(divide="ignore"):
@@ -166,9 +170,9 @@ def weights(counts: ArrayLike) -> Floats:
 
 
 def contribution(figures: Figures, weight: Floats) -> NDArray[np.int64]:
-    """One hospital's part of the sums over hospitals, ``[2, pairs, R]`` whole numbers; ``weight [pairs]``.
+    """Return one hospital's part of the sums over hospitals, ``[2, pairs, R]`` whole numbers; ``weight [pairs]``.
 
-    Of each pair the weighted difference, first less second, and the squared weight times its variance.
+    For each pair these are the weighted difference, first less second, and the squared weight times its variance.
     """
     units = np.zeros((2, len(weight), figures.value.shape[1]), dtype=np.int64)
     for k, (a, b) in enumerate(pairs(len(figures.value))):

@@ -1,7 +1,7 @@
-"""Whether predicted risks are right for each group of patients at its own hospitals.
+"""Calibration of predicted risks for each group of patients at its own hospitals.
 
-Each hospital's risks are first shifted, on the logit scale, so that they add up to its events. What is left between its
-groups is the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
+Each hospital's risks are first shifted on the logit scale, so that they add up to its events. The remaining difference
+between its groups is the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Floats = NDArray[np.float64]
 NAN = float("nan")
 
 STEPS = 40
-"""Newton steps, always as many, so that what a hospital sends does not depend on the others in a call."""
+"""Number of Newton steps. It is fixed, so that a hospital's message does not depend on the others in a call."""
 
 LARGEST_STEP = 3.0
-"""The longest step of a shift."""
+"""Longest step of a shift."""
 
 OBSERVED, EXPECTED, INFORMATION, PREDICTED = range(4)
 """The columns of :func:`risk_sums`."""
 
 
 class GroupRisk(NamedTuple):
-    """A group's events beside those expected at its hospitals.
+    """A group's events compared with those expected at its hospitals.
 
-    ``ratio`` is observed over expected, ``log_odds`` the group's log odds ratio against the other patients of its
-    hospitals at equal predicted risk (one step), with its 95 % interval, and ``p``.
+    ``ratio`` is observed over expected. ``log_odds`` is the group's log odds ratio against the other patients of its
+    hospitals at equal predicted risk (one step), with its 95 % interval and ``p``.
     """
 
     group: str
@@ -47,9 +47,10 @@ class GroupRisk(NamedTuple):
 
 
 def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Floats:
-    """The shift ``a [H]`` of each hospital's ``logits [n]`` at which its risks add up to its events; NaN for one class.
+    """Return the shift ``a [H]`` of each hospital's ``logits [n]`` at which its risks add up to its events; NaN for one
+    class.
 
-    Hospital ``h`` is rows ``offsets[h]:offsets[h + 1]``.
+    Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``.
     """
     from scipy.special import expit  # actors start without it
 
@@ -67,11 +68,11 @@ def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Flo
 
 
 def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: ArrayLike, groups: int) -> Floats:
-    """What each hospital sends of its groups' risks, ``[H, groups, 4]``; zeros where a logit is not finite.
+    """Compute each hospital's sums of its groups' risks, ``[H, groups, 4]``; zeros if a logit is not finite.
 
     ``labels [n]`` are the groups of the rows. Columns: events, events expected after the shift, the information on a
-    group's intercept, and events predicted before the shift. At a hospital with one class the shift is infinite: what
-    is observed is expected, and says nothing.
+    group's intercept, and events predicted before the shift. At a hospital with one class the shift is infinite:
+    expected equals observed, without information.
     """
     from scipy.special import expit  # actors start without it
 
@@ -89,14 +90,14 @@ def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: A
 
 
 def ratios(sums: Floats) -> Floats:
-    """Each hospital's observed over predicted events ``[H]``, from its ``sums [H, G, 4]``; NaN without rows."""
+    """Return each hospital's observed over predicted events ``[H]``, from its ``sums [H, G, 4]``; NaN without rows."""
     of_hospital = sums.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(of_hospital[:, OBSERVED] / of_hospital[:, PREDICTED])
 
 
 def group_risks(groups: Sequence[str], sums: Floats) -> tuple[GroupRisk, ...]:
-    """Each group's risk, from the ``sums [H, G, 4]`` of all hospitals."""
+    """Compute each group's risk from the ``sums [H, G, 4]`` of all hospitals."""
     from scipy.special import ndtr  # actors start without it
 
     found = []

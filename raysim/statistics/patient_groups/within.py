@@ -1,10 +1,10 @@
 """The gap between groups of patients within hospitals, and its test by permutation.
 
-At a hospital groups are compared with each other; the differences are averaged over hospitals with weights that both
-groups share. Groups that merely go to other hospitals therefore have no gap (Simpson's paradox). The labels of groups
-are permuted within hospital and outcome. The statistic is divided by its standard error, which is computed for each
-permutation. So the test keeps its size where groups' scores differ, but their AUROC does not (Janssen 1997).
-Definitions: ``docs/statistics.md``.
+Groups are compared within each hospital. The differences are averaged over hospitals with weights that both groups
+share. Groups that merely go to different hospitals therefore have no gap (Simpson's paradox). Group labels are permuted
+within hospital and outcome. The statistic is divided by its standard error, which is computed for each permutation. So
+the test keeps its size if groups' scores differ, but their AUROC does not (Janssen 1997). Definitions:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ NAN = float("nan")
 
 @dataclass(frozen=True, eq=False)
 class AttributeSums:
-    """What ``H`` hospitals send of an attribute with ``G`` known groups, and the sums over these hospitals.
+    """The messages of ``H`` hospitals for an attribute with ``G`` known groups, and the sums over these hospitals.
 
-    - ``counts [H, G, 2]``: rows with the event and others; of a real label ``[H, G, 1]``, all rows.
+    - ``counts [H, G, 2]``: rows with the event and others; for a real label ``[H, G, 1]``, all rows.
     - ``value [H, G]``: AUROC, or the mean absolute error, of a group's own rows at a hospital; ``variance [H, G]``.
-    - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None of a real label.
-    - ``units``: sums over hospitals of what :func:`~raysim.statistics.patient_groups.contributions.contribution` gives,
-      ``[2, pairs, R]`` for ``R`` arrangements, the observed one first, by the scale of hospitals' figures.
+    - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real label.
+    - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
+      pairs, R]`` for ``R`` arrangements, the observed one first, by the scale of hospitals' figures.
     """
 
     counts: Ints
@@ -55,7 +55,7 @@ class AttributeSums:
 
 
 def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
-    """The sums over all hospitals; ``order`` brings the parts' hospitals, back to back, into the order of ids."""
+    """Return the sums over all hospitals; ``order`` sorts the parts' concatenated hospitals by id."""
     units: dict[int, Ints] = {}
     for part in parts:
         for scale, each in part.units.items():
@@ -72,26 +72,26 @@ def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
 
 @dataclass(frozen=True)
 class PairGap:
-    """The gap within hospitals between two groups, the first less the second; NaN where no hospital counts."""
+    """The gap within hospitals between two groups, the first less the second; NaN if no hospital counts."""
 
     groups: tuple[str, str]
-    """Their names."""
+    """The names of the two groups."""
     estimate: float
     """The weighted mean over hospitals."""
     se: float
     """Its standard error, for these hospitals."""
     low: float
-    """The lower limit for these hospitals; over all pairs of an attribute at once."""
+    """The lower limit for these hospitals, simultaneous over all pairs of an attribute."""
     high: float
     """The upper limit."""
     like_low: float
-    """The lower limit for hospitals like these; NaN under two hospitals."""
+    """The lower limit for hospitals like these; NaN for fewer than two hospitals."""
     like_high: float
     """The upper limit."""
     hospitals: int
-    """How many hospitals have all rows that the comparison needs."""
+    """The number of hospitals with all rows that the comparison needs."""
     visible: float
-    """The gap that four of five such tests would find."""
+    """The smallest gap that such a test demonstrates with 80 % power."""
 
 
 NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
@@ -99,15 +99,15 @@ NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
 
 @dataclass(frozen=True, eq=False)
 class WithinGap:
-    """An attribute's gap within hospitals: of its pair of groups with the largest studentised difference.
+    """An attribute's gap within hospitals: that of the pair of groups with the largest studentised difference.
 
-    ``p`` is of all pairs at once. ``p_holm`` is adjusted for all attributes that were looked at: a gap is shown where
-    it is at most .05. NaN where no hospital has all rows that the comparison needs.
+    ``p`` is for all pairs at once. ``p_holm`` is adjusted for all tested attributes: a gap is demonstrated if it is at
+    most .05. NaN if no hospital has all rows that the comparison needs.
     """
 
     attribute: str
     larger: bool
-    """Whether larger figures are better: AUROC; else the mean absolute error."""
+    """Whether larger figures are better: True for AUROC, False for the mean absolute error."""
     pair: PairGap = NOTHING
     """The pair with the largest studentised difference."""
     pairs: tuple[PairGap, ...] = ()
@@ -115,17 +115,17 @@ class WithinGap:
     p: float = NAN
     p_holm: float = NAN
     arrangements: int = 0
-    """How many arrangements of labels p is over, the observed one among them."""
+    """The number of arrangements of labels behind p, including the observed one."""
     exact: bool = False
-    """Whether these are all that there are."""
+    """Whether these are all possible arrangements."""
     pooled: float = NAN
-    """The difference of the pair over all rows of all hospitals: what it mixes is ``estimate`` and ``mixed``."""
+    """The difference of the pair over all rows of all hospitals: the sum of ``estimate`` and ``mixed``."""
     composition: Composition = NO_COMPOSITION
     """The difference between the headline figures of the hospitals that treat the two groups."""
     composition_ratio: Composition = NO_COMPOSITION
-    """The same of their observed over predicted events; NaN for a real label."""
+    """The same difference of their observed over predicted events; NaN for a real label."""
     risks: tuple[GroupRisk, ...] = ()
-    """How many events each group has beside those expected of it at its hospitals."""
+    """Each group's events compared with those expected at its hospitals."""
 
     @property
     def groups(self) -> tuple[str, str]:
@@ -149,12 +149,12 @@ class WithinGap:
 
     @property
     def hospitals(self) -> int:
-        """How many hospitals the gap is over."""
+        """The number of hospitals of the gap."""
         return self.pair.hospitals
 
     @property
     def mixed(self) -> float:
-        """What the gap over all rows has beside that within hospitals."""
+        """The gap over all rows less the gap within hospitals."""
         return self.pooled - self.estimate
 
     @property
@@ -164,7 +164,7 @@ class WithinGap:
 
     @property
     def shown(self) -> bool:
-        """Whether a gap is shown, over all attributes at once."""
+        """Whether a gap is demonstrated, over all attributes at once."""
         return self.p_holm <= ALPHA
 
 
@@ -177,7 +177,7 @@ def within_gap(
     exact: bool = False,
     attributes: int = 1,
 ) -> WithinGap:
-    """The gap of an attribute with these known ``groups [G]``, one of so many ``attributes`` that are looked at."""
+    """Compute the gap of an attribute with these known ``groups [G]``, one of ``attributes`` tested attributes."""
     differences, variances = _over_pairs(sums.value, -1.0), _over_pairs(sums.variance, 1.0)
     weight = np.where(np.isfinite(differences), weights(sums.counts), 0.0)
     first, second = sums.sums()
@@ -208,26 +208,27 @@ def within_gap(
 
 
 def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
-    """The gaps of all attributes that were looked at, with p adjusted for all of them (Holm)."""
+    """Return the gaps of all tested attributes, with p adjusted for all of them (Holm)."""
     adjusted = holm([gap.p for gap in gaps])
     return [replace(gap, p_holm=float(p)) for gap, p in zip(gaps, adjusted, strict=True)]
 
 
 def _over_pairs(values: Floats, sign: float) -> Floats:
-    """``values [H, G]`` of the first group of each pair plus ``sign`` times those of the second, ``[H, pairs]``."""
+    """Return ``values [H, G]`` of the first group of each pair plus ``sign`` times those of the second, ``[H,
+    pairs]``."""
     each = [values[:, a] + sign * values[:, b] for a, b in pairs(values.shape[1])]
     return np.stack(each, axis=1) if each else np.empty((len(values), 0))
 
 
 def _studentised(first: Floats, second: Floats) -> Floats:
-    """The differences in standard errors: 0 where there is none, infinite where it has no error."""
+    """Return the differences divided by their standard errors: 0 for a difference of 0, infinite for an error of 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = first / np.sqrt(second)
     return np.asarray(np.where(first == 0, 0.0, ratio))
 
 
 def _critical(largest: Floats, alpha: float) -> float:
-    """The largest statistic that is not rejected; infinite where too few arrangements differ to reject any."""
+    """Return the largest statistic that is not rejected; infinite if too few arrangements differ to reject any."""
     rank = int(alpha * len(largest) + 1e-9)
     return float(np.sort(largest)[::-1][rank]) if rank > 0 else float("inf")
 
@@ -257,7 +258,7 @@ def _pair(
 
 
 def _like(share: Floats, residual: Floats, se: float) -> float:
-    """Half the width of the interval for hospitals like these; NaN under two."""
+    """Return half the width of the interval for hospitals like these; NaN for fewer than two."""
     from scipy.special import stdtrit  # actors start without it
 
     if len(share) < 2:
@@ -268,7 +269,7 @@ def _like(share: Floats, residual: Floats, se: float) -> float:
 
 
 def _limited(estimate: float, half: float, larger: bool) -> tuple[float, float]:
-    """The limits, within what a difference can be; NaN where errors, which have no bound, are not limited."""
+    """Return the limits, cut to the possible range of a difference; NaN for unlimited errors."""
     if np.isnan(half) or not (larger or np.isfinite(half)):
         return NAN, NAN
     low, high = estimate - half, estimate + half

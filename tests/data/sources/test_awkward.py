@@ -461,3 +461,54 @@ def test_whole_names_are_those_of_numbers(key: str, tmp_path: Path) -> None:
     assert set(read_names.tolist()) == {"1", "2", "3"}
     assert set(read(tmp_path, columns(hospital=["1.0", "2.5"] * 30)).silo.tolist()) == {"1.0", "2.5"}
     assert set(read(tmp_path, columns(hospital=["1.0", "02"] * 30)).silo.tolist()) == {"1.0", "02"}
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "ages", "years"),
+    [
+        ("age", None, ["0.5", "89"], [0.5, 89]),
+        ("age", "months", ["6", "240"], [0.5, 20]),
+        ("age_days", "days", ["0", "7305"], [0, 20]),
+        ("age", "years", ["12 y", "> 89 y"], [12, 89]),
+    ],
+)
+def test_ages_are_in_years(name: str, unit: str | None, ages: list[str], years: list[float], tmp_path: Path) -> None:
+    keys = {"age": name, "age_unit": unit, "censored": {">": "limit"}, "units": {name: ["y"]}}
+    records = read(tmp_path, columns(**{name: ages * (N // 2)}), **keys)
+    np.testing.assert_array_equal(records.patients["age"][:2], years)
+    assert records.features[name].max() > 19  # a feature stays what it is
+
+
+@pytest.mark.parametrize(
+    ("name", "age", "said"),
+    [
+        (
+            "age",
+            "7305",
+            "7305 in row 60, more than 130 years; say what it counts (data.age_unit: months, or days)",
+        ),
+        ("age", "-1", "holds -1 in row 60, less than 0; say what it counts"),
+        ("age_months", "7", "column 'age_months' is not called like years; say what it counts (data.age_unit: months)"),
+        ("Alter in Tagen", "7", "is not called like years"),
+    ],
+)
+def test_ages_that_are_no_years_are_refused(name: str, age: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, columns(**{name: ["40"] * (N - 1) + [age]}), age=name)
+    assert str(caught.value).startswith("data.age: ")
+    assert said in str(caught.value)
+
+
+def test_groups_that_are_nearly_one_are_said_once(tmp_path: Path) -> None:
+    frame = columns(sex=["F", "f", "M"] * (N // 3), region=["north", "south", "North"] * (N // 3))
+    kept = read(tmp_path, frame, sex="sex", drop=["region"])
+    assert kept.warnings == (
+        "categories 'F' (20), 'f' (20) of column 'sex' differ in blanks or capitals alone: each is a feature of its "
+        "own; write them alike",
+    )
+    dropped = read(tmp_path, frame, sex="sex", attributes=["region"], drop=["sex", "region"])
+    assert dropped.warnings == (
+        "data.sex: 'F' (20), 'f' (20) differ in blanks or capitals alone: each is a group of its own; write them alike",
+        "data.attributes.region: 'North' (20), 'north' (20) differ in blanks or capitals alone: each is a group of its "
+        "own; write them alike",
+    )

@@ -12,6 +12,7 @@ import pytest
 
 import raysim
 from raysim.cli import main as cli
+from tests.commands import refusal
 
 CONFIG = {
     "name": "own",
@@ -111,6 +112,46 @@ def test_one_seed_makes_no_claim(tmp_path: Path) -> None:
     found = raysim.judge(others(seeds=1), "fedavg", out=tmp_path / "out")
     assert found.search is None
     assert not found.answer.difference_shown
+
+
+def test_one_model_is_described_and_not_recommended(tmp_path: Path) -> None:
+    alone = others()[lambda f: f["model"] == "flower"]
+    found = raysim.judge(alone, "flower", out=tmp_path / "out")
+    assert found.content["recommended"] is None
+    assert found.answer.card.headline.startswith("Nothing found forbids the use of flower at these hospitals.")
+    assert str(found).splitlines() == list(found.answer.sentences)
+
+
+def test_of_two_hospitals_nothing_is_recommended(tmp_path: Path) -> None:
+    few = others()[lambda f: f["hospital"].isin(["h0", "h1"])]
+    headline = raysim.judge(few, "fedavg", out=tmp_path / "out").answer.card.headline
+    assert headline == "Nothing is recommended: 2 of 2 hospitals can be judged."
+
+
+def test_decisions_are_ranked_and_have_no_calibration(tmp_path: Path) -> None:
+    frame = others()
+    at = frame["model"] == "flower"
+    frame.loc[at, "probability"] = (frame.loc[at, "probability"] > 0.5).astype(float)
+    raysim.judge(frame, "fedavg", out=tmp_path / "out")
+    found = pd.read_csv(tmp_path / "out" / "hospitals.csv").set_index("strategy")
+    assert found.loc["flower", ["log_loss", "brier"]].isna().all(axis=None)
+    assert found.loc["flower", "auroc"].notna().all()
+    assert found.loc["fedavg", "brier"].notna().all()
+
+
+def test_two_references_and_what_is_no_table_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    others(seeds=1).to_csv("predictions.csv", index=False)
+    named = ["--reference", "fedavg", "--reference", "flower"]
+    monkeypatch.setattr(sys, "argv", ["raysim", "judge", "predictions.csv", *named])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "--reference: fedavg and flower are 2 models; name one" in refusal(capsys.readouterr().err)
+    with pytest.raises(raysim.RaysimError, match="a list is neither a data frame nor the path of a file"):
+        raysim.judge([1, 2], "fedavg")  # type: ignore[arg-type]
 
 
 def test_fewer_tried_than_shown_is_refused(tmp_path: Path) -> None:

@@ -87,6 +87,24 @@ WRONG: dict[str, tuple[Change, str]] = {
         r"model: 'fedavg' \(35\), 'FedAvg' \(1\) differ in blanks or",
     ),
     "an unknown role": (lambda frame: frame.assign(role="boss"), "row 1: role 'boss' is none of"),
+    "a column twice": (lambda frame: pd.concat([frame, frame[["label"]]], axis=1), "column 'label' is there twice"),
+    "a word": (
+        changed("probability", 4, "high"),
+        "row 5: probability 'high' is not a number; correct it",
+    ),
+    "a patient of two groups": (
+        lambda frame: frame.assign(group_sex=np.where(frame["model"] == "flower", "F", "M")),
+        "group_sex: differs between models or seeds for a row of h0",
+    ),
+    "a row that one model served lacks": (
+        lambda frame: pd.concat(
+            [
+                frame.assign(strategy=frame["model"], model="global"),
+                frame[frame["row"] > 0].assign(strategy=lambda f: f["model"], model="cluster"),
+            ]
+        ),
+        r"fedavg \(cluster\) seed 0 lacks 3 rows that another model has",
+    ),
     "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: 'bytes' is no number"),
     "a group a row": (
         lambda frame: pd.concat([frame, frame.assign(seed=frame["seed"] + 7)]).assign(group_ward=range(144)),
@@ -113,6 +131,32 @@ def test_common_rows_are_judged_and_the_others_counted() -> None:
     found = checked(table().drop(index=[71, 70]), Reading(common=True), "fedavg")
     assert "2 rows that not every model has were left out." in found.warnings
     assert len(found.frame) == 2 * 18 + 2 * 16
+
+
+def test_rows_are_counted_as_in_the_file_also_where_some_were_for_training() -> None:
+    frame = table().assign(part=lambda f: np.where(f["row"] < 3, "train", " Test"))
+    frame.loc[9, "probability"] = 7.0
+    with pytest.raises(RaysimError, match="row 10: probability 7 exceeds 1"):
+        checked(frame, Reading(), "fedavg")
+
+
+def test_seeds_of_other_names_are_paired_in_order() -> None:
+    frame = table(seeds=3)
+    other = frame["model"] == "flower"
+    frame.loc[other, "seed"] = frame.loc[other, "seed"].replace({0: 7, 2: 9})
+    found = checked(frame, Reading(), "fedavg")
+    assert "flower was trained with other seeds than fedavg: these are paired in order." in found.warnings
+    pd.testing.assert_frame_equal(
+        found.frame.drop(columns="margin"), checked(table(seeds=3), Reading(), "fedavg").frame.drop(columns="margin")
+    )
+
+
+def test_probabilities_are_written_in_one_way() -> None:
+    with pytest.raises(RaysimError, match="--logits, --percent: probabilities are written in one way"):
+        checked(table(), Reading(logits=True, percent=True), "fedavg")
+    for reading, taken in ((Reading(logits=True), "log-odds"), (Reading(percent=True), "per cent")):
+        said = checked(table(), reading, "fedavg").warnings
+        assert f"All probabilities lie between 0 and 1, and are taken as {taken}: are they shares?" in said
 
 
 def test_log_odds_and_per_cent() -> None:
@@ -145,9 +189,11 @@ def test_missing_predictions_and_decisions_are_said() -> None:
     frame = table()
     frame.loc[36, "probability"] = np.nan
     frame.loc[frame["model"] == "fedavg", "probability"] = frame["label"].astype(float)
-    said = checked(frame, Reading(), "fedavg").warnings
+    found = checked(frame, Reading(), "fedavg")
+    said = found.warnings
+    assert found.decisions == {"fedavg"}
     assert "flower has rows without a prediction at 1 hospital: it is not judged there." in said
-    assert "fedavg has 2 values: decisions, not probabilities." in said
+    assert "fedavg has 2 values: decisions, not probabilities. It is ranked, and has no calibration." in said
 
 
 def test_patients_are_the_same_in_all_seeds() -> None:

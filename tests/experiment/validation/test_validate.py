@@ -73,6 +73,14 @@ def test_a_column_is_judged_where_it_has_a_value(folder: Path, tmp_path: Path) -
     points = validate("points", folder / "stays.yaml", out=tmp_path / "points")
     assert "observed_over_expected" not in points.hospitals
     assert any(note.startswith("It is no probability") for note in points.notes)
+    assert not any("privacy" in note for note in points.notes)
+
+
+def test_no_guarantee_of_the_configuration_is_taken_for_one_of_the_figures(folder: Path, tmp_path: Path) -> None:
+    found = validate("old", folder / "stays.yaml", ["privacy={unit: patient, epsilon: 1}"], tmp_path / "out")
+    said = "These figures are exact: the configuration's guarantee of privacy does not cover them."
+    assert said in found.notes
+    assert said in (tmp_path / "out" / "report.html").read_text().replace("&#39;", "'")
 
 
 def test_from_python_on_a_data_frame(folder: Path, tmp_path: Path) -> None:

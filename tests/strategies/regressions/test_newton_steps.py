@@ -89,7 +89,7 @@ def test_the_curvature_of_firths_loss_is_that_of_its_gradient(rows: int) -> None
 
     curvature = firth_curvature(LOGISTIC, X, beta, LOGISTIC.sums(X, y, beta).hessian, keep)
     slopes = [(gradient(beta - 1e-5 * e) - gradient(beta + 1e-5 * e)) / 2e-5 for e in np.eye(3)]
-    assert_allclose(curvature, slopes, atol=1e-8)
+    assert_allclose(curvature, slopes, atol=1e-6)  # a part of it is in single precision
 
 
 def test_firth_without_the_curvature_comes_to_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:

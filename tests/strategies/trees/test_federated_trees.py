@@ -34,7 +34,7 @@ from raysim.strategies.trees.bagging import TreesBagging
 from raysim.strategies.trees.base import hashed
 from raysim.strategies.trees.cyclic import TreesCyclic
 from raysim.strategies.trees.federated import FederatedTrees, PooledTrees
-from raysim.trees.boosting import boosted, edges_of, starting
+from raysim.trees.boosting import bins_of, boosted, starting
 from raysim.trees.forest import Shape
 from raysim.trees.settings import TreeSettings, TreeTask
 from tests.conftest import job_of, run
@@ -151,7 +151,7 @@ def test_fine_tuning_goes_on_from_the_federated_margins(three):
     task = TreeTask(TreeSettings(**OPTIONS, own_trees=6), three.levels, 2)
     rows, before = three.rows(1, "train"), Shape(task).forest(outcome.models[0])
     own = task.personal()
-    after = boosted(own, three.X[rows], three.y[rows], edges_of(own, three.X[rows]), before)
+    after = boosted(own, three.X[rows], three.y[rows], bins_of(own, three.X[rows]), before)
     np.testing.assert_array_equal(outcome.kept[1], Shape(task).vector(after))
     assert len(after) == len(before) + 6
     assert list(outcome.metrics) == ["global", "personal"]
@@ -200,7 +200,7 @@ def test_bytes_of_histograms(tmp_path):
     federation = federation_of(tmp_path, rows_of(400), np.arange(400) % 4)
     outcome = run(federation, job_of(federation, FederatedTrees(), rounds=3, model=model(min_rows=1)), 2)
     task = TreeTask(TreeSettings(**OPTIONS), federation.levels, 2)
-    width = edges_of(task, federation.X[np.concatenate([np.r_[federation.rows(h, "train")] for h in range(4)])]).width
+    width = bins_of(task, federation.X[np.concatenate([np.r_[federation.rows(h, "train")] for h in range(4)])]).width
     for t, kind, _, sent in outcome.ledger.entries:
         if kind == "histograms" and t == 2:
             assert (sent <= 24 * width * 4).all()
@@ -256,7 +256,7 @@ def test_trees_by_cluster_are_those_of_each_cluster(tmp_path, clustering):
     X, y = federation.X[np.concatenate(everyone)], federation.y[np.concatenate(everyone)]
     for row in (1, 2):
         rows = np.concatenate([everyone[h] for h in np.flatnonzero(outcome.cluster == row)])
-        alone = boosted(task, federation.X[rows], federation.y[rows], edges_of(task, X), starting(task, y))
+        alone = boosted(task, federation.X[rows], federation.y[rows], bins_of(task, X), starting(task, y))
         np.testing.assert_array_equal(outcome.models[row], Shape(task).vector(alone))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 # Official table name -> the columns that the SQL names. A column that is not here is never read: this list and the SQL
 # files are where a leak would have to enter.
@@ -194,9 +194,3 @@ def _stem(feature: str) -> str:
     for ending in ("_min", "_max", "_mean"):
         feature = feature.removesuffix(ending)
     return feature
-
-
-def all_features() -> Iterator[str]:
-    """Every feature that the full database gives, in order."""
-    for domain in DOMAINS.values():
-        yield from domain

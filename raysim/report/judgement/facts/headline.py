@@ -103,10 +103,9 @@ def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
         return ["Train alone: it ranks as well as federating, and its risks are not off.", *tail]
     if verdict.federate == "equal":
         return [f"{name} and training alone rank alike (within 0.01): federating gains nothing in AUROC.", *tail]
-    if verdict.one_seed and verdict.federate == "not shown":
-        return [f"One seed cannot compare methods; {name} {verdict.stands}.", *tail]
     if verdict.federate == "not shown":
-        return [f"No method demonstrably beats training alone; {name} {verdict.stands}.", *tail]
+        why = "One seed cannot compare methods" if verdict.one_seed else "No method demonstrably beats training alone"
+        return [f"{why}; {name}{',' * verdict.recalibrated} {verdict.stands}.", *tail]
     after = [untested] if verdict.federate == "not tested" else []
     if mends:
         return [f"Take {name}, recalibrated at each hospital; not as it is: {only}.", *after]

@@ -1,7 +1,7 @@
-"""What the patients of a hospital, drawn again, would change in the AUROC of its models: sums that may leave it.
+"""The variation of models' AUROC over a hospital's patients, as sums that may leave the hospital.
 
-A model's AUROC is nearly a sum over rows of their influence. A row that is tested in several seeds has an influence in
-each, and they add up before they are squared: seeds that share patients are no independent evidence.
+A model's AUROC is nearly a sum of its rows' influences. A row that is tested in several seeds has an influence in each.
+These are added before squaring, because seeds with the same patients are not independent evidence.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Floats = NDArray[np.float64]
 
 
 def patient_covariance(seeds: Sequence[Placements], rows: Sequence[ArrayLike]) -> Floats:
-    """The covariance of ``K`` models' influences at each hospital over all seeds, ``[H, K, K]``: what hospitals send.
+    """Compute the covariance of ``K`` models' influences at each hospital over all seeds, ``[H, K, K]``.
 
-    ``seeds`` are the placements of the same models at the same hospitals on each seed's test rows, and ``rows`` names
-    the patient behind each of them (``[n_s]`` whole numbers, one number for one patient in whichever seed). Influences
-    are weighted by the hospital's test rows in the seed; those of a class with several rows are corrected as a sample
-    variance is, while a single event adds nothing. A seed in which a hospital has one class adds nothing there; a model
-    with a NaN score makes its row and column NaN.
+    ``seeds`` are the placements of the same models at the same hospitals on each seed's test rows, and ``rows``
+    identifies the patient of each row (``[n_s]`` whole numbers, equal for a patient in all seeds). Influences are
+    weighted by the hospital's test rows in the seed. Those of a class with several rows are corrected as in a sample
+    variance; a single event adds nothing. A seed in which a hospital has one class adds nothing there. A model with a
+    NaN score makes its row and column NaN.
     """
     models, hospitals = seeds[0].auroc.shape
     patients, position = np.unique(np.concatenate([np.asarray(r) for r in rows]), return_inverse=True)
@@ -49,7 +49,7 @@ def patient_covariance(seeds: Sequence[Placements], rows: Sequence[ArrayLike]) -
 
 
 def patient_sums(covariance: Floats, first: int, second: int) -> Floats:
-    """The patients' part of the difference ``first - second`` at each hospital, ``[H]``, before it is averaged."""
+    """Return the patients' part of the difference ``first - second`` at each hospital, ``[H]``, before averaging."""
     c = covariance
     parts = c[:, first, first] + c[:, second, second] - 2.0 * c[:, first, second]
     return np.asarray(np.maximum(parts, 0.0))

@@ -1,0 +1,41 @@
+"""Ages of patients, in years."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError
+from raysim.data.tables.columns import placed
+
+OLDEST = 130
+"""No patient has more years."""
+
+_IN_YEAR = {"years": 1.0, "months": 12.0, "days": 365.25}
+_OTHER = re.compile(r"month|monat|mois|mes(es)?$|mnth|day|tage|jours?$|d[ií]as", re.IGNORECASE)
+
+
+def in_years(
+    ages: NDArray[np.float64], name: str, unit: str | None, rows: NDArray[np.int64] | None
+) -> NDArray[np.float64]:
+    """Ages ``[N]`` of the column ``name`` in years; ``unit``: what they count, None: years, as far as is possible.
+
+    ``rows [N]``: the position of each row in the file; None: they are all of it. Raises ``DataError`` where the name or
+    a value says that they are no years, and for ages that nobody has.
+    """
+    if unit is None and _OTHER.search(name):
+        raise DataError(
+            f"data.age: column '{name}' is not called like years; say what it counts (data.age_unit: months)"
+        )
+    years = ages / _IN_YEAR[unit or "years"]
+    wrong = (years < 0) | (years > OLDEST)
+    if wrong.any():
+        at = int(wrong.argmax())
+        what = "less than 0" if years[at] < 0 else f"more than {OLDEST} years"
+        raise DataError(
+            f"data.age: column '{name}' holds {ages[at]:g} in row {placed(at, rows)}, {what}; say what it counts "
+            f"(data.age_unit: months, or days), or that it stands for a missing value (data.na_values)"
+        )
+    return years

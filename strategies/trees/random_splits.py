@@ -1,0 +1,191 @@
+"""Boosted trees whose splits are drawn and not learned, so that a guarantee of privacy has only leaves to pay for.
+
+S. Maddock, G. Cormode, T. Wang, C. Maple, S. Jha: *Federated Boosted Decision Trees with Differential Privacy*, CCS
+2022 (random splits, leaves by noisy sums). The columns and thresholds of a tree follow from the seed and from what
+``data.ranges`` declares, before anybody looks at a row: of each node a column, one of ``model.bins - 1`` thresholds at
+equal distances in its range, or a random half of its categories, and a side for missing values. The tree is of full
+``model.depth``. Its leaves need one sum over hospitals: the gradients and second derivatives of the rows in each. The
+first tree has no split: it is what all rows begin with, at rate 1.
+
+**Length of what a row adds.** A row with the residual ``a = |y - p|`` adds ``a`` and ``c a (1 - a)`` to its leaf, which
+together are no longer than 1 for ``c <= phi^2.5 = 3.33``, with the golden ratio ``phi``: the second derivative costs no
+privacy beside the gradient. Of more than two classes both are of each class; with ``c <= sqrt 3`` they are no longer
+than ``sqrt 2``. Where ``privacy.clip`` is below that, rows are shortened to it. One tree, or one for each of more than
+two classes, is one release.
+
+**Leaves.** A leaf with sums ``G`` and ``H`` has the value ``-rate G / (max(H, 0) + l2 + s)``, where ``s`` is the
+standard deviation of the noise on ``G`` (0 without a guarantee). Where ``H`` is below ``min_rows / 4``, the most that
+so many rows can add, it is 0: such a leaf is mostly noise, or of few patients.
+
+Traffic of a round and hospital: the model down; up, ``2^(depth + 1)`` numbers for each of the K trees, 8 bytes each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import (
+    Answers,
+    Bound,
+    Call,
+    Calls,
+    Context,
+    FederationView,
+    Floats,
+    Mask,
+    Needs,
+    Program,
+    Reply,
+    Send,
+    State,
+    Training,
+    own_state,
+)
+from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_of, sent, task_of, unpacked
+from raysim.trees.binning import Bins
+from raysim.trees.forest import Shape
+from raysim.trees.growing import Grown, reached
+from raysim.trees.losses import GRID, LARGEST, MARGIN, gradients
+from raysim.trees.settings import TreeTask
+
+BITS = 24
+"""The grid of the sums."""
+
+LEAST_ROWS = 10
+"""The least ``model.min_rows`` under a guarantee of privacy."""
+
+Ranges = tuple[tuple[float, float] | None, ...]
+"""The declared limits of each column of numbers."""
+
+
+def bound_of(task: TreeTask) -> tuple[float, float]:
+    """How long what a row adds is at most, and the factor of its second derivatives."""
+    if task.outputs > 1:
+        return math.sqrt(2.0), math.sqrt(3.0)
+    return 1.0, ((1.0 + math.sqrt(5.0)) / 2.0) ** 2.5
+
+
+@dataclass(frozen=True, eq=False)
+class LeafSums(Program):
+    """The sums of each leaf of K trees ``depth`` splits deep, at the margins of the model that is received."""
+
+    task: TreeTask
+    bins: Bins
+    depth: int
+    length: float
+    """To which rows are shortened."""
+    name: str = "leaves"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        shape, bound = (self.task.outputs, 2**self.depth), Bound("row", self.length)
+        return {
+            name: Send(shape, "leaf sums", by="row", bits=BITS, bound=bound, joint="leaf")
+            for name in ("gradient", "hessian")
+        }
+
+    def run(self, at: Context) -> Reply:
+        X, y = at.rows.X, at.rows.y
+        forest = Shape(self.task).forest(at.received["model"])
+        steps = np.rint(forest.margins(X) * MARGIN).astype(np.int64)
+        codes = at.cache(f"codes {self.bins.digest}", partial(self.bins.codes, X))
+        gradient, hessian = (part / GRID for part in gradients(self.task.loss, steps, y))
+        leaves = [reached(codes, column, left, self.depth) - (2**self.depth - 1) for column, left in _splits(at)]
+        inside = np.stack([leaf[:, None] == np.arange(2**self.depth) for leaf in leaves], axis=1)
+        factor = bound_of(self.task)[1]
+        return Reply({"gradient": gradient[:, :, None] * inside, "hessian": factor * hessian[:, :, None] * inside})
+
+
+def _splits(at: Context) -> list[tuple[Floats, Mask]]:
+    return unpacked(at.received)
+
+
+@dataclass(frozen=True)
+class RandomTrees(Trees):
+    """It has no settings of its own: those of trees stand in ``model:``."""
+
+    title: ClassVar[str] = "Boosted trees with random splits"
+    needs: ClassVar[Needs] = Needs("programs")
+
+    def check_training(self, training: Training) -> None:
+        super().check_training(training)
+        task = training.trees
+        if task is None:
+            return
+        if not task.classes:
+            raise ValueError(
+                "data.label: is a number, and random_trees is for classes, whose gradients have a bound; take "
+                "federated_trees"
+            )
+        if any(not limits and not levels for limits, levels in zip(training.ranges, task.levels, strict=True)):
+            raise ValueError(
+                "data.ranges: random_trees draws splits between the declared limits of columns, and a column has none; "
+                "write data.preprocessing: declared and data.ranges, such as {age: [0, 100]}"
+            )
+        if task.settings.row_share < 1:
+            raise ValueError("model.row_share: random_trees adds up all rows; set 1")
+        if training.noisy and task.settings.min_rows < LEAST_ROWS:
+            raise ValueError(
+                f"model.min_rows: {task.settings.min_rows} lets a leaf of strategy random_trees show so few patients, "
+                f"and privacy.unit is to hide them; give at least {LEAST_ROWS}"
+            )
+
+    def round(self, view: FederationView, state: State) -> Calls:
+        own, task, forest = own_state(state, TreesState), task_of(view), forest_of(view, state)
+        bins, tree = public_bins(task, view.ranges), len(forest) // task.outputs
+        depth = task.settings.depth if tree else 0
+        trees = [drawn(view, bins, tree, k, depth) for k in range(task.outputs)]
+        length, factor = bound_of(task)
+        noise = 0.0
+        if view.noise is not None:
+            length = min(length, view.noise.clip)
+            noise = length * view.noise.multiplier
+        received = {"model": own.models[0]} | {name: sent(trees)[name] for name in ("column", "left")}
+        answers: Answers = yield Call(LeafSums(task, bins, depth, length), received, view.trainable)
+        if not len(answers.ids):
+            return own
+        for each, G, H in zip(trees, answers.sums["gradient"], answers.sums["hessian"] / factor, strict=True):
+            each.value[-len(G) :] = values(task, G, H, noise, rate=task.settings.rate if tree else 1.0)
+        return replace(own, models=Shape(task).vector(forest.grown(trees, bins))[None])
+
+
+def values(task: TreeTask, G: Floats, H: Floats, noise: float, rate: float) -> Floats:
+    """The values of leaves with sums ``G`` and ``H``, in steps of a margin; ``noise``: the deviation of that on G."""
+    settings = task.settings
+    raised = np.maximum(H, 0.0) + settings.l2 + noise
+    found = np.divide(-rate * G, raised, out=np.zeros_like(G), where=(raised > 0) & (settings.min_rows / 4 <= H))
+    return np.clip(np.rint(found * MARGIN), -LARGEST, LARGEST)
+
+
+def public_bins(task: TreeTask, ranges: Ranges) -> Bins:
+    """Bins of equal width within what is declared of each column."""
+    numbers = {f: limits for f, limits in enumerate(ranges) if limits is not None and not task.levels[f]}
+    return Bins.of(task, {f: np.linspace(*limits, task.settings.bins + 1)[1:-1] for f, limits in numbers.items()})
+
+
+def drawn(view: FederationView, bins: Bins, tree: int, k: int, depth: int) -> Grown:
+    """The ``k``-th of the ``tree``-th trees, without values: all of its ``depth`` levels are split at random."""
+    rng, made = view.rng("random splits", tree, k), Grown.empty(depth, bins)
+    able = bins.sizes > 1
+    if (chosen := columns_of(view, tree)) is not None and (able & chosen).any():
+        able &= chosen
+    columns = np.flatnonzero(able)
+    for node in range(len(made.column)):
+        column = int(rng.choice(columns))
+        size = int(bins.sizes[column])
+        if bins.levels[column]:
+            count = size // 2
+            goes = np.zeros(size, np.bool_)
+            goes[rng.permutation(size)[:count]] = True
+        else:
+            count = 1 + int(rng.integers(size - 1))
+            goes = np.arange(size) < count
+        made.column[node], made.bin[node] = column, count - 1
+        made.left[node, :size], made.left[node, size] = goes, rng.random() < 0.5
+    return made
