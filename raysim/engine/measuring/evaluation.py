@@ -171,9 +171,8 @@ class Evaluation:
         ledger_round = row.round if ledger_round is None else ledger_round
         for model in measured[0].figures:
             figures[model] = np.concatenate([each.figures[model] for each in measured])[self._order]
-            row.metrics[model] = self._task.summarise(
-                figures[model], noisy_stays(self._federation, self._sizes, figures[model])
-            )
+            stays = noisy_stays(self._federation, self._sizes, figures[model])
+            row.metrics[model] = self._task.summarise(figures[model], stays)
             self.gathered.untrained[model] = np.concatenate([each.untrained[model] for each in measured])[self._order]
             if self._noise is not None:
                 noisy = np.concatenate([each.noisy_sums[model] for each in measured])[self._order]
