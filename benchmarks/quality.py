@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raysim.data import quality
+from raysim.data.checks import quality
+from raysim.data.checks.suspects import Suspect
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.bundled import BreastCancer
 from raysim.data.sources.eicu.source import Eicu
 from raysim.data.sources.patient_types import PatientTypes
 from raysim.data.sources.synthetic import Synthetic
 from raysim.data.sources.yaib import Yaib
-from raysim.data.suspects import Suspect
 
 Rows = tuple[pd.DataFrame, "np.ndarray[Any, Any]", "np.ndarray[Any, Any]", tuple[str, ...], Any]
 """Features, hospitals, labels, classes and patients."""

@@ -1,13 +1,15 @@
 """The tables of docs/studies/could_it_have_been_shown.md: could published gains have been demonstrated?
 
-``python docs/studies/could_it_have_been_shown.py RESULTS IMPACT`` reads FLamby's own results of two tasks (a CSV for
-each of five seeds, from its repository) and IMPACT's fifteen studies (a table of ``impact.rda`` of the package
-metamisc). Of the other papers it takes the numbers that they print. Markdown is printed.
+``python docs/studies/could_it_have_been_shown.py RESULTS IMPACT`` reads FLamby's own results of two tasks: a folder
+with a CSV for each of five seeds, from its repository (github.com/owkin/FLamby). IMPACT is a CSV of the fifteen
+studies, which R writes: ``data(impact, package = "metamisc"); write.csv(impact, "impact.csv", row.names = F)``.
+Of the other papers it takes the numbers that they print, and says what it assumes. Markdown is printed.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import math
 import tempfile
 from dataclasses import dataclass
 from fractions import Fraction
@@ -39,30 +41,54 @@ TASKS = {"heart_disease.heart": ("heart disease, accuracy", 104), "tcga_brca.tcg
 """Files of a task, with its name; the most test rows of a centre, where its metric is a share of them."""
 
 
+SIGMA = 0.8
+"""Assumed: the standard deviation of the logarithm of hospitals' sizes."""
+
+TESTED = 0.2
+"""Assumed: the share of rows that tests; of a cross-validation it is what one fold tests."""
+
+
 @dataclass(frozen=True)
 class Published:
-    """A gain that a paper prints, and what it says of its data; ``test_rows``: of the median hospital."""
+    """A gain that a paper prints, with ``rows`` of all its hospitals and their ``auroc``. What is ``assumed`` the paper
+    does not print.
+    """
 
     claim: str
     gain: float
     hospitals: int
-    test_rows: int
+    rows: int
     prevalence: float
     auroc: float
     seeds: int
-    assumed: str
+    assumed: tuple[str, ...]
+
+    @property
+    def test_rows(self) -> int:
+        """Of the median hospital, as sizes are log-normal."""
+        return round(TESTED * self.rows / self.hospitals / math.exp(SIGMA**2 / 2))
+
+    @property
+    def design(self) -> str:
+        """The values of the simulated comparison; a star marks what is assumed."""
+        stars = {name: "*" if name in self.assumed else "" for name in ("prevalence", "seeds")}
+        events = plain(self.prevalence, 2) + stars["prevalence"]
+        return f"{self.test_rows}*, {events}, {plain(self.auroc, 2)}, {self.seeds}{stars['seeds']}"
 
 
 CHIP, GMC = "CHiP-FL, eICU mortality: ", "FedGMC, eICU kidney injury: "
+BOTH = ("prevalence", "seeds")
 PUBLISHED = (
-    Published(CHIP + "FedProx over FedAvg", 0.0227, 208, 27, 0.10, 0.91, 3, "test rows, prevalence, 3 seeds"),
-    Published(CHIP + "clustered over FedAvg", 0.0020, 208, 27, 0.10, 0.91, 3, "test rows, prevalence, 3 seeds"),
-    Published(GMC + "FedGMC over FedAvg, regression", 0.0221, 20, 650, 0.10, 0.73, 5, "prevalence"),
-    Published(GMC + "FedGMC over FedAvg, network", 0.0102, 20, 650, 0.10, 0.74, 5, "prevalence"),
-    Published("Wichmann 2025: regression over local", 0.0546, 21, 118, 0.28, 0.81, 5, "test rows, prevalence, seeds"),
+    Published(CHIP + "FedProx over FedAvg", 0.0227, 208, 38_679, 0.10, 0.91, 3, BOTH),
+    Published(CHIP + "clustered over FedAvg", 0.0020, 208, 38_679, 0.10, 0.91, 3, BOTH),
+    Published(GMC + "FedGMC over FedAvg, regression", 0.0221, 20, 64_974, 0.10, 0.73, 5, ("prevalence",)),
+    Published(GMC + "FedGMC over FedAvg, network", 0.0102, 20, 64_974, 0.10, 0.74, 5, ("prevalence",)),
+    Published("Wichmann 2025: regression over local", 0.0546, 21, 17_022, 0.28, 0.81, 5, BOTH),
 )
-"""The papers print: CHiP-FL 208 hospital units with 30,943 training rows and one seed; FedGMC 20 hospitals with 64,974
-stays and five folds; Wichmann 21 hospitals with 17,022 patients, AUROC .8117, 7.21 % above local. A fifth tests."""
+"""The papers print: CHiP-FL 208 hospital units with 30,943 training rows, which are four fifths, and one seed; FedGMC
+20 hospitals with 64,974 stays and five folds; Wichmann 21 hospitals with 17,022 patients, AUROC .8117, 7.21 % above
+local.
+"""
 
 
 def main(results: Path, impact: Path) -> None:
@@ -72,7 +98,8 @@ def main(results: Path, impact: Path) -> None:
         "|---|---|---|---|---|---|---|",
         *rows,
         "",
-        "| claim | hospitals | gain | visible in 4 of 5 studies | power for the gain | assumed |",
+        "| claim | hospitals | gain | median test rows, share of events, AUROC, seeds | visible in 4 of 5 studies | "
+        "power for the gain |",
         "|---|---|---|---|---|---|",
         *map(published, PUBLISHED),
         "",
@@ -118,17 +145,18 @@ def denominator(values: pd.Series, most: int) -> int:
 
 def published(claim: Published) -> str:
     """The row of a published gain."""
-    sites = Many(hospitals=claim.hospitals, median_rows=claim.test_rows, prevalence=claim.prevalence)
+    sites = Many(hospitals=claim.hospitals, median_rows=claim.test_rows, prevalence=claim.prevalence, sigma=SIGMA)
     design = Design(sites=sites, seeds=claim.seeds, auroc=claim.auroc)
     draws = differences(design.judged(), claim.seeds)
     cells = (
         claim.claim,
         claim.hospitals,
         short(claim.gain),
+        claim.design,
         plain(draws.visible(0.8)),
         f"{draws.power(claim.gain):.0%}",
     )
-    return "| " + " | ".join(map(str, (*cells, claim.assumed))) + " |"
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def of_impact(table: Path) -> list[str]:
@@ -155,9 +183,9 @@ def ascii_minus(text: str) -> str:
     return text.replace("\N{MINUS SIGN}", "-").replace("0.", ".")
 
 
-def plain(value: float) -> str:
+def plain(value: float, digits: int = 3) -> str:
     """As the documentation writes a figure: .017."""
-    return ascii_minus(number(value, 3))
+    return ascii_minus(number(value, digits))
 
 
 def short(value: float) -> str:
@@ -165,4 +193,8 @@ def short(value: float) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="the folder of FLamby's results")
+    parser.add_argument("impact", type=Path, help="the table of IMPACT")
+    arguments = parser.parse_args()
+    main(arguments.results, arguments.impact)

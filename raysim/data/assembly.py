@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
-from raysim.data import alone, leaks, quality
+from raysim.data import alone
+from raysim.data.checks import leaks, quality
+from raysim.data.checks.suspects import Leaks, Suspect
 from raysim.data.columns import columns_of, warnings_of
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded
@@ -22,7 +24,6 @@ from raysim.data.preprocessing import Prepared, prepare, prepare_declared
 from raysim.data.raw_columns import RawColumns
 from raysim.data.records import natural
 from raysim.data.split import Split, assign, groups, used
-from raysim.data.suspects import Leaks, Suspect
 
 if TYPE_CHECKING:
     from raysim.data.records import Records

@@ -13,6 +13,7 @@ from raysim.core import mapped, memory
 from raysim.core.errors import DataError, nearest
 from raysim.data import cache
 from raysim.data.assembly import Found, Recipe, assemble
+from raysim.data.checks.suspects import Leaks, suspects_of
 from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded, Federation, write
 from raysim.data.fitted import RAW
@@ -20,7 +21,6 @@ from raysim.data.preprocessing import METHODS
 from raysim.data.raw_columns import slices
 from raysim.data.records import Columned, Scored
 from raysim.data.split import Split
-from raysim.data.suspects import Leaks, suspects_of
 
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.words import counted, some
+from raysim.data.checks.suspects import LEVELS, Leaks, Suspect
 from raysim.data.columns import Column
 from raysim.data.federation import PARTS, Federation
-from raysim.data.suspects import LEVELS, Leaks, Suspect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

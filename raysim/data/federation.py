@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core import mapped
+from raysim.data.checks.suspects import Leaks, Suspect, suspects_of
 from raysim.data.columns import Column
 from raysim.data.fitted import Numeric, Preprocessing
-from raysim.data.suspects import Leaks, Suspect, suspects_of
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
 from raysim.metrics.segments import ranges
 

@@ -18,7 +18,7 @@ from raysim.config.schema import Config
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.words import counted, listed
-from raysim.data.excerpt import excerpt
+from raysim.data.derived.excerpt import excerpt
 from raysim.data.federation import Federation
 from raysim.engine.job import Result
 from raysim.experiment.entries import folder_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.audit import SABOTAGES, replaced
 from raysim.config.reading import checked
 from raysim.core.errors import PrivacyBroken
-from raysim.data.canaries import with_hospitals, with_patients
+from raysim.data.derived.canaries import with_hospitals, with_patients
 from raysim.data.federation import Federation
 from raysim.engine.attacks.canaries import Canaries, Watch
 from raysim.experiment.audits.audit import audit

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raysim.core.streams import stream
+from raysim.data.derived.rearranged import Added, halves, rearranged, trained_on
 from raysim.data.federation import Federation, write
-from raysim.data.rearranged import Added, halves, rearranged, trained_on
 from raysim.report.judgement import audited as words
 from raysim.report.terminal.block import MOST
 from tests.commands import Done, raysim

@@ -12,7 +12,7 @@ import pytest
 
 from raysim.config.reading import resolve
 from raysim.core.streams import stream
-from raysim.data.rearranged import copies, halves
+from raysim.data.derived.rearranged import copies, halves
 from raysim.experiment.audits import shadows
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import open_session

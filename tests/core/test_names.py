@@ -61,7 +61,7 @@ OTHER_MEANINGS = {
             "raysim/report/sections/attacks.py",
         ),  # what attackers know
         *("raysim/config/sections/evaluation.py", "raysim/experiment/unseen/measured.py"),  # rows that may join
-        *("raysim/data/quality.py", "raysim/data/tables/spelling.py"),  # rows, and the name of a function
+        *("raysim/data/checks/quality.py", "raysim/data/tables/spelling.py"),  # rows, and the name of a function
         *("raysim/config/sections/secure.py", "raysim/secure/graph.py", "raysim/secure/setup.py"),  # whom masks join
     ],
 }

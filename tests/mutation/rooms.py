@@ -240,7 +240,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/data/declared.py": ("data/test_declared", "data/test_preprocessing"),
     "raysim/data/fitted.py": ("data/test_declared", "data/test_preprocessing", "data/test_build"),
     "raysim/data/raw_columns.py": ("data/test_declared", "data/test_preprocessing", "data/test_build"),
-    "raysim/data/leaks.py": ("data/test_leaks",),
+    "raysim/data/checks/leaks.py": ("data/checks/test_leaks",),
     "raysim/data/split.py": ("data/test_split", "data/test_build"),
     "raysim/data/folds.py": ("data/test_folds",),
     "raysim/data/preprocessing.py": ("data/test_preprocessing", "data/test_declared", "data/test_build"),

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from raysim.audit import inversion, one_run
 from raysim.audit.membership import FALSE_POSITIVES, confidence, detection, lira
 from raysim.core.streams import stream
+from raysim.data.derived.rearranged import Added, halves, rearranged, trained_on
 from raysim.data.federation import Federation
-from raysim.data.rearranged import Added, halves, rearranged, trained_on
 from raysim.engine.job import Job, Outcome
 from raysim.experiment.audits.shadows import Opened, outputs_of_shadows
 from raysim.statistics.discrimination.auroc import delong, placements

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from raysim.audit import one_run
 from raysim.config.sections.privacy import Adversary, PrivacySection
 from raysim.core.streams import stream
-from raysim.data.canaries import with_hospitals, with_patients
+from raysim.data.derived.canaries import with_hospitals, with_patients
 from raysim.data.federation import Federation
 from raysim.engine.attacks.canaries import Canaries
 from raysim.engine.job import Job, Outcome

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.data.derived.rearranged import copies
 from raysim.data.federation import Federation
-from raysim.data.rearranged import copies
 from raysim.engine.job import Job, Outcome
 from raysim.experiment.audits.side_by_side import NotSideBySide, SideBySide, can_be_together
 from raysim.experiment.session import Session

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from raysim.core.words import counted
-from raysim.data.leaks import unusually_high
+from raysim.data.checks.leaks import unusually_high
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.judgement import recalibrating

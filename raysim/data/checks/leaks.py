@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.words import counted
-from raysim.data.inspected import columns_at, in_order
+from raysim.data.checks.inspected import columns_at, in_order
+from raysim.data.checks.suspects import LEVELS, Leaks, Suspect
 from raysim.data.raw_columns import RawColumns
-from raysim.data.suspects import LEVELS, Leaks, Suspect
 from raysim.statistics.discrimination.within import FEWEST, Cells, Separation, separation
 
 Ints = NDArray[np.int64]

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raysim.data.quality import check
+from raysim.data.checks.quality import check
+from raysim.data.checks.suspects import Suspect
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.eicu.source import Eicu
-from raysim.data.suspects import Suspect
 
 H, ROWS = 6, 60
 HOME = np.repeat(np.arange(H), ROWS)
@@ -53,6 +53,26 @@ def test_an_impossible_value_at_a_hospital_is_asked_about() -> None:
         "feature 'a third' is 0 in 20 of 60 rows of hospital 2 and far from it elsewhere: does 0 stand for a missing "
         "value?",
     ]
+
+
+def test_a_number_for_a_missing_value_is_asked_about() -> None:
+    third = np.arange(H * ROWS) % 3 == 0
+    positive, age = np.abs(normal(4, 0.5)) + 1, np.round(normal(60, 9).clip(20, 90))
+    columns = {
+        "minus": np.where(third, -999.0, positive),
+        "one": np.where(third, -1.0, positive),
+        "age": np.where(third, 999.0, age),
+        "excess": np.where(third, -1.0, normal(0, 3)),  # other values are negative, too
+        "ninety-nine": np.where(third, 99.0, age),
+        "cost": np.where(third, 999.0, 10 * age),  # no further from the others than these from each other
+        "grade": np.where(third, -1.0, np.arange(H * ROWS) % 5),  # levels
+        "rare": np.where(np.arange(H * ROWS) < 9, -999.0, positive),
+    }
+    asked = {suspect.feature: suspect for suspect in found(columns)}
+    assert {name: suspect.level for name, suspect in asked.items()} == dict.fromkeys(("minus", "one", "age"), "ask")
+    low, high = age[~third].min(), age[~third].max()
+    said = f"feature 'age' is 999 in 120 rows and {low:g} to {high:g} elsewhere: does 999 stand for a missing value?"
+    assert asked["age"].text == said
 
 
 def test_a_measurement_of_one_value_at_a_hospital_is_asked_about() -> None:

@@ -6,6 +6,7 @@ or are the same rows under two names. The check reads each column as the source 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 
 from raysim.core.csv_files import is_number
 from raysim.core.words import counted, listed
-from raysim.data.inspected import columns_at, in_order
+from raysim.data.checks.inspected import columns_at, in_order
+from raysim.data.checks.suspects import LEVELS, Suspect
 from raysim.data.raw_columns import RawColumns
-from raysim.data.suspects import LEVELS, Suspect
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -47,6 +48,7 @@ _COMMON = 5  # hospitals from which on the same row is a common one
 _COPIED = 2_000_000  # rows up to which they are compared with each other
 _COMMONER = 0.6  # share of rows from which the event is the commoner class
 _CLASSES = 20  # classes above which numbers may be a quantity
+_CODE = re.compile(r"-1|-9{1,6}|9{3,6}")  # numbers that programs write for a missing value
 _NAMED = 3  # hospitals that a text names
 
 
@@ -140,7 +142,7 @@ class _Asked:
         if sizes.max() < _ROWS:
             return
         column = _Column(name, value, home, sizes)
-        suspects = (find(column) for find in (self._marked, self._filled, self._units))
+        suspects = (find(column) for find in (self._marked, self._filled, self._units, self._coded))
         yield from filter(None, [next(filter(None, suspects), None)])
 
     def _marked(self, column: _Column) -> Suspect | None:
@@ -205,6 +207,27 @@ class _Asked:
             medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {called}"
             text = f"feature '{column.name}' has {medians}; the fewer are {self._named(less)}: bring them to one unit"
             return Suspect(column.name, "warn" if found > _LARGE else "ask", text)
+        return None
+
+    def _coded(self, column: _Column) -> Suspect | None:
+        """A measurement with a number that often stands for a missing value, such as -999, beyond all others.
+
+        -1 and negative nines stand below values that are never negative, 999 and longer nines further from the others
+        than these from each other.
+        """
+        value = column.value
+        for odd in {float(value.min()), float(value.max())}:
+            if not _CODE.fullmatch(f"{odd:g}"):
+                continue
+            at = value == odd
+            others = value[~at]
+            if at.sum() < _ROWS or len(np.unique(others)) < _MEASURED:
+                continue
+            low, high = float(others.min()), float(others.max())
+            if low >= 0 if odd < 0 else odd - high > high - low:
+                rows = counted(int(at.sum()), "row")
+                text = f"feature '{column.name}' is {odd:g} in {rows} and {low:g} to {high:g} elsewhere"
+                return Suspect(column.name, "ask", f"{text}: does {odd:g} stand for a missing value?")
         return None
 
     def _named(self, at: NDArray[np.bool_]) -> str:
