@@ -132,8 +132,7 @@ class Evaluation:
     def at_the_end(
         self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
     ) -> Measurement:
-        """What is measured of the final models that ``serve``; the server needs the counts of the one that is
-        ``counted``.
+        """What is measured of the final models that ``serve``; the server needs the counts of the ``counted`` one.
 
         Models that each hospital is ``recalibrating`` first are measured after all others.
         """
