@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from raysim.robust import breakdown, centres, coordinates, preaggregation, selecting
-from raysim.robust.aggregation import NEEDS, Aggregation
+from raysim.robust.aggregation import Aggregation
+from raysim.robust.breakdown import NEEDS
 from raysim.robust.rule import squared_distances, uniform
 
 ROWS = np.array([[1, 2], [1.2, 1.8], [0.9, 2.1], [1.1, 2.2], [0.8, 1.9], [1.3, 2], [-5, 9]], dtype=float)

@@ -6,7 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raysim.robust import centres, coordinates, selecting
-from raysim.robust.aggregation import NEEDS, Aggregation
+from raysim.robust.aggregation import Aggregation
+from raysim.robust.breakdown import NEEDS
 from raysim.robust.rule import middle
 
 ROOTLESS = [name for name in tuple(NEEDS) if name != "fltrust"]
