@@ -11,9 +11,20 @@ import pytest
 
 from raysim.report import tables
 from raysim.report.pages import page
+from raysim.report.pages.contents import difference_rows
 from raysim.report.panel import Panel
 from raysim.report.terms import TERMS
 from tests.report.pages import CARD, PROVENANCE, SERVED, assert_sound, frames
+
+
+def test_the_table_of_differences_has_no_second_interval_of_the_mean() -> None:
+    """That of the forest is for all pairs together; a page does not show another beside it."""
+    per_seed, hospitals, _ = frames()
+    table = tables.comparison(per_seed)
+    rows = difference_rows(table, tables.labels(table), tables.differences(per_seed, "fedavg", hospitals))
+    assert rows
+    assert {row.cells[0].interval for row in rows} == {""}
+    assert all(" to " in row.cells[1].interval for row in rows)
 
 
 def test_the_page_of_a_comparison() -> None:
