@@ -108,8 +108,11 @@ class Experiment:
         self._checked: dict[tuple[Entry, int], Job] = {}
         if any(entry.way != entry.label for entry in self.entries):
             self.entries, self.unpaired = going_together(self.entries, self._check_first)
-        own = () if tune is None else tune.models
-        tuned = [each.config for each in self.entries if each.strategy.uses_training() or each.learner in own]
+        tuned = [
+            each.config
+            for each in self.entries
+            if each.strategy.uses_training() or (tune is not None and tune.tries_models(each.learner))
+        ]
         self._trials = [] if tune is None else tuning.trials(tune, tuned)
         self._check()
 

@@ -159,7 +159,7 @@ class HospitalGroup:
         """How many of the entries ``mine`` are trained in one call of a kernel."""
         if self._device != "cpu":
             return len(mine)
-        chunk = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))
+        chunk: int = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))
         if plan.problem is not None and plan.problem.groups is not None:
             # The rows of a group are copied while they are trained on.
             federation = self._federation(plan.work.federation, False)
