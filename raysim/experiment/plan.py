@@ -224,7 +224,7 @@ class _DryRunPool:
         self.plans.append(plan)
         if plan.measured.serve:
             raise _Measured
-        if plan.call is not None:  # what comes next depends on the sums
+        if plan.call is not None and plan.problem is None:  # what comes next depends on the sums
             return self._hospitals.round(plan, memory)
         empty: list[HospitalStates] = [{} for _ in self.served]
         partials = [self.partial(plan, ids, i == 0) for i, ids in enumerate(self.served)]
@@ -257,7 +257,7 @@ class _DryRunPool:
                 result.deltas = np.broadcast_to(np.float64(1e-3), (len(mine), size))
             if plan.losses and len(mine):
                 result.losses = np.full(len(mine), 0.5)
-        if plan.call is not None and len(mine := plan.ids[np.isin(plan.ids, served)]):
+        if problem is None and plan.call is not None and len(mine := plan.ids[np.isin(plan.ids, served)]):
             layout = SumLayout(plan.call.program)
             result.ids, result.sums = mine, np.ones(layout.size, np.int64)
             result.each = {name: np.zeros((len(mine), *send.shape)) for name, send in layout.each.items()}

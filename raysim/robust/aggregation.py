@@ -8,11 +8,7 @@ from functools import partial
 import numpy as np
 
 from raysim.robust import centres, coordinates, preaggregation, selecting
-from raysim.robust.breakdown import NEEDS
 from raysim.robust.rule import Aggregate, Floats, Ids, Rule
-
-RULES = tuple(NEEDS)
-"""The names of the rules."""
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generat
 def check_one_model(state: State, problem: LocalProblem, what: str) -> None:
     """Raise ``ConfigError`` for old models of a strategy that has others than the global one; ``what`` needs them."""
     several = problem.sent is not None and problem.sent.sums > 1
-    further = problem.then or problem.groups or problem.objective.variates
+    further = problem.then or problem.groups or problem.program
     if len(state.models) > 1 or several or further is not None:
         raise ConfigError(
             f"{what} is for strategies whose only model is the global one, from which all hospitals start"
