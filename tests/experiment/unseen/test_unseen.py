@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 
 import raysim
 from raysim.config import reading
-from raysim.experiment.plan import make_plan
-from raysim.experiment.plan_tables import render
+from raysim.experiment.planning.plan import make_plan
+from raysim.experiment.planning.tables import render
 
 KEYS = ["strategy", "model", "seed", "hospital"]
 
