@@ -20,8 +20,7 @@ from raysim.config.sections.secure import SecureSection
 from raysim.config.sections.system import SystemSection
 from raysim.config.sections.training import StopSection
 from raysim.data.federation import Federation
-from raysim.engine.measuring.evaluation import noisy_stays
-from raysim.engine.measuring.measurement import Gathered
+from raysim.engine.measuring.measurement import Gathered, noisy_stays
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.messages.plan import Work
