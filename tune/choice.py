@@ -163,8 +163,3 @@ def at_the_edge(choice: Choice) -> list[str]:
         if value in edges(key, [trial.params[key] for trial in choice.trials if key in trial.params])
     ]
     return [f"caution: at the edge of what was tried: {', '.join(named)}; try beyond"] if named else []
-
-
-def pairs(names: Sequence[str]) -> list[tuple[int, int]]:
-    """All pairs of objectives, by index."""
-    return [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]

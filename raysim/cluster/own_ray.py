@@ -108,8 +108,11 @@ def _remove_ended(root: str, prefix: str) -> None:
             state = folder.lstat()
             if state.st_uid != os.getuid() or folder.is_symlink() or time.time() - state.st_mtime < KEPT_SECONDS:
                 continue
-            with open(folder / ALIVE) as alive:
-                fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where its process lives
+            with contextlib.ExitStack() as opened:
+                # Without the file, a process of Ray has made the folder again after the command had removed it.
+                if (folder / ALIVE).exists():
+                    alive = opened.enter_context(open(folder / ALIVE))
+                    fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where its process lives
                 shutil.rmtree(folder, ignore_errors=True)
 
 

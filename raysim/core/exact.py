@@ -17,19 +17,20 @@ SHIFT = 1.5 * 2.0**52
 """Added to a float64 below 2^51 in magnitude, it leaves the nearest whole number in the last bits."""
 SHIFT_UNITS = np.array([SHIFT]).view(np.int64)
 LEAST_UNROUNDED = 2.0 ** (51 - FRACTION_BITS)
-"""Terms at or above it are too large for ``SHIFT``."""
+"""Terms of at least this magnitude are too large for ``SHIFT``."""
 
 
 def largest_entry(weights: float) -> float:
-    """The magnitude that all entries of vectors must stay below so that no weighted sum of them can overflow.
+    """Return the bound on entries of vectors below which no weighted sum of them can overflow.
 
-    ``weights``: the sum of all weights' magnitudes. Half of the integers' range stays free for what rounding adds.
+    ``weights``: the sum of all weights' magnitudes. Half of the integers' range is left for rounding.
     """
     return 2.0 ** (62 - FRACTION_BITS) / weights if weights > 0 else float("inf")
 
 
 class ExactSum:
-    """``G`` sums of vectors ``[P]``, held as integers ``[G, P]``; sums of disjoint terms can be merged in any order."""
+    """``G`` sums of vectors ``[P]``, stored as integers ``[G, P]``; sums of disjoint terms can be merged in any
+    order."""
 
     def __init__(self, groups: int, size: int) -> None:
         self.units = np.zeros((groups, size), dtype=np.int64)
@@ -37,7 +38,7 @@ class ExactSum:
         self._rounded = np.empty(size, dtype=np.int64)
 
     def add(self, group: int, weight: float, vector: NDArray[Any]) -> None:
-        """Add ``weight * vector``, the vector's entries being finite and below :func:`largest_entry`."""
+        """Add ``weight * vector``; the vector's entries must be finite and below :func:`largest_entry`."""
         np.multiply(vector, weight * 2.0**FRACTION_BITS, out=self._scaled)
         np.rint(self._scaled, out=self._scaled)
         np.copyto(self._rounded, self._scaled, casting="unsafe")
@@ -51,10 +52,10 @@ class ExactSum:
         most: float = np.inf,
         columns: slice = slice(None),
     ) -> None:
-        """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, as :meth:`add` would one by one.
+        """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, like repeated calls of :meth:`add`.
 
-        ``groups`` and ``weights`` are ``[n]``. ``vectors [n, P]`` have no entry above ``most`` in magnitude. They are
-        overwritten. ``columns`` are the entries of the sums to which they belong.
+        ``groups`` and ``weights`` are ``[n]``. ``vectors [n, P]`` have no entry above ``most`` in magnitude, and are
+        overwritten. ``columns`` are the entries of the sums to which they are added.
         """
         vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
         if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:
@@ -74,7 +75,7 @@ class ExactSum:
 
 
 def exact_multiple(value: float) -> float:
-    """The number nearest to ``value`` whose product with any whole number up to 2^31 is added without rounding.
+    """Return the number nearest to ``value`` whose product with any whole number up to 2^31 is added without rounding.
 
     It is a multiple of 2^-44, never 0, and has at most 22 binary digits.
     """
@@ -84,5 +85,5 @@ def exact_multiple(value: float) -> float:
 
 
 def decode(units: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The value of merged sums, float64."""
+    """Return the value of merged sums, float64."""
     return np.multiply(units, 2.0**-FRACTION_BITS, dtype=np.float64)

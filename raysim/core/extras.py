@@ -1,4 +1,4 @@
-"""Packages that raysim does without, but for one source or command: extras, which pip installs by name."""
+"""Packages that only one source or command needs: extras, which pip installs by name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from raysim.core.errors import ConfigError
 
 
 def need(package: str, extra: str, field: str, otherwise: str = "") -> None:
-    """Import ``package``. Raises ``ConfigError`` with the line that installs it where it is missing.
+    """Import ``package``. Raises ``ConfigError`` with the line that installs it if it is missing.
 
-    ``field``: the key that needs it; ``otherwise``: what does without.
+    ``field``: the key that needs it; ``otherwise``: the alternative without it.
     """
     try:
         import_module(package)

@@ -1,7 +1,7 @@
-"""Settings of the process that raysim changes for a while, and then restores.
+"""Process settings that raysim changes for a while, and then restores.
 
-Raysim is imported by notebooks and servers, which own their environment variables, signal handlers, levels of loggers,
-limits of threads and search paths. All of them are changed through this module alone.
+Notebooks and servers that import raysim own their environment variables, signal handlers, levels of loggers, limits of
+threads and search paths. raysim changes them through this module alone.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _terminating = False
 
 
 def take() -> None:
-    """Declare this process to be the command line's own, which may end it where nothing else helps."""
+    """Declare this process to be the command line's own: raysim may end it as a last resort."""
     global _own
     _own = True
 
 
 class Terminated(SystemExit):
-    """SIGTERM has arrived: the command ends in order, with exit code 143."""
+    """SIGTERM has arrived: the command ends cleanly, with exit code 143."""
 
 
 def end_in_order() -> None:
-    """From now on SIGTERM, with which batch systems and containers announce the end, ends this process as Ctrl-C does.
+    """Make SIGTERM, with which batch systems and containers announce the end, end this process like Ctrl-C.
 
     Further ones are ignored. Python loses an exception that is raised in a destructor or callback: :class:`Terminated`
-    is then raised again a little later, or by the next :func:`end_if_terminating` if that comes first.
+    is then raised again a little later, or by the next :func:`end_if_terminating`.
     """
     global _terminating
     _terminating = False
@@ -53,7 +53,7 @@ def end_in_order() -> None:
 
 
 def handle_again(number: int) -> None:
-    """Give a signal back to its Python handler where a library's C code has taken it, which writes a trace to stderr.
+    """Give a signal back to its Python handler after a library's C code has replaced it by one that prints a trace.
 
     Does nothing outside the main thread, which alone can set handlers.
     """
@@ -63,12 +63,12 @@ def handle_again(number: int) -> None:
 
 
 def is_terminating() -> bool:
-    """Whether SIGTERM has arrived, whatever has become of its exception."""
+    """Return whether SIGTERM has arrived, even if its exception was lost."""
     return _terminating
 
 
 def end_if_terminating() -> None:
-    """Raise :class:`Terminated` again where someone has caught it: called wherever a command goes on."""
+    """Raise :class:`Terminated` again if it was caught; called wherever a command continues."""
     if _terminating:
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise Terminated(143)
@@ -86,13 +86,13 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def is_own() -> bool:
-    """Whether this process is the command line's own."""
+    """Return whether this process is the command line's own."""
     return _own
 
 
 @contextlib.contextmanager
 def environment(values: Mapping[str, str | None], *, keep: bool = False) -> Iterator[None]:
-    """Set environment variables for a while; None unsets one. ``keep``: leave those that are set already."""
+    """Set environment variables for a while; None unsets one. ``keep``: do not change those that are set."""
     values = {name: value for name, value in values.items() if not keep or name not in os.environ}
     before = {name: os.environ.get(name) for name in values}
     _set(values)
@@ -111,13 +111,13 @@ def _set(values: Mapping[str, str | None]) -> None:
 
 
 def variables_kept(*names: str) -> contextlib.AbstractContextManager[None]:
-    """Restore these environment variables afterwards, whatever a library has set them to."""
+    """Restore these environment variables afterwards, even if a library has changed them."""
     return environment({name: os.environ.get(name) for name in names})
 
 
 @contextlib.contextmanager
 def signals(*numbers: signal.Signals) -> Iterator[None]:
-    """The handlers of these signals are the same afterwards; only the main thread can have changed them."""
+    """Restore the handlers of these signals afterwards; only the main thread can have changed them."""
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         yield
@@ -130,7 +130,7 @@ def signals(*numbers: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
-    """Loggers that say nothing below ``level`` for a while; their handlers are the same afterwards."""
+    """Silence loggers below ``level`` for a while; restore their handlers afterwards."""
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger.level, list(logger.handlers)) for logger in loggers]
     for logger in loggers:
@@ -144,7 +144,7 @@ def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
 
 
 class _Muted:
-    """A stream that leaves out what the thread called ``thread`` writes."""
+    """A stream that drops the output of the thread called ``thread``."""
 
     def __init__(self, stream: Any, thread: str) -> None:
         self._stream, self._thread = stream, thread
@@ -162,7 +162,7 @@ class _Muted:
 
 @contextlib.contextmanager
 def muted(thread: str) -> Iterator[None]:
-    """What the thread called ``thread``, a library's own, prints on standard output is left out for a while."""
+    """Drop standard output of the thread called ``thread``, which belongs to a library, for a while."""
     before = sys.stdout
     sys.stdout = muted = _Muted(before, thread)
     try:
@@ -174,7 +174,7 @@ def muted(thread: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def searched(folder: str) -> Iterator[None]:
-    """``folder`` may be put on ``sys.path`` meanwhile; it is removed afterwards, unless it was there before."""
+    """Allow ``folder`` on ``sys.path`` for a while; it is removed afterwards, unless it was there before."""
     before = folder in sys.path
     try:
         yield
@@ -185,9 +185,9 @@ def searched(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    """At most ``count`` compute threads for a while, in libraries that are loaded meanwhile too.
+    """Limit compute threads to ``count`` for a while, also in libraries that are loaded meanwhile.
 
-    Afterwards, a library that was loaded meanwhile has as many as it would have had without the limit.
+    Afterwards, a library that was loaded meanwhile has its usual number.
     """
     from threadpoolctl import ThreadpoolController
 
@@ -208,7 +208,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 def limit_threads(count: int) -> None:
-    """At most ``count`` compute threads for this process from now on, which is raysim's own."""
+    """Limit compute threads of this process, which belongs to raysim, to ``count``."""
     for library in _LIBRARIES:
         os.environ[f"{library}_NUM_THREADS"] = str(count)  # for those that are loaded later
     from threadpoolctl import threadpool_limits
@@ -217,7 +217,7 @@ def limit_threads(count: int) -> None:
 
 
 def _usual_threads() -> int:
-    """How many threads a library takes that is loaded in this environment."""
+    """Return the number of threads of a library that is loaded in this environment."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isdecimal() and int(setting):
         return int(setting)

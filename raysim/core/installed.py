@@ -1,4 +1,4 @@
-"""What installed packages register for raysim. Imports nothing heavy: the command line begins with it."""
+"""Entry points of installed packages for raysim. It imports nothing slow, because the command line begins with it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from importlib.metadata import Distribution, EntryPoint, entry_points
 
 
 def registered(kind: str) -> list[EntryPoint]:
-    """The entry points of the group ``raysim.<kind>`` by name, raysim's own before those of other packages."""
+    """Return the entry points of the group ``raysim.<kind>`` by name, raysim's own before those of other packages."""
     return sorted(entry_points(group=f"raysim.{kind}"), key=lambda entry: (not is_own(entry), entry.name))
 
 
 def is_own(entry: EntryPoint) -> bool:
-    """Whether raysim itself registers it, and not another package."""
+    """Return whether raysim itself registers it, and not another package."""
     return entry.dist is not None and _name(entry.dist) == "raysim"
 
 
 @lru_cache(maxsize=64)
 def _name(package: Distribution) -> str:
-    """The name of a package, cached: each look-up reads and parses its metadata again, and many entries share one."""
+    """Return the name of a package, cached: each look-up parses its metadata again, and many entries share one."""
     return package.name

@@ -1,4 +1,4 @@
-"""Arrays in files that are mapped: larger than what a process should hold at once."""
+"""Arrays in memory-mapped files, which may be larger than a process's memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArray[Any]:
-    """Zeros to be written over: in memory, or as the ``.npy`` file at ``path``.
+    """Return zeros to be overwritten: in memory, or as the ``.npy`` file at ``path``.
 
-    Raises ``OSError`` where the disk has no room for all of the file. Room is taken now, since a page that finds none
-    when it is written ends the process by SIGBUS.
+    Raises ``OSError`` if the disk has no space for the whole file. Space is allocated now: a page without space would
+    end the process by SIGBUS when it is written.
     """
     if path is None:
         return np.zeros(shape, dtype)
@@ -30,7 +30,7 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArra
 
 
 def is_at(array: NDArray[Any], path: Path) -> bool:
-    """Whether an array is the mapped file at ``path``."""
+    """Return whether an array is the mapped file at ``path``."""
     file = getattr(array.base, "filename", None)
     return file is not None and Path(file) == path.absolute()
 
@@ -38,8 +38,7 @@ def is_at(array: NDArray[Any], path: Path) -> bool:
 def release(array: NDArray[Any]) -> None:
     """Drop the pages of a mapped array from this process's memory; does nothing for an array that is not mapped.
 
-    The file keeps what was written, and the system keeps it in memory as long as there is room: to touch it again costs
-    little.
+    The file keeps its content, and the system caches it while memory is free, so reading it again is cheap.
     """
     base: Any = array
     while isinstance(base, np.ndarray):

@@ -1,4 +1,4 @@
-"""What this machine has of memory: refuses what is known to need more, and gives back what was freed."""
+"""This machine's memory: refuse work that needs more, and return freed memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory
 
 
 def of_this_machine() -> int:
-    """Bytes of memory: those of the machine, or fewer where a container is given fewer."""
+    """Return the bytes of memory: those of the machine, or of a container with fewer."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _LIMITS:
         try:
@@ -24,9 +24,9 @@ def of_this_machine() -> int:
 
 
 def check(needed: int, what: str, remedy: str) -> None:
-    """Raise ``ResourceError`` where ``needed`` bytes are more than this machine has.
+    """Raise ``ResourceError`` if ``needed`` bytes are more than this machine has.
 
-    ``what`` begins with the field and its value, and goes before "needs ... bytes".
+    ``what`` begins with the field and its value, and precedes "needs ... bytes".
     """
     available = of_this_machine()
     if needed > available:
@@ -34,7 +34,7 @@ def check(needed: int, what: str, remedy: str) -> None:
 
 
 def give_back() -> None:
-    """Return memory that this process has freed to the system; after long work, allocators keep a lot of it."""
+    """Return freed memory to the system; allocators keep much of it after long work."""
     arrow = sys.modules.get("pyarrow")  # has a pool of its own, where it was imported
     if arrow is not None:
         arrow.default_memory_pool().release_unused()

@@ -1,4 +1,5 @@
-"""Version and folder of the package. Modules take them from here: ``raysim`` itself imports from the upper rooms."""
+"""Version and folder of the package. Modules import them from here, because ``raysim`` itself imports higher
+packages."""
 
 import os
 from pathlib import Path
@@ -6,13 +7,13 @@ from pathlib import Path
 __version__ = "0.1.0"
 
 FOLDER = Path(__file__).resolve().parents[1]
-"""The folder of the package, which holds its rooms."""
+"""The package's folder, with all its subpackages."""
 
 
 def cache_folder() -> Path:
-    """``$RAYSIM_CACHE``, or ``raysim`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    """Return ``$RAYSIM_CACHE``, or ``raysim`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
 
-    Raises ``RuntimeError`` where the user has no home.
+    Raises ``RuntimeError`` if the user has no home.
     """
     if chosen := os.environ.get("RAYSIM_CACHE"):
         return Path(chosen).expanduser().absolute()

@@ -1,6 +1,6 @@
-"""Standard streams whose reader has gone, as of ``raysim list strategies | head -1``: what is written then is dropped.
+"""Handle standard streams without a reader, as in ``raysim list strategies | head -1``: further output is dropped.
 
-A closed pipe is no mistake of the user, and no reason to end a run.
+A closed pipe is not the user's error, and no reason to end a run.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import IO
 
 
 def stand_in() -> None:
-    """Give the process the standard streams that it was started without, as ``raysim run >&-`` does."""
+    """Open the standard streams that the process was started without, as in ``raysim run >&-``."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(_nowhere(), "w"))  # it stays as long as the process
 
 
 def reader_has_gone(stream: IO[str]) -> bool:
-    """Whether a stream is a pipe that nobody reads any more."""
+    """Return whether a stream is a pipe without a reader."""
     try:
         poll = select.poll()
         poll.register(stream.fileno(), select.POLLOUT)
@@ -29,14 +29,14 @@ def reader_has_gone(stream: IO[str]) -> bool:
 
 
 def silence(stream: IO[str]) -> None:
-    """Drop what is written to a stream from now on, and what it still holds."""
+    """Drop further output to a stream, and the content of its buffer."""
     nowhere = _nowhere()
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def silence_unread() -> bool:
-    """Silence standard output and standard error where their reader has gone; returns whether one had."""
+    """Silence standard output and standard error if their reader is gone; returns whether one was."""
     gone = [stream for stream in (sys.stdout, sys.stderr) if reader_has_gone(stream)]
     for stream in gone:
         silence(stream)
@@ -44,5 +44,5 @@ def silence_unread() -> bool:
 
 
 def _nowhere() -> int:
-    """A descriptor that drops what is written to it."""
+    """Return a descriptor that drops all output."""
     return os.open(os.devnull, os.O_WRONLY)

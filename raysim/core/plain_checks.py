@@ -1,4 +1,4 @@
-"""Checks of numbers and vectors that somebody may have changed in a file; errors name the value."""
+"""Check numbers and vectors from files that may have been modified; errors name the value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def whole_number(value: Any, name: str, most: float) -> int:
-    """``value`` as a whole number from 0 to ``most``. Raises ``ValueError``."""
+    """Return ``value`` as a whole number from 0 to ``most``. Raises ``ValueError``."""
     if isinstance(value, bool | str) or not 0 <= value <= most or value != math.floor(value):
         raise ValueError(f"its {name} is {value!r:.50}")
     return int(value)

@@ -1,4 +1,4 @@
-"""YAML that raysim writes, or brings along itself; what others write is read by :mod:`raysim.config.reading`."""
+"""YAML that raysim writes, or that it contains; :mod:`raysim.config.reading` reads the YAML of others."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def dumped(tree: Mapping[str, Any]) -> str:
-    """``tree`` as YAML, its keys in their order."""
+    """Return ``tree`` as YAML, its keys in their order."""
     text: str = yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
 
 def loaded(text: str) -> Any:
-    """What a packaged text says."""
+    """Return the value of a packaged YAML text."""
     return yaml.load(text, Loader=_Loader)
 
 

@@ -1,7 +1,7 @@
-"""Finds strategies, selections, models and data sources by name, or by import path.
+"""Find strategies, selections, models and data sources by name, or by import path.
 
 Names come from the entry-point groups ``raysim.strategies``, ``raysim.selections``, ``raysim.models`` and
-``raysim.sources``, so that another package can add one without a change here.
+``raysim.sources``, so another package can add one without a change here.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from raysim.process.importing import by_path
 
 @cache
 def entries(kind: str) -> dict[str, EntryPoint]:
-    """The registered entry points of ``kind`` (``strategies``, ``selections``, ``models``, ``sources``) by name.
+    """Return the registered entry points of ``kind`` (``strategies``, ``selections``, ``models``, ``sources``) by name.
 
-    A name that raysim itself registers means the same whatever else is installed.
+    A name that raysim itself registers keeps its meaning whatever else is installed.
     """
     by_name = {entry.name: entry for entry in reversed(registered(kind))}
     return dict(sorted(by_name.items()))
 
 
 ABBREVIATIONS = frozenset(("cnn", "lstm", "mlp"))
-"""Parts of the names of models that people write in capitals."""
+"""Parts of models' names that are written in capitals."""
 
 
 def of_learner(learner: str) -> str:
@@ -42,7 +42,7 @@ def of_learner(learner: str) -> str:
 
 
 def load(kind: str, name: str, field: str) -> Any:
-    """The object registered as ``name``; case, ``-`` and ``_`` do not matter. ``field`` is named in the error."""
+    """Return the object registered as ``name``; case, ``-`` and ``_`` do not matter. Errors name ``field``."""
     registered = entries(kind)
     spelled_alike = [entry for entry in registered.values() if _plain(entry.name) == _plain(name)]
     for entry in sorted(spelled_alike, key=lambda entry: (entry.name != name, not is_own(entry))):
@@ -51,9 +51,9 @@ def load(kind: str, name: str, field: str) -> Any:
 
 
 def load_class(path: str, field: str) -> Any:
-    """The class at import path ``package.module.Class``; the working directory is searched last.
+    """Return the class at import path ``package.module.Class``; the working directory is searched last.
 
-    ``field`` is named in the error.
+    Errors name ``field``.
     """
     try:
         return by_path(path)
@@ -62,7 +62,7 @@ def load_class(path: str, field: str) -> Any:
 
 
 def name_of(kind: str, cls: type) -> str | None:
-    """The first name that ``cls`` is registered under, or None. Unlike its module, that name never changes."""
+    """Return the first name that ``cls`` is registered under, or None. Unlike its module, that name never changes."""
     places = {name: (entry.module, entry.attr) for name, entry in entries(kind).items()}
     for name, place in places.items():
         if place == (cls.__module__, cls.__qualname__):

@@ -1,4 +1,4 @@
-"""What all parts of a configuration have in common."""
+"""Common parts of all sections of a configuration."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pydantic import BaseModel, ConfigDict, Field
 from raysim.core.errors import ConfigError
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-"""A seed that :func:`raysim.core.streams.stream` takes."""
+"""A seed for :func:`raysim.core.streams.stream`."""
 
 T = TypeVar("T")
 
 
 class Section(BaseModel):
-    """A part of the configuration: immutable, with no key but its own."""
+    """A section of the configuration: immutable, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def make(self, cls: type[T], **others: Any) -> T:
-        """The dataclass ``cls`` with the values of all keys that are among its fields; ``others`` it has as given."""
+        """Return the dataclass ``cls`` with the values of all keys that are among its fields, and ``others``."""
         fields = {field.name for field in dataclasses.fields(cls)} - others.keys()  # type: ignore[arg-type]
         return cls(**{name: getattr(self, name) for name in type(self).model_fields if name in fields}, **others)
 
     def refuse_idle(self, where: str, chooser: str, used: Mapping[str, Container[str]]) -> None:
         """Raise ``ConfigError`` for a key that is not at its default and that the chosen name does not use.
 
-        ``used`` maps a key to the values of the key ``chooser`` that use it; keys that it lacks are always used.
-        ``where`` is the section's name. Keys at their default are written into every configuration, and pass.
+        ``used`` maps a key to the values of the key ``chooser`` that use it; other keys are always used. ``where`` is
+        the section's name. Keys at their default are allowed, because every written configuration contains them.
         """
         choice = getattr(self, chooser)
         for name, choices in used.items():

@@ -1,8 +1,8 @@
-"""Random streams keyed by what they are for, never by who asks or when.
+"""Random streams keyed by their purpose, independent of the order of calls.
 
-Every draw of a run comes from ``stream(seed, purpose, *key)``; the key of a hospital's batches is
-``(round, hospital, epoch)``. A method that draws more therefore does not shift another method's batches, and where a
-hospital is placed cannot change what it draws.
+Every random number of a run comes from ``stream(seed, purpose, *key)``; the key of a hospital's batches is ``(round,
+hospital, epoch)``. A method that uses more numbers therefore does not shift another method's batches, and the placement
+of a hospital does not change its numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 class _Key(ISeedSequence):
-    """Gives a bit generator its key as it is: ``key=...`` would first read entropy from the system and not use it."""
+    """Passes a bit generator its key unchanged; ``key=...`` would first read unused entropy from the system."""
 
     __slots__ = ("_words",)
 
@@ -30,23 +30,23 @@ class _Key(ISeedSequence):
 
 
 def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """A generator that depends on its arguments alone (Philox, keyed by a 128-bit digest of them).
+    """Return a generator that depends only on its arguments (Philox, keyed by a 128-bit digest of them).
 
-    ``seed`` and each part of ``key`` are integers that fit 64 bits with sign.
+    ``seed`` and each part of ``key`` are integers that fit into 64 bits with sign.
     """
     # Its stub knows no seed sequences but numpy's own.
     return np.random.Generator(np.random.Philox(_Key(_digest(seed, purpose, key))))  # type: ignore[arg-type]
 
 
 def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """As :func:`stream`, but SFC64 keyed by 192 bits, which draws many numbers in half the time."""
+    """Return :func:`stream` with SFC64 keyed by 192 bits, which samples many numbers in half the time."""
     return np.random.Generator(np.random.SFC64(_Key(_digest(seed, purpose, key, 24))))  # type: ignore[arg-type]
 
 
 class Streams:
-    """``at(*last)`` gives what ``stream(seed, purpose, *key, *last)`` does, several times as quickly.
+    """``at(*last)`` equals ``stream(seed, purpose, *key, *last)``, several times as fast.
 
-    It resets and returns one generator: after the next call, a generator from an earlier one must not be used.
+    It resets and returns one generator: after the next call, do not use a generator from an earlier one.
     """
 
     def __init__(self, seed: int, purpose: str, *key: int) -> None:
@@ -55,7 +55,7 @@ class Streams:
         self._fresh: Any = self._generator.bit_generator.state
 
     def at(self, *last: int) -> np.random.Generator:
-        """The stream, at its beginning."""
+        """Return the stream at its beginning."""
         digest = self._begun.copy()
         digest.update(struct.pack(f"<{len(last)}q", *last))
         self._fresh["state"]["key"] = np.frombuffer(digest.digest(), "<u8")
@@ -64,10 +64,10 @@ class Streams:
 
 
 def normals(seed: int, purpose: str, keys: NDArray[np.int64], count: int) -> NDArray[np.float32]:
-    """Normal numbers that depend on ``seed``, ``purpose`` and a row of ``keys [n, d]`` alone, ``[n, count]``.
+    """Return normal numbers that depend only on ``seed``, ``purpose`` and a row of ``keys [n, d]``, ``[n, count]``.
 
-    For very many short streams: a generator for each would take ten times as long. Keys are mixed and counted by
-    SplitMix64 (Steele, Lea and Flood 2014), pairs of 24 bits become normal by Box and Muller's transform. ``count`` is
+    Use it for very many short streams: a generator for each would take ten times as long. Keys are mixed and counted by
+    SplitMix64 (Steele, Lea and Flood 2014), and Box and Muller's transform makes pairs of 24 bits normal. ``count`` is
     even.
     """
     state = np.full(len(keys), int.from_bytes(_digest(seed, purpose, (), 8), "little"), dtype=np.uint64)
@@ -84,19 +84,19 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser: each bit of a word changes half of its bits."""
+    """Apply SplitMix64's finaliser: each bit of a word changes half of its bits."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
 
 
 def _digest(seed: int, purpose: str, key: tuple[int, ...], size: int = 16) -> bytes:
-    """The key of a stream, ``size`` bytes."""
+    """Return the key of a stream, ``size`` bytes."""
     return _begun(seed, purpose, key, size).digest()
 
 
 def _begun(seed: int, purpose: str, key: tuple[int, ...], size: int) -> hashlib.blake2b:
-    """The digest that is a stream's key; more of ``key`` may be added at its end."""
+    """Return the digest that becomes a stream's key; more of ``key`` may be added at its end."""
     packed = struct.pack(f"<{len(key) + 1}q", seed, *key)
     keyed = purpose.encode()
     if len(keyed) > hashlib.blake2b.MAX_KEY_SIZE:

@@ -13,7 +13,7 @@ from raysim.core import bounded
 from raysim.core.errors import ConfigError, nearest
 
 SEPARATORS = ",;\t"
-"""What may separate columns: what the line of their names has most often."""
+"""Possible separators of columns; the one most frequent in the header is used."""
 
 
 def read_rows(

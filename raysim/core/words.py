@@ -1,4 +1,4 @@
-"""Numbers, names and values in sentences: counts with their nouns, lists, and values as a configuration has them."""
+"""Numbers, names and values in sentences: counts with nouns, lists, and values as in a configuration."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def some(names: Sequence[str], most: int, between: str | None = None) -> str:
 
 
 def _between(names: Sequence[str]) -> tuple[str, str]:
-    """What stands between names, and before the last one."""
+    """Return the separator of names, and the one before the last name."""
     return ("; ", "; and ") if any(", " in name for name in names) else (", ", " and ")
 
 
@@ -106,7 +106,7 @@ def as_yaml(value: Any) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be written to a file: half of a pair of UTF-16 (a surrogate) cannot."""
+    """Return whether a text can be written to a file: half of a UTF-16 pair (a surrogate) cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -125,7 +125,7 @@ def of_type(value: Any) -> str:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Leaves of a nested mapping as ``a.b`` and text; lists as JSON."""
+    """Return the leaves of a nested mapping as ``a.b`` and text; lists as JSON."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{key}.")

@@ -20,8 +20,7 @@ from raysim.config.sections.secure import SecureSection
 from raysim.config.sections.system import SystemSection
 from raysim.config.sections.training import StopSection
 from raysim.data.federation import Federation
-from raysim.engine.measuring.evaluation import noisy_stays
-from raysim.engine.measuring.measurement import Gathered
+from raysim.engine.measuring.measurement import Gathered, noisy_stays
 from raysim.engine.measuring.recalibrating import Recalibrated
 from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.messages.plan import Work
@@ -216,14 +215,15 @@ class Outcome(Gathered):
         """Whether the training loss has converged; None where none was measured, or where no round is left to be
         played.
 
-        A fit that says that it has not converged needs more rounds, whatever its loss: it may have begun again.
+        A fit that says that it has not converged yet has not diverged, whatever its loss: it may have begun again.
         """
         losses = list(self.loss_curve.values())
         if not losses or self.ended:
             return None
-        if self.facts.get("converged") == 0:
-            return Convergence("falling", ("few_points",), losses[0], losses[-1], math.nan)
-        return convergence(losses, self.losses.constant)
+        found = convergence(losses, self.losses.constant)
+        if found.verdict == "diverged" and self.facts.get("converged") == 0:
+            return Convergence("falling", ("few_points",), found.before, found.last, math.nan)
+        return found
 
     @property
     def loss_curve(self) -> dict[int, float]:

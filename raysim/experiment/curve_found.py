@@ -22,6 +22,7 @@ from raysim.engine.timing import LARGER, SMALLER
 from raysim.experiment.tuning import is_bound
 from raysim.report.figures.curve import UNITS
 from raysim.report.judgement.facts.wording import figure, json_number, some
+from raysim.report.possible import difference as possible
 from raysim.statistics.differences.paired import Limits, Paired, paired
 from raysim.statistics.differences.simultaneous import adjusted
 
@@ -86,7 +87,9 @@ class Found:
             best = line.best
             for point in [best] if len(varied) > 1 and best is not None else line.points:
                 name = line.name if point.value is None else f"{line.name}, {self.field} {point.value:g}"
-                against = figure(point.difference, Limits(point.low, point.high), digits, sign=True)
+                level = math.nan if best is None else best.mean
+                limits = possible(Limits(point.low, point.high), self.figure not in SMALLER, level)
+                against = figure(point.difference, limits, digits, sign=True)
                 ends = {"best": "lowest" if self.figure in SMALLER else "highest"}
                 cells = ["" if math.isnan(point.difference) else against, ends.get(point.verdict, point.verdict)]
                 rows.append([name, number(point.mean, digits), *cells])

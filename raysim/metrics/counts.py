@@ -1,6 +1,6 @@
-"""Sums over a hospital's rows as figures use them: counts of binned scores, and sums of errors.
+"""Sums over a hospital's rows from which figures are computed: counts of binned scores, and sums of errors.
 
-They may carry noise: counts below 0 are kept, in which noise without a bias stays without one.
+They may carry noise. Counts below 0 are not raised to 0, so that unbiased noise stays unbiased.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from raysim.metrics.binned import BINS, CENTRES, WIDEST
 Floats = NDArray[np.float64]
 
 SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
-"""The log loss of a row of the class whose margin is in the middle of each bin."""
+"""Log loss of a row whose class has the margin in the middle of each bin."""
 
 
 @dataclass(eq=False)
 class BinaryCounts:
-    """Counts of scores of two classes in fixed bins, and what figures have in common."""
+    """Counts of scores of two classes in fixed bins, and quantities that several figures use."""
 
     negatives: Floats
-    """Rows without the event, ``[S, BINS]``."""
+    """Number of rows without the event, ``[S, BINS]``."""
     positives: Floats
-    """Rows with the event, ``[S, BINS]``."""
+    """Number of rows with the event, ``[S, BINS]``."""
     largest_loss: ClassVar[float] = float(np.logaddexp(0.0, WIDEST))
     """The largest log loss of a row."""
     largest_error: ClassVar[float] = 1.0
@@ -35,29 +35,29 @@ class BinaryCounts:
 
     @cached_property
     def others(self) -> Floats:
-        """Rows without the event, ``[S]``."""
+        """The number of rows without the event, ``[S]``."""
         total: Floats = self.negatives.sum(axis=1)
         return total
 
     @cached_property
     def events(self) -> Floats:
-        """Rows with the event, ``[S]``."""
+        """The number of rows with the event, ``[S]``."""
         total: Floats = self.positives.sum(axis=1)
         return total
 
     @cached_property
     def n(self) -> Floats:
-        """Rows, ``[S]``."""
+        """The number of rows, ``[S]``."""
         return self.others + self.events
 
     @cached_property
     def below(self) -> Floats:
-        """Rows without the event below each bin, and half of those in it, ``[S, BINS]``."""
+        """The number of rows without the event below each bin, plus half of those in it, ``[S, BINS]``."""
         return np.cumsum(self.negatives, axis=1) - 0.5 * self.negatives
 
     @cached_property
     def precision(self) -> Floats:
-        """The precision down to each bin, times the events in the bin, added up, ``[S]``."""
+        """The sum over bins of precision down to the bin times events in the bin, ``[S]``."""
         return precision(self.negatives, self.positives)
 
     @cached_property
@@ -72,26 +72,26 @@ class BinaryCounts:
         return self.positives @ (1.0 - p) ** 2 + self.negatives @ p**2
 
     def called(self, counts: Floats) -> Floats:
-        """How many rows of ``counts [S, BINS]`` have a risk above one half, ``[S]``."""
+        """Return the number of rows of ``counts [S, BINS]`` with a risk above one half, ``[S]``."""
         total: Floats = counts[:, CENTRES > 0].sum(axis=1)
         return total
 
     def not_called(self, counts: Floats) -> Floats:
-        """How many have not, ``[S]``."""
+        """Return the number of rows with a risk of at most one half, ``[S]``."""
         total: Floats = counts[:, CENTRES <= 0].sum(axis=1)
         return total
 
 
 @dataclass(eq=False)
 class ClassCounts:
-    """Counts of scores and calls of ``C`` classes, and what figures have in common."""
+    """Counts of scores and calls of ``C`` classes, and quantities that several figures use."""
 
     others: Floats
-    """Rows of other classes in each class's bins, ``[S, C, BINS]``."""
+    """Number of rows of other classes in each class's bins, ``[S, C, BINS]``."""
     positives: Floats
-    """Rows of the class, ``[S, C, BINS]``."""
+    """Number of rows of the class in its bins, ``[S, C, BINS]``."""
     calls: Floats
-    """How many rows of each class are called wrong and right, ``[S, C, 2]``."""
+    """Number of rows of each class that are classified wrongly and correctly, ``[S, C, 2]``."""
     largest_loss: ClassVar[float] = float(SOFTPLUS[0])
     """The largest log loss of a row."""
     largest_error: ClassVar[float] = 2.0
@@ -99,49 +99,49 @@ class ClassCounts:
 
     @cached_property
     def n(self) -> Floats:
-        """Rows, ``[S]``. Bins hold as many rows as are called, but with the noise of all bins."""
+        """The number of rows, ``[S]``, from the calls: bins have the same total, but with the noise of all bins."""
         total: Floats = self.calls.sum(axis=(1, 2))
         return total
 
     @cached_property
     def of_class(self) -> Floats:
-        """Rows of each class, ``[S, C]``."""
+        """The number of rows of each class, ``[S, C]``."""
         total: Floats = self.calls.sum(axis=2)
         return total
 
     @cached_property
     def right(self) -> Floats:
-        """Rows of each class that are called so, ``[S, C]``."""
+        """The number of rows of each class that are classified correctly, ``[S, C]``."""
         return self.calls[:, :, 1]
 
     @cached_property
     def rest(self) -> Floats:
-        """Rows of other classes, ``[S, C]``."""
+        """The number of rows of other classes, ``[S, C]``."""
         return self.n[:, None] - self.of_class
 
     @cached_property
     def pairs(self) -> Floats:
-        """Pairs of a row of the class and another, ``[S, C]``."""
+        """The number of pairs of a row of the class and another row, ``[S, C]``."""
         return self.of_class * self.rest
 
     @cached_property
     def ranked(self) -> NDArray[np.bool_]:
-        """Which classes have about half a row and half another, ``[S, C]``."""
+        """Whether a class has at least half a row, and half a row of other classes, given noise, ``[S, C]``."""
         return np.minimum(self.of_class, self.rest) >= 0.5
 
     @cached_property
     def present(self) -> NDArray[np.bool_]:
-        """Which classes have about half a row, ``[S, C]``."""
+        """Whether a class has at least half a row, given noise, ``[S, C]``."""
         return self.of_class >= 0.5
 
     @cached_property
     def beyond_half(self) -> Floats:
-        """Other rows below each bin, and half of those in it, less half of all, ``[S, C, BINS]``."""
+        """The number of other rows below each bin, plus half of those in it, less half of all, ``[S, C, BINS]``."""
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
 
     @cached_property
     def precision(self) -> Floats:
-        """The precision down to each bin, times the class's rows in the bin, added up, ``[S, C]``."""
+        """The sum over bins of precision down to the bin times the class's rows in the bin, ``[S, C]``."""
         shape = (self.of_class.size, BINS)
         return precision(self.others.reshape(shape), self.positives.reshape(shape)).reshape(self.of_class.shape)
 
@@ -159,7 +159,7 @@ class ClassCounts:
         return total
 
     def mean(self, values: Floats, counted: NDArray[np.bool_]) -> Floats:
-        """The mean of ``values [S, C]``, brought within 0 and 1, over the classes that are ``counted``; else NaN."""
+        """Return the mean of ``values [S, C]``, cut to 0 and 1, over the ``counted`` classes; NaN without any."""
         within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
         mean: Floats = within.sum(axis=1) / counted.sum(axis=1)
         return mean
@@ -167,7 +167,7 @@ class ClassCounts:
 
 @dataclass(eq=False)
 class ErrorSums:
-    """What the rows of each hospital add up to, ``[S]`` each, as :class:`Errors` defines them."""
+    """The sums over rows of each hospital, ``[S]`` each, as :class:`Errors` defines them."""
 
     width: float
     """The width of the label's range."""
@@ -180,12 +180,12 @@ class ErrorSums:
 
     @property
     def spread(self) -> Floats:
-        """The sum of squared distances of places from their mean, ``[S]``."""
+        """The sum of squared distances of labels from their mean, on the scale of places in the range, ``[S]``."""
         return self.places - self.place * self.place / self.count
 
 
 def precision(negatives: Floats, positives: Floats) -> Floats:
-    """The precision down to each bin, times the events in the bin, added up, ``[S]``."""
+    """Return the sum over bins of precision down to the bin times events in the bin, ``[S]``."""
     hits = np.cumsum(positives[:, ::-1], axis=1)
     called = hits + np.cumsum(negatives[:, ::-1], axis=1)
     share = np.clip(np.divide(hits, called, out=np.zeros_like(hits), where=called > 0), 0.0, 1.0)

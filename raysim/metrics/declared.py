@@ -1,4 +1,4 @@
-"""A hospital's figures, each declared once: what it means, when it is undefined, and how it is computed.
+"""A hospital's figures, each declared once: its meaning, when it is undefined, and how it is computed.
 
 Columns of ``hospitals.csv``, means over hospitals, groups of patients, targets, curves and noisy sums follow from these
 lists. Another package adds a figure by an entry point of the group ``raysim.figures`` that names a :class:`ScoreFigure`
@@ -28,51 +28,51 @@ class Figure:
     """A figure of one hospital's evaluated rows."""
 
     name: str
-    """Its column."""
+    """Name of its column."""
     unit: str
-    """Its title on an axis, and after a comma what it is counted in."""
+    """Title of an axis and, after a comma, the unit."""
     meaning: str
-    """One line on the figure of one hospital."""
+    """Meaning of the figure of one hospital, in one line."""
     mean: str
-    """One line on its mean over hospitals."""
+    """Meaning of its mean over hospitals, in one line."""
     larger: bool | None
-    """Whether more is better; None: neither more nor less is."""
+    """Whether more is better; None if there is no better direction."""
     weighted_by: Literal["rows", "events", "other rows", "rows, squared"] | None = None
-    """The figure of several hospitals' rows together is this mean of theirs (squared: the root of the mean square).
-    None: it does not follow from theirs, and is undefined."""
+    """Weights of the mean that gives the figure of several hospitals' rows together (squared: the root of the mean
+    square). None: it does not follow from the hospitals' figures, and is undefined."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreFigure(Figure):
-    """A figure of a label that is a class. Each function returns one value a hospital, ``[S]``.
+    """A figure for class labels. Each function returns one value per hospital, ``[S]``.
 
-    Without one of the last three it is undefined for more than two classes, or with noise.
+    Without one of the last three functions it is undefined for more than two classes, or with noise.
     """
 
     of_rows: Callable[[BinaryRows], Floats]
-    """From the rows of two classes."""
+    """Computes it from the rows of two classes."""
     of_classes: Callable[[ClassRows], Floats] | None = None
-    """From the rows of three classes or more."""
+    """Computes it from the rows of three classes or more."""
     of_counts: Callable[[BinaryCounts], Floats] | None = None
-    """From counts of scores, where sums carry noise."""
+    """Computes it from noisy counts of scores."""
     of_class_counts: Callable[[ClassCounts], Floats] | None = None
-    """From counts of each class's scores, where sums carry noise."""
+    """Computes it from noisy counts of each class's scores."""
     undefined: Literal["without rows", "without events", "with one class"] = "without rows"
     """When it is undefined. With three classes or more, a class without rows is left out of a mean over classes."""
     most: Callable[[BinaryCounts | ClassCounts], float] = lambda counts: 1.0
-    """The largest value that counts can give; the least is 0. Noisy values beyond them are set to them."""
+    """Largest possible value from counts; the least is 0. Noisy values are cut to this range."""
     gap: bool = False
-    """Whether its largest difference between groups of patients is reported too."""
+    """Whether its largest difference between groups of patients is also reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorFigure(Figure):
-    """A figure of a real label. Each function returns one value a hospital, ``[S]``; undefined without rows."""
+    """A figure for a real label. Each function returns one value per hospital, ``[S]``; undefined without rows."""
 
     of_rows: Callable[[ErrorRows], Floats]
-    """From predictions."""
+    """Computes it from predictions."""
     of_sums: Callable[[ErrorSums], Floats] | None = None
-    """From sums of errors that carry noise, brought to its range; None: it is undefined with noise."""
+    """Computes it from noisy sums of errors, cut to its range; None: it is undefined with noise."""
 
 
 _SCORES = (
@@ -203,9 +203,9 @@ _OWN: tuple[Figure, ...] = (*_SCORES, *_ERRORS)
 
 
 def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
-    """Our figures, then those that other packages register, by the names of their entry points.
+    """Return raysim's figures, then those that other packages register, by the names of their entry points.
 
-    Raises ``ConfigError`` for an entry point that names no figure, and for a name that is taken.
+    Raises ``ConfigError`` for an entry point that names no figure, and for a name that is already used.
     """
     figures = list(own)
     taken = {"n", "events", *(figure.name for figure in _OWN)}
@@ -223,10 +223,10 @@ def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
 
 
 SCORES = _with_registered(_SCORES, ScoreFigure)
-"""The figures of a label that is a class."""
+"""The figures for class labels."""
 
 ERROR_FIGURES = _with_registered(_ERRORS, ErrorFigure)
-"""The figures of a real label."""
+"""The figures for a real label."""
 
 ADDED = tuple(each.name for each in (*SCORES[len(_SCORES) :], *ERROR_FIGURES[len(_ERRORS) :]))
-"""The names of figures that other packages have registered."""
+"""Names of the figures that other packages have registered."""

@@ -1,7 +1,7 @@
-"""How evenly a model serves hospitals: figures over hospitals, and what a comparison of strategies says of them.
+"""Equity of a model between hospitals: figures over hospitals, and differences between strategies.
 
 Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD are Jimenez-Gutierrez et al., Clust-PSI-PFL. A hospital
-whose metric is undefined (NaN: its test rows hold one class) is left out and counted, never taken as 0 or 0.5.
+with an undefined metric (NaN: its test rows have one class) is left out and counted, never treated as 0 or 0.5.
 Definitions: ``docs/metrics.md``.
 """
 
@@ -17,39 +17,39 @@ Floats = NDArray[np.float64]
 NAN = float("nan")
 
 BLOCK = 1 << 19
-"""Numbers that a matrix of a block of draws holds at most, 4 MB, unless :data:`ROWS` draws hold more."""
+"""Largest number of entries of a matrix for a block of samples, 4 MB, unless :data:`ROWS` samples have more."""
 
 ROWS = 64
-"""Draws of a block, and the lowest hospitals that are looked at, are a multiple of these: BLAS works on groups of rows
-and columns, whole ones come out alike in any block, and columns of zeros behind them change no bit."""
+"""Samples of a block, and the lowest hospitals considered, are a multiple of these. BLAS works on groups of rows and
+columns; complete groups give the same bits in any block, and additional columns of zeros change no bit."""
 
 
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
-    """Figures over ``H`` hospitals of a metric where larger is better, each argument ``[H]``.
+    """Compute figures over ``H`` hospitals of a metric for which larger is better, each argument ``[H]``.
 
-    ``auroc`` is NaN where undefined, ``test_rows`` the rows it was measured on (weights ``v_i``; 0 leaves the hospital
-    out) and ``stays`` all rows of the hospital, train and test (``n_i``). Returned by name, over the ``hospitals``
-    (``M``) that have test rows and a defined metric:
+    ``auroc`` is NaN if undefined. ``test_rows`` are the rows on which it was measured (weights ``v_i``; 0 leaves the
+    hospital out), and ``stays`` all rows of the hospital (``n_i``). The result has by name, over the ``hospitals``
+    (``M``) with test rows and a defined metric:
 
     - ``auroc``: mean weighted by test rows; ``mean_unweighted``;
     - ``worst_decile``: mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
     - ``gini``: mean absolute difference of all pairs over twice the mean; ``std``: population standard deviation;
     - ``size_bias``: least-squares slope on ``ln n_i``, per unit of ``ln``; **positive: larger hospitals do better**;
-      ``size_bias_abs`` its absolute value;
+      ``size_bias_abs`` is its absolute value;
     - ``undefined``: hospitals with test rows and no defined metric; ``hospitals``: ``M``.
 
-    Unweighted unless said. All but the two counts are NaN for ``M = 0``; the figures of spread (``gini``, ``std`` and
-    the slopes) for ``M < 2``, the slopes also where all hospitals are of one size.
+    All except ``auroc`` are unweighted. All except the two counts are NaN for ``M = 0``; the figures of spread
+    (``gini``, ``std`` and the slopes) for ``M < 2``; and the slopes also if all hospitals are of one size.
     """
     return over_hospitals("auroc", auroc, test_rows, stays, larger=True)
 
 
 def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
-    """The figures of :func:`equity` of a metric where smaller is better, here ``mae [H]``.
+    """Compute the figures of :func:`equity` for a metric for which smaller is better, here ``mae [H]``.
 
-    Under the names there, with ``mae`` in the place of ``auroc`` and these differences: ``worst_decile`` is the mean of
-    the ``ceil(M / 10)`` **highest**, ``p90``, the 90 % quantile, takes the place of ``p10``, and a **positive**
-    ``size_bias`` says that larger hospitals have larger errors: **smaller hospitals do better**.
+    The names are the same, with ``mae`` instead of ``auroc`` and these differences: ``worst_decile`` is the mean of the
+    ``ceil(M / 10)`` **highest**; ``p90``, the 90 % quantile, replaces ``p10``; and a **positive** ``size_bias`` means
+    that larger hospitals have larger errors: **smaller hospitals do better**.
     """
     return over_hospitals("mae", mae, test_rows, stays, larger=False)
 
@@ -57,9 +57,9 @@ def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict
 def over_hospitals(
     name: str, metric: ArrayLike, test_rows: ArrayLike, stays: ArrayLike, *, larger: bool
 ) -> dict[str, float]:
-    """The figures of :func:`equity` (or, where ``larger`` is not better, of :func:`error_equity`) of any ``metric``.
+    """Compute the figures of :func:`equity` (or, if not ``larger``, of :func:`error_equity`) for any ``metric``.
 
-    ``metric [H]`` is NaN where undefined; its mean weighted by ``test_rows`` is called ``name``.
+    ``metric [H]`` is NaN if undefined; ``name`` is the key of its mean weighted by ``test_rows``.
     """
     values, rows, sizes = (np.asarray(a, dtype=np.float64) for a in (metric, test_rows, stays))
     if not values.shape == rows.shape == sizes.shape or values.ndim != 1:
@@ -85,11 +85,12 @@ def over_hospitals(
 
 
 def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, float]:
-    """``accuracy`` weighted by test rows, ``ad`` and ``sdad``: mean and population deviation of ``1 - accuracy``; its
-    least and greatest value, their difference (``accuracy_range``), and the deviation over the mean (``accuracy_cv``).
+    """Compute figures of accuracy over hospitals.
 
-    Arguments are ``[H]``; hospitals without test rows, or with NaN, are left out. All but ``accuracy`` are unweighted.
-    All are NaN when no hospital is left, deviations and the difference also with one.
+    ``accuracy`` is weighted by test rows. ``ad`` and ``sdad`` are mean and population deviation of ``1 - accuracy``.
+    The others are the least and greatest accuracy, their difference (``accuracy_range``), and the deviation over the
+    mean (``accuracy_cv``). Arguments are ``[H]``; hospitals without test rows, or with NaN, are left out. All are NaN
+    if no hospital is left, deviations and the difference also with one.
     """
     values, rows = (np.asarray(a, dtype=np.float64) for a in (accuracy, test_rows))
     counted = (rows > 0) & np.isfinite(values)
@@ -112,9 +113,9 @@ def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, floa
 
 
 def worst_decile(values: NDArray[Any], *, larger: bool = True) -> NDArray[np.float64]:
-    """The mean of the ``ceil(M / 10)`` lowest of ``values [..., M]``, ``[...]``; NaN for ``M = 0``.
+    """Return the mean of the ``ceil(M / 10)`` lowest of ``values [..., M]``, ``[...]``; NaN for ``M = 0``.
 
-    Of the highest where ``larger`` values are not better.
+    If not ``larger``, it is the mean of the highest.
     """
     count = -(-values.shape[-1] // 10)
     if count == 0:
@@ -125,9 +126,9 @@ def worst_decile(values: NDArray[Any], *, larger: bool = True) -> NDArray[np.flo
 
 
 def gini(values: NDArray[Any]) -> float:
-    """``sum_ij |a_i - a_j| / (2 M^2 mean a)`` of ``values [M]``; NaN for ``M < 2`` and for a mean of 0.
+    """Return ``sum_ij |a_i - a_j| / (2 M^2 mean a)`` of ``values [M]``; NaN for ``M < 2`` and for a mean of 0.
 
-    Computed from the sorted values, where each pair difference is a sum of ranks: ``sum_k (2 k - M + 1) a_(k)``.
+    It is computed from the sorted values, where the sum over pairs is a sum over ranks: ``sum_k (2 k - M + 1) a_(k)``.
     """
     m = len(values)
     total = float(np.sum(values))
@@ -138,7 +139,8 @@ def gini(values: NDArray[Any]) -> float:
 
 
 def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
-    """The least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN for fewer than two sizes, or a size of 0."""
+    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN for fewer than two sizes, or a size of
+    0."""
     if len(values) < 2 or np.ptp(stays) == 0 or np.min(stays) <= 0:
         return NAN
     x = np.log(stays)
@@ -147,10 +149,10 @@ def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
 
 
 def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
-    """Which rows of ``values [n, d]`` no other row dominates, larger being better in every column, ``[n]``.
+    """Return which rows of ``values [n, d]`` no other row dominates, ``[n]``; larger is better in every column.
 
-    A row dominates another when it is nowhere smaller and somewhere larger; equal rows do not dominate each other. A
-    row with NaN is on no front and dominates nothing.
+    A row dominates another if it is nowhere smaller and somewhere larger; equal rows do not dominate each other. A row
+    with NaN is never on the front and dominates nothing.
     """
     v = np.asarray(values, dtype=np.float64)
     no_smaller = (v[:, None, :] >= v[None, :, :]).all(axis=2)
@@ -169,7 +171,7 @@ class Difference(NamedTuple):
 
 
 def paired_difference(a: ArrayLike, b: ArrayLike) -> Difference:
-    """``a - b`` over seeds, both ``[S]`` in the same order of seeds; pairs with a NaN are left out.
+    """Return ``a - b`` over seeds, both ``[S]`` in the same order of seeds; pairs with a NaN are left out.
 
     ``mean`` is NaN without pairs, ``std`` with fewer than two.
     """
@@ -193,15 +195,14 @@ def paired_interval(
     draws: int = 2000,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """The paired bootstrap percentile interval of a figure's difference ``a - b`` over hospitals.
+    """Return the paired bootstrap percentile interval of a figure's difference ``a - b`` over hospitals.
 
     ``a`` and ``b`` ``[H]``, or ``[S, H]`` for ``S`` seeds, are the metric at the same hospitals under two strategies;
-    ``figure`` is ``worst_decile``, or any other name for the mean.
-    Hospitals are drawn with replacement ``draws`` times, the same draw for both sides and all seeds; a draw's figure
-    is, averaged over seeds, the difference of the means weighted by ``test_rows`` (of the shape of ``a``) or of the
-    worst deciles, over the drawn hospitals with test rows where both sides are defined. It is therefore an interval
-    around the mean of :func:`paired_difference`, and says how much that mean owes to which hospitals took part; seeds
-    without any such hospital are left out of both.
+    ``figure`` is ``worst_decile``, or any other name for the mean. Hospitals are sampled with replacement ``draws``
+    times, with the same sample for both sides and all seeds. The figure of a sample is averaged over seeds. It is the
+    difference of the means weighted by ``test_rows`` (of the shape of ``a``) or of the worst deciles, over the sampled
+    hospitals with test rows and both sides defined. The interval is around the mean of :func:`paired_difference` and
+    measures how much that mean depends on the hospitals; seeds without any such hospital are left out of both.
     ``larger`` says whether larger metrics are better. NaN, NaN for fewer than two hospitals.
     """
     left, right, rows = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (a, b, test_rows))
@@ -236,16 +237,16 @@ def paired_interval(
 
 
 def _times(rng: np.random.Generator, draws: int, hospitals: int) -> Floats:
-    """How often each hospital is drawn in each of so many bootstrap draws, ``[draws, hospitals]``."""
+    """Return how often each hospital is in each of ``draws`` bootstrap samples, ``[draws, hospitals]``."""
     drawn = rng.integers(hospitals, size=(draws, hospitals)) + hospitals * np.arange(draws)[:, None]
     return np.bincount(drawn.ravel(), minlength=draws * hospitals).reshape(draws, hospitals).astype(np.float64)
 
 
 def _drawn_lowest(values: Floats, columns: NDArray[np.int64], times: Floats, count: Floats) -> Floats:
-    """The mean of the ``count [R]`` lowest of ``values [H]`` in each draw ``r``, ``[R]``.
+    """Return the mean of the ``count [R]`` lowest of ``values [H]`` in each sample ``r``, ``[R]``.
 
-    Hospital ``h`` is counted ``times[r, h]`` times, of ``columns`` alone. Sorted once: a draw's lowest are the first
-    ``count`` copies along the sorted values, and these lie among the first few hospitals.
+    Hospital ``h`` of ``columns`` counts ``times[r, h]`` times. Values are sorted once: a sample's lowest are the first
+    ``count`` copies along the sorted values, which belong to the first few hospitals.
     """
     order = columns[np.argsort(values[columns])]
     wide = -(-len(order) // (5 * ROWS)) * ROWS

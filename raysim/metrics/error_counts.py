@@ -1,4 +1,4 @@
-"""What each hospital counts of its absolute errors of a real label, so that predictions stay there: a histogram.
+"""Each hospital's histogram of the absolute errors of a real label; predictions stay at the hospital.
 
 Counts are integers: those of several hospitals add up exactly, in any order.
 """
@@ -17,12 +17,12 @@ Ints = NDArray[np.int64]
 
 
 class ErrorCounts(NamedTuple):
-    """The histogram of all errors of ``H`` hospitals, and how much of one each sends.
+    """The histogram of all errors of ``H`` hospitals, and the size of each hospital's message.
 
-    - ``filled [H]``: how many bins of its own histogram a hospital fills, each sent with a count. One whose RMSE
-      is not finite sends none.
+    - ``filled [H]``: the number of filled bins of a hospital's own histogram, each sent with a count. A hospital whose
+      RMSE is not finite sends none.
     - ``bins [B]``, ascending, of all hospitals together: the first 16 bits of the float32 error (exponent and 7 bits of
-      mantissa: a bin is narrower than 1 % of the error). ``rows [B]``: how many errors are in each.
+      mantissa: a bin is narrower than 1 % of the error). ``rows [B]``: the number of errors in each.
     """
 
     filled: Ints
@@ -31,7 +31,7 @@ class ErrorCounts(NamedTuple):
 
     @property
     def scalars(self) -> Ints:
-        """Numbers that each hospital sends, ``[H]``: a bin and a count for each that it fills."""
+        """Numbers that each hospital sends, ``[H]``: a bin and a count for each filled bin."""
         return np.asarray(2 * self.filled)
 
     @property
@@ -42,7 +42,8 @@ class ErrorCounts(NamedTuple):
 
 
 def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> ErrorCounts:
-    """Those of ``predictions [n]`` of labels ``y [n]``; rows ``offsets[h]:offsets[h + 1]`` are hospital ``h``'s."""
+    """Count the errors of ``predictions [n]`` of labels ``y [n]``; hospital ``h`` has rows ``offsets[h]:offsets[h +
+    1]``."""
     z, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y, dtype=np.float64)
     segments = Segments.of(offsets, z, labels, classes=None)
     with np.errstate(all="ignore"):
@@ -59,7 +60,7 @@ def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Er
 
 
 def merged(parts: Iterable[ErrorCounts], order: Ints) -> ErrorCounts:
-    """The counts of all hospitals: those of the actors' back to back, brought into ``order [N]``."""
+    """Combine the counts of all actors' hospitals, sorted by ``order [N]``."""
     each = list(parts)
     total = np.zeros(1 << 16, dtype=np.int64)
     for part in each:

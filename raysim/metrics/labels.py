@@ -1,7 +1,7 @@
-"""What a kind of label makes different: its numbers, its figures, and which way is better.
+"""The kinds of labels: their numbers, their figures, and which direction is better.
 
-A federation knows its kind (``Federation.task``); whoever has only the tables that a run left knows it by the names of
-their columns (:func:`reporting`).
+A federation knows its kind (``Federation.task``); from the tables of a run it follows from the names of columns
+(:func:`reporting`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class TaskKind:
     """A kind of label.
 
     - ``label``: the type of its numbers.
-    - ``figures``: the columns that ``measure`` gives for a hospital; ``n`` and those in ``counts`` are whole numbers,
-      the others are ``declared``.
-    - ``headline``: the figure that equity is about, ``title`` its name for people, ``larger`` whether more is better;
-      ``undefined`` says why a hospital with test rows may have none. ``beside``: averages that reports show with it.
-    - ``objectives``: what a sweep aims at unless it says otherwise, accurate and fair; ``reference``: where its
-      hypervolume is measured from, no better than chance or as uneven as hardly ever seen. An error has no such value.
-    - ``pooled``: what is measured on the rows of all hospitals together, besides.
+    - ``figures``: the columns of ``measure`` for a hospital; ``n`` and those in ``counts`` are whole numbers, the
+      others are ``declared``.
+    - ``headline``: the figure that equity is about, ``title`` its name in texts, ``larger`` whether more is better;
+      ``undefined`` says why a hospital with test rows may have none. ``beside``: means that reports show with it.
+    - ``objectives``: the default objectives of a sweep, accurate and fair; ``reference``: the origin of its
+      hypervolume, no better than chance, or more uneven than realistic. An error has no such value.
+    - ``pooled``: what is also measured on the rows of all hospitals together.
     - ``measure(outputs, y, offsets)``: figures of each segment of rows; ``summarise(figures [H, ...], stays [H])``: the
       metrics of the federation by name.
     """
@@ -55,12 +55,12 @@ class TaskKind:
 
     @property
     def intervals(self) -> tuple[Headline, Literal["worst_decile"]]:
-        """The federation metrics whose differences have bootstrap intervals."""
+        """Federation metrics whose differences have bootstrap intervals."""
         return self.headline, "worst_decile"
 
     @property
     def worst(self) -> str:
-        """Where the worst hospitals are by the headline figure."""
+        """Which end of the headline figure has the worst hospitals."""
         return "lowest" if self.larger else "highest"
 
     def reported(self) -> list[str]:
@@ -69,7 +69,8 @@ class TaskKind:
         return [*names, *self.pooled]
 
     def decimals(self, values: ArrayLike) -> int:
-        """How many decimals show three digits of headline figures ``values``: 3 between 0 and 1, else by their size."""
+        """Return the number of decimals for three digits of headline figures ``values``: 3 between 0 and 1, else by
+        size."""
         if self.larger:
             return 3
         sizes = np.abs(np.asarray(values, dtype=np.float64))
@@ -78,7 +79,8 @@ class TaskKind:
 
 
 def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """Every federation-level metric by name, from ``figures [H, len(FIGURES)]`` and the ``stays [H]`` of each site."""
+    """Return every federation-level metric by name, from ``figures [H, len(FIGURES)]`` and the ``stays [H]`` of each
+    site."""
     column = dict(zip(FIGURES, figures.T, strict=True))
     metrics = equity(column["auroc"], column["n"], stays) | accuracy_equity(column["accuracy"], column["n"])
     for figure in SCORES:
@@ -88,7 +90,7 @@ def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, f
 
 
 def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """As :func:`federation_metrics`, of a real label: from ``figures [H, len(ERRORS)]``."""
+    """Return :func:`federation_metrics` for a real label, from ``figures [H, len(ERRORS)]``."""
     column = dict(zip(ERRORS, figures.T, strict=True))
     metrics = error_equity(column["mae"], column["n"], stays)
     for figure in ERROR_FIGURES:
@@ -100,7 +102,7 @@ def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]
 
 
 def weighted_mean(values: Floats, weights: Floats) -> float:
-    """The mean over entries that are not NaN and have weight; NaN without any, infinite where one of them is."""
+    """Return the weighted mean over entries that are not NaN; NaN without any, infinite if one of them is."""
     counted = ~np.isnan(values) & (weights > 0)
     total = weights[counted].sum()
     return float(weights[counted] @ values[counted] / total) if total else float("nan")
@@ -151,5 +153,5 @@ KINDS = {kind.name: kind for kind in (CLASSIFICATION, REGRESSION)}
 
 
 def reporting(names: Container[str]) -> TaskKind:
-    """The kind whose headline figure is among ``names``, the columns or keys of what a run reported."""
+    """Return the kind whose headline figure is among ``names``, the columns or keys of a run's results."""
     return REGRESSION if REGRESSION.headline in names else CLASSIFICATION

@@ -1,4 +1,4 @@
-"""What each figure that raysim reports means, in one line; ``docs/metrics.md`` defines them."""
+"""The meaning of each reported figure in one line; ``docs/metrics.md`` has definitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DECLARED = (*SCORES, *ERROR_FIGURES)
 AT_HOSPITAL = {"n": "Evaluated rows.", "events": "Rows with the event."} | {
     figure.name: figure.meaning for figure in DECLARED
 }
-"""Of one hospital and model."""
+"""Meanings of figures of one hospital and model."""
 
 OVER_HOSPITALS = {figure.name: figure.mean for figure in DECLARED} | {
     "mean_unweighted": "Mean of the headline figure (AUROC or MAE), every hospital alike.",
@@ -30,4 +30,4 @@ OVER_HOSPITALS = {figure.name: figure.mean for figure in DECLARED} | {
     "accuracy_cv": "Standard deviation of accuracy over hospitals, divided by their unweighted mean. Less is better.",
     "pooled_auroc": "AUROC over all rows together, which ranks patients of different hospitals too.",
 }
-"""Of all hospitals together, by model."""
+"""Meanings of figures of all hospitals together, by model."""

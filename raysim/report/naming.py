@@ -139,20 +139,6 @@ def size(value: float) -> str:
     return f"{value:,.0f} bytes" if value else "0"
 
 
-def times(ratio: float) -> str:
-    """How many times as much, in words.
-
-    >>> times(2.02), times(1.0), times(0.5), times(12.4), times(1.36)
-    ('twice', 'as much', 'half', '12 times', '1.4 times')
-    """
-    if not math.isfinite(ratio):
-        return "an undefined number of times"
-    for value, word in ((1.0, "as much"), (2.0, "twice"), (0.5, "half"), (3.0, "three times")):
-        if abs(ratio - value) <= 0.04 * value:
-            return word
-    return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
-
-
 def signed(value: float, digits: int) -> str:
     r"""``value`` with its sign, a true minus, and ``digits`` decimals; no sign for what rounds to 0.
 

@@ -23,7 +23,7 @@ from raysim.core import csv_files
 from raysim.core.streams import stream
 from raysim.metrics.declared import ADDED
 from raysim.metrics.equity import over_hospitals, paired_difference
-from raysim.metrics.labels import CLASSIFICATION, reporting
+from raysim.metrics.labels import reporting
 from raysim.report.panel import MANY_HOSPITALS, Panel, Sent
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 from raysim.statistics.differences.worst_decile import worst_decile_difference
@@ -34,7 +34,6 @@ NAMES = (*KEYS, "learner", "hospital", "attribute", "group")
 """Columns that hold names, which may look like numbers or missing values."""
 
 EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
-FIGURES = (CLASSIFICATION.headline, *EQUITY)
 
 
 def read_csv(path: Path) -> pd.DataFrame:

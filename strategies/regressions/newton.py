@@ -51,9 +51,10 @@ from raysim.strategies.regressions.exact import HiddenSums
 from raysim.strategies.regressions.families import FAMILIES, Family
 from raysim.strategies.regressions.label_size import LabelSize, scale_of
 from raysim.strategies.regressions.newton_steps import Fit, independent
-from raysim.strategies.regressions.noisy_newton import BoundedSums, stepped
+from raysim.strategies.regressions.noisy_newton import MOST_NOISY, BoundedSums, stepped
 from raysim.strategies.regressions.standard_errors import Errors, by_hospital, model_based
 from raysim.strategies.regressions.sums_program import (
+    MOST_COLUMNS,
     RegressionSums,
     as_beta,
     as_theta,
@@ -126,7 +127,8 @@ class Newton(HiddenSums):
             raise ValueError("firth: 'always' is for logistic regression without ridge; take auto")
 
     def check_training(self, training: Training) -> None:
-        check_linear(training, "newton", weighs=True)
+        most = None if self.solver == "lbfgs" else MOST_NOISY if training.noisy else MOST_COLUMNS
+        check_linear(training, "newton", weighs=True, most=most)
         family = family_of(training).name
         if self.family not in ("auto", family):
             label = f"has {training.classes} classes" if training.classes else "is a number"

@@ -28,6 +28,8 @@ FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
 """``c R`` up to which the Hessian does not lengthen what a row adds: 3.3302."""
 LONGEST = 2.0
 """The most that a step may move the coefficients."""
+MOST_NOISY = 1000
+"""The most columns: each row has a gradient and a Hessian of its own, 4 MB of them."""
 BITS = 24
 """The grid of noisy sums."""
 

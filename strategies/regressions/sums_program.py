@@ -27,12 +27,21 @@ ROOM = 2**10
 """How many times its number of rows a hospital's sum may reach, such as that of squares of a scaled column."""
 
 
+MOST_COLUMNS = 5000
+"""The most columns whose second derivatives are added up: 12.5 million numbers, 100 MB, from each hospital."""
+
+
 def check_linear(
-    training: Training, name: str, families: tuple[str, ...] = tuple(FAMILIES), *, weighs: bool = False
+    training: Training,
+    name: str,
+    families: tuple[str, ...] = tuple(FAMILIES),
+    *,
+    weighs: bool = False,
+    most: int | None = MOST_COLUMNS,
 ) -> None:
     """Raise ``ValueError`` unless the model is linear, with one output; ``name`` is the strategy's.
 
-    ``weighs``: whether it can weight rows by class.
+    ``weighs``: whether it can weight rows by class. ``most``: the columns that it can have; None: any number.
     """
     if training.classes > 2 or (training.classes == 0 and families == ("logistic",)):
         label = f"has {training.classes} classes" if training.classes else "is a number"
@@ -46,6 +55,14 @@ def check_linear(
         what = "logistic_regression" if training.classes else "linear_regression"
         raise ValueError(
             f"model.name: {name} fits a regression of two classes or a number, and the model has layers; use {what}"
+        )
+    if (
+        most is not None
+        and (columns := training.parameters["weight"].stop - training.parameters["weight"].start) > most
+    ):
+        raise ValueError(
+            f"strategy.name: {name} makes a matrix of {columns:,} columns by as many, and at most {most:,} go with it; "
+            "leave columns out, or choose newton with solver: lbfgs and a ridge"
         )
     if training.weighted and not weighs:
         raise ValueError(f"training.class_weights: {name} counts all rows alike; set none")

@@ -114,7 +114,9 @@ def test_folders_of_commands_that_were_killed_are_removed_and_no_others(
 
     mine = f"raysim-{os.getuid()}-"
     killed, just_now, others = left(f"{mine}a", 2), left(f"{mine}b", 0.1), left(f"raysim-{os.getuid() + 1}-c", 2)
-    target = left("target", 2)
+    made_again, target = left(f"{mine}d", 2), left("target", 2)
+    (made_again / own_ray.ALIVE).unlink()
+    os.utime(made_again, (0, 0))
     (temporary / f"{mine}link").symlink_to(target)
     with own_folder() as folder:
         running = Path(folder).parent
@@ -122,6 +124,7 @@ def test_folders_of_commands_that_were_killed_are_removed_and_no_others(
         with own_folder():
             assert running.exists(), "its process lives"
     assert not killed.exists()
+    assert not made_again.exists()
     for kept in (just_now, others, target):
         assert kept.exists()
 

@@ -196,9 +196,9 @@ def test_one_that_is_stopped_repeats_no_finished_trial(whole: Path, monkeypatch:
     ("tune", "message"),
     [
         ({}, "tune: names no key; write for example training.learning_rate: [0.03, 0.1, 0.3]"),
-        ({"training.learning_rat": [1]}, "tune.training.learning_rat: is no key of training to tune"),
-        ({"strategy.mu": [1]}, "tune.strategy.mu: is no key of training to tune"),
-        ({"training.stop": [{}]}, "tune.training.stop: is no key of training to tune"),
+        ({"training.learning_rat": [1]}, "tune.training.learning_rat: is no key of training or model to tune"),
+        ({"strategy.mu": [1]}, "tune.strategy.mu: is no key of training or model to tune"),
+        ({"training.stop": [{}]}, "tune.training.stop: is no key of training or model to tune"),
         ({"training.learning_rate": []}, "tune.training.learning_rate: [] is not a list of values, each once"),
         ({"training.learning_rate": 0.1}, "tune.training.learning_rate: 0.1 is not a list of values, each once"),
         ({"training.learning_rate": [0.1, 0.1]}, "tune.training.learning_rate: [0.1, 0.1] is not a list of values"),
@@ -287,3 +287,20 @@ def test_hospitals_whose_model_nobody_trained_are_left_out_of_a_trials_figure(fe
     assert np.isnan(loss[1])
     assert tuning.figure(outcome, federation) == pytest.approx(np.average(loss[[0, 2]], weights=[4, 6]))
     assert tuning.figure(play(federation, Local(), rounds=0), federation) == math.inf
+
+
+def test_keys_of_the_model_tune_what_takes_no_steps():
+    tree = SMALL | {
+        "model": {"name": "boosted_trees", "trees": 3},
+        "strategies": ["federated_trees", "local"],
+        "reference": "local",
+        "tune": {"model.depth": [1, 3], "seeds": 1},
+    }
+    compare(tree, "trees")
+    tried = pd.read_csv("trees/tuning.csv")
+    assert tried["model.depth"].tolist() == [1, 3, 1, 3]
+    assert tried.groupby("strategy")["chosen"].sum().tolist() == [1, 1]
+    for value, said in (("deep", "model.deep"), ("depth", "depth: 40")):
+        with pytest.raises(ConfigError, match=said):
+            compare(tree | {"tune": {f"model.{value}": [1, 40]}}, value)
+    assert TuneSection.model_validate({"model": {"depth": [1, 2]}}).grid("") == {"model.depth": [1, 2]}

@@ -105,7 +105,6 @@ def test_no_sentence_has_a_number_that_is_none(numbers, hospitals, shown, larger
         plus_minus(estimate, other, 3),
         chance(p) if not p > 1 else "",
         size_sentence(SizeSlope(*numbers[:5])),
-        naming.times(other),
         naming.size(other),
         naming.signed(other, 3),
     ]

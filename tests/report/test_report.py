@@ -11,9 +11,20 @@ import pytest
 
 from raysim.report import tables
 from raysim.report.pages import page
+from raysim.report.pages.contents import difference_rows
 from raysim.report.panel import Panel
 from raysim.report.terms import TERMS
 from tests.report.pages import CARD, PROVENANCE, SERVED, assert_sound, frames
+
+
+def test_the_table_of_differences_has_no_second_interval_of_the_mean() -> None:
+    """That of the forest is for all pairs together; a page does not show another beside it."""
+    per_seed, hospitals, _ = frames()
+    table = tables.comparison(per_seed)
+    rows = difference_rows(table, tables.labels(table), tables.differences(per_seed, "fedavg", hospitals))
+    assert rows
+    assert {row.cells[0].interval for row in rows} == {""}
+    assert all(" to " in row.cells[1].interval for row in rows)
 
 
 def test_the_page_of_a_comparison() -> None:
@@ -68,7 +79,7 @@ def test_the_page_of_a_run() -> None:
 
 def test_pages_of_little_or_nothing() -> None:
     per_seed, hospitals, rounds = frames(seeds=1, hospitals=3)
-    undefined = per_seed.assign(**dict.fromkeys(tables.FIGURES, math.nan))
+    undefined = per_seed.assign(**dict.fromkeys(("auroc", *tables.EQUITY), math.nan))
     parsed = assert_sound(page.comparison_page("Nothing defined", undefined, PROVENANCE, baseline="fedavg").html())
     assert "No AUROC is defined at any hospital." in parsed.text
     one = per_seed[per_seed["strategy"] == "fedavg"]
@@ -92,7 +103,7 @@ def test_comparison_table() -> None:
     assert list(zip(table["strategy"], table["model"], strict=True)) == list(SERVED)
     mine = per_seed[(per_seed["strategy"] == "chip") & (per_seed["model"] == "personal")]
     row = table.iloc[3]
-    for figure in tables.FIGURES:
+    for figure in ("auroc", *tables.EQUITY):
         assert row[figure] == pytest.approx(mine[figure].mean())
         assert row[f"{figure}_std"] == pytest.approx(mine[figure].std(ddof=1))
     assert (row["seeds"], row["undefined"]) == (3, 2)

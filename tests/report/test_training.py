@@ -132,6 +132,8 @@ def test_a_fit_that_began_again_has_not_diverged(run: Result, tmp_path: Path) ->
     assert again.outcome.convergence is not None
     assert again.outcome.convergence.verdict == "diverged"
     fit = replace(again, outcome=replace(again.outcome, facts={"converged": 0.0}))
+    flat = with_losses(run, [0.7, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4]).outcome
+    assert training.untrained([replace(fit, outcome=replace(flat, facts=fit.outcome.facts))]) == []
     assert training.untrained([fit]) == [("fedavg", pytest.approx(np.nan, nan_ok=True))]
     assert training.of_run(fit).endswith("too few to say whether it is trained. More rounds may change the figures.")
     save_finished(tmp_path, fit.outcome)  # as a comparison waits for its other runs

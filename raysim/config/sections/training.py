@@ -67,7 +67,7 @@ def _whole(value: Any, least: int) -> bool:
 
 
 class TuneSection(BaseModel):
-    """``tune``: keys of ``training`` by dotted name, each with the values that a comparison tries first.
+    """``tune``: keys of ``training`` and ``model`` by dotted name, each with the values that a comparison tries first.
 
     ``models``: by model, keys of ``model`` and ``training`` in the place of these, with as many combinations.
 
@@ -86,13 +86,18 @@ class TuneSection(BaseModel):
         """Return the candidate values of a model by dotted key; ``learner`` is its name in tables."""
         return self.models.get(learner, self.model_extra or {})
 
+    def tries_models(self, learner: str) -> bool:
+        """Whether settings differ in the model, which concerns what takes no steps of training too."""
+        return learner in self.models or any(key.startswith("model.") for key in self.grid(learner))
+
     @model_validator(mode="before")
     @classmethod
     def _dotted(cls, value: Any) -> Any:
         # ``--set tune.training.learning_rate=[...]`` makes a section of it.
-        if isinstance(value, Mapping) and isinstance(value.get("training"), Mapping):
-            below = {f"training.{key}": values for key, values in value["training"].items()}
-            return {key: values for key, values in value.items() if key != "training"} | below
+        for section in ("training", "model"):
+            if isinstance(value, Mapping) and isinstance(value.get(section), Mapping):
+                below = {f"{section}.{key}": values for key, values in value[section].items()}
+                value = {key: values for key, values in value.items() if key != section} | below
         return value
 
     def of_seeds(self, seeds: Sequence[int]) -> tuple[int, ...]:
@@ -130,11 +135,12 @@ class TuneSection(BaseModel):
         if not self.model_extra:
             raise ConfigError("tune: names no key; write for example training.learning_rate: [0.03, 0.1, 0.3]")
         for key, values in self.model_extra.items():
-            if key not in keys:
-                raise ConfigError(f"tune.{key}: is no key of training to tune; {nearest(key, keys)}")
+            of_model = key.startswith("model.") and key != "model."
+            if key not in keys and not of_model:
+                raise ConfigError(f"tune.{key}: is no key of training or model to tune; {nearest(key, keys)}")
             if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
                 raise ConfigError(f"tune.{key}: {as_yaml(values)} is not a list of values, each once; name some to try")
-            for value in values:
+            for value in () if of_model else values:
                 validated(TrainingSection, {key.removeprefix("training."): value}, "tune.training")
         if self.models and self.per == "comparison":
             raise ConfigError(

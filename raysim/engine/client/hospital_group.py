@@ -79,9 +79,18 @@ class HospitalGroup:
         if (plan.problem is not None or plan.call is not None) and (mine := self._mine(plan.ids)):
             opened = partial(self._federation, plan.work.federation)
             if plan.problem is not None:
-                arguments = (plan, mine, self.model(plan.work), opened, kept, self._groups, self._contributions)
+                arguments = (
+                    plan,
+                    mine,
+                    self.model(plan.work),
+                    opened,
+                    kept,
+                    self._groups,
+                    self._contributions,
+                    self._made,
+                )
                 kept = CohortTraining(*arguments).train(self._chunk(plan, mine), result)
-            if plan.call is not None:
+            elif plan.call is not None:
                 model = partial(self.model, plan.work)
                 kept = programs.run(plan, plan.call, mine, opened, model, kept, result, self._made)
         result.seconds = time.perf_counter() - began
@@ -150,7 +159,7 @@ class HospitalGroup:
         """How many of the entries ``mine`` are trained in one call of a kernel."""
         if self._device != "cpu":
             return len(mine)
-        chunk = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))
+        chunk: int = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))
         if plan.problem is not None and plan.problem.groups is not None:
             # The rows of a group are copied while they are trained on.
             federation = self._federation(plan.work.federation, False)

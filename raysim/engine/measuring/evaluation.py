@@ -13,8 +13,9 @@ from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.measuring import group_gaps, subgroups
+from raysim.engine.measuring.gaps_within import gaps
 from raysim.engine.measuring.losses import TrainingLosses
-from raysim.engine.measuring.measurement import FigureNoise, Gathered, Measured, Measurement
+from raysim.engine.measuring.measurement import FigureNoise, Gathered, Measured, Measurement, noisy_stays
 from raysim.engine.measuring.recalibrating import Recalibrated, Recalibrating, gathered
 from raysim.metrics.error_counts import merged
 from raysim.metrics.measures import pooled_auroc
@@ -23,7 +24,7 @@ from raysim.metrics.segments import ranges
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.sketches import SUMS
 from raysim.statistics.patient_groups.within import merged as merged_sums
-from raysim.strategies.base import OWN, Floats, Ids
+from raysim.strategies.base import Floats, Ids
 from raysim.traffic.ledger import LOSS_SCALARS, MEASURED, Ledger
 
 if TYPE_CHECKING:
@@ -131,8 +132,7 @@ class Evaluation:
     def at_the_end(
         self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
     ) -> Measurement:
-        """What is measured of the final models that ``serve``; the server needs the counts of the one that is
-        ``counted``.
+        """What is measured of the final models that ``serve``; the server needs the counts of the ``counted`` one.
 
         Models that each hospital is ``recalibrating`` first are measured after all others.
         """
@@ -170,7 +170,8 @@ class Evaluation:
         ledger_round = row.round if ledger_round is None else ledger_round
         for model in measured[0].figures:
             figures[model] = np.concatenate([each.figures[model] for each in measured])[self._order]
-            row.metrics[model] = self._task.summarise(figures[model], self._stays(figures[model]))
+            stays = noisy_stays(self._federation, self._sizes, figures[model])
+            row.metrics[model] = self._task.summarise(figures[model], stays)
             self.gathered.untrained[model] = np.concatenate([each.untrained[model] for each in measured])[self._order]
             if self._noise is not None:
                 noisy = np.concatenate([each.noisy_sums[model] for each in measured])[self._order]
@@ -187,9 +188,7 @@ class Evaluation:
             errors = [each.errors[model] for each in measured if model in each.errors]
             if errors:
                 self.gathered.errors[model] = merged(errors, self._order)
-                self._traffic.ledger.add(
-                    ledger_round, MEASURED, np.arange(len(self._totals)), self.gathered.errors[model].scalars
-                )
+                self._enter_measured(ledger_round, self.gathered.errors[model].scalars)
             self._enter_scores(model, row, measured, ledger_round)
             row.metrics[model] |= self._by_group(model, measured)
             row.metrics[model] |= self._within(model, figures[model], measured, ledger_round)
@@ -242,11 +241,8 @@ class Evaluation:
                 means[model] = float(sums[0] / sums[1])
         return means
 
-    def _stays(self, figures: Floats) -> Ids:
-        return noisy_stays(self._federation, self._sizes, figures)
-
-    def _enter_measured(self, round: int, scalars: int) -> None:
-        """Enter into the ledger that every hospital has sent ``scalars`` numbers of measurements."""
+    def _enter_measured(self, round: int, scalars: int | Ids) -> None:
+        """Enter into the ledger that hospitals have sent ``scalars`` numbers of measurements each (``[N]``, or one)."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
@@ -263,7 +259,7 @@ class Evaluation:
             if counts.rows.any():
                 # What the server itself needs is traffic, and has its own entry.
                 if kept is not self.gathered.validation_scores or model != self._counted:
-                    self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), counts.scalars)
+                    self._enter_measured(ledger_round, counts.scalars)
                 kept[model] = counts
         if model in self.gathered.scores:
             # Only now: it takes a fifth of a second to import.
@@ -294,26 +290,11 @@ class Evaluation:
         if not parts or found.grouping is None or arrangements is None:
             return {}
         sums = {name: merged_sums([part[name] for part in parts], self._order) for name, _ in found.grouping.levels}
-        found.gaps = group_gaps.gaps(found.grouping, arrangements, sums, found.groups[model], figures, self._task)
+        found.gaps = gaps(found.grouping, arrangements, sums, found.groups[model], figures, self._task)
         for attribute, each in sums.items():
-            numbers = arrangements.numbers(attribute, each.counts.shape[1])
-            self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), numbers)
+            self._enter_measured(ledger_round, arrangements.numbers(attribute, each.counts.shape[1]))
         return {
             f"{attribute}_within{end}": value
             for attribute, gap in self.gathered.gaps.items()
             for end, value in (("", gap.estimate), ("_low", gap.low), ("_high", gap.high), ("_p", gap.p))
         }
-
-
-def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
-    """The models of ``serve`` that exist between rounds: hospitals' own only once these have ``remembered`` some."""
-    return {name: rows for name, rows in serve.items() if remembered is not None or not (rows == OWN).all()}
-
-
-def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """How many rows each hospital has, ``[N]``. Where training rows are known with noise alone, as ``sizes [N]``, these
-    plus the rows behind ``figures [N, len(task.figures)]``.
-    """
-    if sizes is None:
-        return federation.totals
-    return sizes + np.nan_to_num(figures[:, federation.task.figures.index("n")]).astype(np.int64)

@@ -7,7 +7,7 @@ hospitals for each pair of groups; the sums are of whole numbers, so that any pl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from raysim.core.streams import quick_stream
 from raysim.data.federation import Federation
 from raysim.engine.measuring.subgroups import UNKNOWN, Grouping, cells
-from raysim.metrics.labels import REGRESSION, TaskKind
+from raysim.metrics.labels import REGRESSION
 from raysim.metrics.segments import Segments
 from raysim.statistics.patient_groups.arrangements import DRAWS, Labels, drawn, draws_for, every, within_limit
-from raysim.statistics.patient_groups.composition import composition
 from raysim.statistics.patient_groups.contributions import Figures, averaged, contribution, pairs, ranked, weights
-from raysim.statistics.patient_groups.risks import group_risks, ratios, risk_sums
-from raysim.statistics.patient_groups.within import AttributeSums, WithinGap, together, within_gap
+from raysim.statistics.patient_groups.risks import risk_sums
+from raysim.statistics.patient_groups.within import AttributeSums
 from raysim.strategies.base import Floats, Ids
 
 FEW_ROWS = 10_000
@@ -265,44 +264,3 @@ def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:
         found.insert(0, order[:, np.arange(size) // repeated % order.shape[1]])
         repeated *= order.shape[1]
     return found
-
-
-def gaps(
-    grouping: Grouping,
-    arrangements: Rearranging,
-    measured: Mapping[str, AttributeSums],
-    groups: Mapping[str, tuple[Floats, Floats]],
-    figures: Floats,
-    task: TaskKind,
-) -> dict[str, WithinGap]:
-    """The gaps within hospitals by attribute, from the sums over all hospitals.
-
-    ``groups`` are the figures of groups as :func:`raysim.engine.measuring.subgroups.merged` gives them, ``figures``
-    those of hospitals, ``[N, columns]``.
-    """
-    headline, found = task.figures.index(task.headline), []
-    for attribute, levels in grouping.levels:
-        sums, (of_hospitals, pooled) = measured[attribute], groups[attribute]
-        known = [level for level in levels if level != UNKNOWN]
-        gap = within_gap(
-            attribute,
-            known,
-            sums,
-            larger=task is not REGRESSION,
-            exact=arrangements.exact(attribute),
-            attributes=len(grouping.levels),
-        )
-        if gap.judged:
-            first, second = (known.index(name) for name in gap.groups)
-            rows = np.nan_to_num(of_hospitals[:, :, 0])
-            gap = replace(
-                gap,
-                pooled=float(pooled[first, headline] - pooled[second, headline]),
-                composition=composition(figures[:, headline], rows[:, first], rows[:, second]),
-            )
-        if sums.risks is not None:
-            gap = replace(gap, risks=group_risks(known, sums.risks))
-            if gap.judged:
-                gap = replace(gap, composition_ratio=composition(ratios(sums.risks), rows[:, first], rows[:, second]))
-        found.append(gap)
-    return {gap.attribute: gap for gap in together(found)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.data.federation import Federation
 from raysim.engine.measuring.group_gaps import Rearranging
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.subgroups import GroupFigures, Grouping
@@ -157,3 +158,12 @@ class Gathered:
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """As ``scores``, of validation rows, on which thresholds are chosen; empty where there are none, or where figures
     are of validation rows themselves."""
+
+
+def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
+    """How many rows each hospital has, ``[N]``. Where training rows are known with noise alone, as ``sizes [N]``, these
+    plus the rows behind ``figures [N, len(task.figures)]``.
+    """
+    if sizes is None:
+        return federation.totals
+    return sizes + np.nan_to_num(figures[:, federation.task.figures.index("n")]).astype(np.int64)

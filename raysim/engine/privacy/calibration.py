@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
 
 AGREE = 1e-3
 """The largest relative difference between a configured epsilon and that of a configured noise multiplier."""
+
+
+_SETTLED: dict[tuple[str, Terms], PrivacySection] = {}
+"""The sections that this process has settled."""
 
 
 def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
@@ -53,7 +56,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
         epochs=job.work.epochs,
         secure=job.secure is not None,
         left=left,
-        fewest=min(least, left) if job.strategy.needs.kind in ("clusters", "choices") else left,
+        fewest=min(least, left) if job.strategy.needs.kind == "clusters" else left,
         evaluations=_evaluations(job),
         sampled=not job.strategy.uses_programs(),
     )
@@ -75,22 +78,10 @@ def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
 
     Jobs of one process with equal sections and terms, such as the trials of a sweep, share the calibration.
     """
-    section = _settled(_Asked(section.model_dump_json(), terms, section))
-    return Guarantee(section, terms, _parts(replace(job, privacy=section)))
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What noise is calibrated for."""
-
-    written: str
-    terms: Terms
-    section: PrivacySection = field(compare=False)
-
-
-@lru_cache(maxsize=128)
-def _settled(asked: _Asked) -> PrivacySection:
-    return settled(asked.section, asked.terms)
+    asked = section.model_dump_json(), terms
+    if asked not in _SETTLED:
+        _SETTLED[asked] = settled(section, terms)
+    return Guarantee(_SETTLED[asked], terms, _parts(replace(job, privacy=_SETTLED[asked])))
 
 
 def _parts(job: Job) -> tuple[Any, ...]:

@@ -15,7 +15,6 @@ import numpy as np
 
 from raysim.data.federation import pooled_rows
 from raysim.engine.job import Job, Outcome, Round
-from raysim.engine.measuring.evaluation import existing
 from raysim.engine.measuring.losses import constant_loss
 from raysim.engine.measuring.measurement import NOTHING, Measurement
 from raysim.engine.measuring.stopping import Stopping
@@ -25,7 +24,7 @@ from raysim.engine.run_state import Event, History, RunState
 from raysim.engine.server.cadence import Cadence, Every
 from raysim.engine.server.ending import Ending, dated
 from raysim.engine.server.job_server import JobServer
-from raysim.engine.server.last_steps import check_fine_tuned, with_fine_tuned
+from raysim.engine.server.last_steps import check_fine_tuned, existing, with_fine_tuned
 from raysim.engine.server.pool import Pool
 from raysim.engine.server.remote import RemoteState
 from raysim.engine.server.resume_checks import check_resumed
@@ -84,7 +83,13 @@ class JobRun:
     def events(self, every: Every = 0) -> Iterator[Event]:
         """See :meth:`Coordinator.run`."""
         server, cadence = self._server, Cadence(every)
-        self._begin()
+        self._began = time.perf_counter()
+        if self._since is None:
+            server.register()
+            self._set_up()
+        else:
+            check_resumed(server, self._since)
+            self._go_on_from(self._since)
         if cadence.on:
             # A state that cannot be kept is refused now, not after hours.
             pack_state(server.state, {}, self._job.strategy)
@@ -192,16 +197,6 @@ class JobRun:
         if update is not None and server.strategy.uses_selection():
             server.view = replace(server.view, memory=self._job.selection.observe(server.view.memory, update))
         return update
-
-    def _begin(self) -> None:
-        """Begin at the start, or at the state of an earlier run."""
-        self._began = time.perf_counter()
-        if self._since is None:
-            self._server.register()
-            self._set_up()
-        else:
-            check_resumed(self._server, self._since)
-            self._go_on_from(self._since)
 
     def _set_up(self) -> None:
         """Before the first round: selection and strategy may ask hospitals, and losses may be measured."""

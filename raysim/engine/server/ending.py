@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.engine.job import Outcome, Round
-from raysim.engine.measuring.evaluation import existing
 from raysim.engine.measuring.measurement import Measured
 from raysim.engine.measuring.recalibrating import Recalibrated, Recalibrating, estimated
 from raysim.engine.measuring.stopping import Stopped, Stopping
 from raysim.engine.measuring.untrained import trained_on_one_class
 from raysim.engine.privacy.privacy_ledger import statement
 from raysim.engine.server.job_server import JobServer
-from raysim.engine.server.last_steps import PRIOR_SCALARS, headline
+from raysim.engine.server.last_steps import PRIOR_SCALARS, existing, headline
 from raysim.engine.server.remote import RemoteState
 from raysim.strategies.base import OWN, Floats, GroupSizes, Ids, Mask
 from raysim.strategies.shared.personalization import RECALIBRATED, Recalibration, fine_tune

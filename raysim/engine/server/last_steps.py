@@ -77,3 +77,8 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
             f"{field}: no hospital has validation rows, on which recalibrate is fitted; give data.split.validation a "
             "share, such as 0.1, or leave recalibrate out"
         )
+
+
+def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
+    """The models of ``serve`` that exist between rounds: hospitals' own only once these have ``remembered`` some."""
+    return {name: rows for name, rows in serve.items() if remembered is not None or not (rows == OWN).all()}

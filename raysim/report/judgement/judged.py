@@ -102,17 +102,6 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
     )
 
 
-def in_short(hospitals: pd.DataFrame, part: str) -> str:
-    """A short form of :func:`sentence`."""
-    tables, kind = _of_seeds(hospitals), reporting(hospitals)
-    judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
-    start = _judged(judged, len(tables[0]))
-    if not _has_events(hospitals):
-        return f"{start}, on {_range([float(table['n_test'].sum()) for table in tables])} {part} rows"
-    middle = np.nanmedian(_means(tables, "rarer"))
-    return f"{start}, on {_events(tables)}: {number_of(middle)} of the rarer class at the median hospital"
-
-
 def marks(hospitals: pd.DataFrame) -> dict[str, str]:
     """By the name of each hospital with fewer than :data:`FEW` rows of the rarer class, how many it has, in words."""
     if not _has_events(hospitals):

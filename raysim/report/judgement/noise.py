@@ -36,7 +36,6 @@ FEWEST_DRAWS = 40
 MOST_HOSPITALS = 10_000_000
 """Simulated hospitals for each spread, a few seconds; above 50,000 hospitals there are fewer draws than ``DRAWS``."""
 
-NONE = Estimate(float("nan"), float("nan"), float("nan"))
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
 

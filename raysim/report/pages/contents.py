@@ -99,7 +99,10 @@ def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
 
 
 def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.DataFrame) -> list[Row]:
-    """Rows of the table of differences, those of :func:`tables.differences`: figures minus the baseline's."""
+    """Rows of the table of differences, those of :func:`tables.differences`: figures minus the baseline's.
+
+    The mean has no interval here: those of the forest hold together, and comparison.csv has the others.
+    """
     if differences.empty:
         return []
     by_key = {(d.strategy, d.model, d.figure): d for d in differences.itertuples()}
@@ -111,7 +114,9 @@ def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.D
         for figure, _, digits in difference_columns(table):
             d: Any = by_key[strategy, model, figure]
             mean, std, limits = d.mean, d.std, Limits(d.low, d.high)
-            if figure in reporting(table).intervals:
+            if figure == reporting(table).headline:
+                limits = Limits(np.nan, np.nan)
+            elif figure in reporting(table).intervals:
                 limits = difference(limits, reporting(table).larger)
             cells.append(
                 Cell(

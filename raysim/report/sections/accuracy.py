@@ -105,15 +105,13 @@ number of a column, not a finding.", "Strategy", columns, body) }}
 <summary>All figures of accuracy</summary>
 {% if differences %}
 <h3>Difference from {{ baseline }}</h3>
-{{ parts.figures_table("Paired by seed, mean ± standard deviation; below it, where the data allow it, a 95 % \
-interval that holds by itself" ~ ("." if several else " for these trained models; one seed cannot compare ways of \
-training."), "Strategy", difference_columns, differences) }}
+{{ parts.figures_table("Paired by seed, mean ± standard deviation" ~ ("." if few else "; below the worst decile, from \
+30 judged hospitals on, a 95 % interval that holds by itself."), "Strategy", difference_columns, differences) }}
 <p class="note">{% if task.larger %}Positive is better{% if not few %} for {{ task.title }} and worst decile, \
-negative for size bias{% endif %}.{% else %}Negative is better.{% endif %} The interval of the mean is for hospitals \
-like these, with other patients and training seeds; that of the worst decile draws hospitals again and adds training \
-seeds, from 30 judged ones on. The intervals of the decision hold together for all pairs and are wider. The \
-difference of mean {{ task.title }} weighs the rows of all seeds alike, as in the decision; the first table has \
-means of seeds, so that its last digit may differ.</p>
+negative for size bias{% endif %}.{% else %}Negative is better.{% endif %} The intervals of the mean are in the \
+forest, where they hold together for all pairs; comparison.csv has those that hold by themselves. The difference of \
+mean {{ task.title }} weighs the rows of all seeds alike, as in the decision; the first table has means of seeds, so \
+that its last digit may differ.</p>
 {% endif %}
 {% if accuracy %}
 {{ parts.figures_table("Accuracy over all " ~ part ~ " rows; AD and SDAD, the mean and deviation over hospitals of 1 \

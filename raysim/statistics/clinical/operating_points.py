@@ -8,15 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import Groups, edges
 from raysim.statistics.clinical.thresholds import threshold_at_sensitivity, threshold_at_specificity
 from raysim.statistics.levels import LEVEL
-
-Floats = NDArray[np.float64]
 
 NAN = float("nan")
 

@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.curves import CURVE, net_benefit_curve, unless_broken
 from raysim.statistics.differences.paired import Limits, paired
-
-Floats = NDArray[np.float64]
 
 
 class Usefulness(NamedTuple):

@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from raysim.statistics.levels import ALPHA, POWER, Z
 from raysim.statistics.student import stdtrit
-
-Floats = NDArray[np.float64]
 
 NAN = float("nan")
 

@@ -19,7 +19,6 @@ from raysim.metrics.segments import sortable
 from raysim.statistics.intervals import hanley_mcneil
 from raysim.statistics.levels import Z
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FEWEST = 5

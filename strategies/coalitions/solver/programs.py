@@ -15,7 +15,6 @@ import numpy as np
 
 from raysim.strategies.base import Floats, Ids
 from raysim.strategies.coalitions.solver.cliques import violated_triangles
-from raysim.strategies.coalitions.solver.enumeration import subset_costs
 from raysim.strategies.shared.clustering import by_smallest_member
 
 VIOLATED = 1e-6
@@ -85,20 +84,6 @@ def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> flo
         if not len(new):
             return bound
         cuts = np.concatenate([cuts, new[np.argsort(-amounts, kind="stable")[: CUTS * n]]])
-
-
-def set_partitioning(losses: Floats, coalitions: int) -> Ids:
-    """The optimal labels ``[N]`` by a program with a column for every subset: ``min c.z``, each hospital in one."""
-    from scipy.optimize import LinearConstraint, milp
-
-    n = len(losses)
-    costs = subset_costs(losses)[1:]
-    within = (np.arange(1, 2**n)[None, :] >> np.arange(n)[:, None]) & 1
-    rows = np.vstack([within, np.ones(2**n - 1)])
-    right = np.r_[np.ones(n), float(coalitions)]
-    solved = milp(costs, integrality=1, bounds=(0, 1), constraints=LinearConstraint(rows, right, right), options=PROVE)
-    chosen = np.flatnonzero(solved.x > 0.5)
-    return by_smallest_member(within[:, chosen].argmax(axis=1))
 
 
 def size_indexed(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> tuple[Ids | None, float]:

@@ -13,15 +13,17 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import linprog
 
 from raysim.data.sources.coalition_sets import coalition_sets
+from raysim.strategies.base import Floats, Ids
 from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses, signs
 from raysim.strategies.coalitions.robust.training import train_l1, train_logistic
 from raysim.strategies.coalitions.solver import solve as module
 from raysim.strategies.coalitions.solver.bound import _Relaxation, spectral_bound
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, violated_fours, violated_triangles
 from raysim.strategies.coalitions.solver.enumeration import enumerate_coalitions, subset_costs
-from raysim.strategies.coalitions.solver.programs import lp_bound, set_partitioning, size_indexed
+from raysim.strategies.coalitions.solver.programs import PROVE, lp_bound, size_indexed
 from raysim.strategies.coalitions.solver.search import _dealt_again, _descend, coalition_cost, search_coalitions
 from raysim.strategies.coalitions.solver.solve import coalition_models, find_coalitions
+from raysim.strategies.shared.clustering import by_smallest_member
 
 GOLDEN = np.array([[1.0, 2.0, 9.0, 8.0], [3.0, 1.0, 7.0, 9.0], [8.0, 9.0, 2.0, 3.0], [9.0, 7.0, 4.0, 1.0]])
 
@@ -31,6 +33,20 @@ AMPLE = 3600.0
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+def set_partitioning(losses: Floats, coalitions: int) -> Ids:
+    """The optimal labels ``[N]`` by a program with a column for every subset: ``min c.z``, each hospital in one."""
+    from scipy.optimize import LinearConstraint, milp
+
+    n = len(losses)
+    costs = subset_costs(losses)[1:]
+    within = (np.arange(1, 2**n)[None, :] >> np.arange(n)[:, None]) & 1
+    rows = np.vstack([within, np.ones(2**n - 1)])
+    right = np.r_[np.ones(n), float(coalitions)]
+    solved = milp(costs, integrality=1, bounds=(0, 1), constraints=LinearConstraint(rows, right, right), options=PROVE)
+    chosen = np.flatnonzero(solved.x > 0.5)
+    return by_smallest_member(within[:, chosen].argmax(axis=1))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from raysim.core.errors import ConfigError, HospitalFailed
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.server.job_checks import check_job
-from raysim.strategies.base import Uncertainty
+from raysim.strategies.base import Strategy, Training, Uncertainty
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import RIDGES, Local
@@ -256,3 +256,17 @@ def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Pat
     assert_allclose(of_one_class, (np.log(0.5 / 3.5), 0, 0), atol=1e-7)
     with pytest.raises(ConfigError, match=r"model\.name: local with solve fits a regression"):
         check_job(job_of(binary, Local(solve=True), model=MLP), binary)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "columns", "noisy"),
+    [(Newton(), 5001, False), (Newton(), 1001, True), (OwnIntercepts(), 20_000, False)],
+)
+def test_a_table_too_wide_for_second_derivatives_is_refused(strategy: Strategy, columns: int, noisy: bool):
+    def training(columns: int) -> Training:
+        return Training({"weight": slice(0, columns), "bias": slice(columns, columns + 1)}, "sgd", noisy=noisy)
+
+    with pytest.raises(ValueError, match=rf"^strategy.name: \w+ makes a matrix of {columns:,} columns by as many"):
+        strategy.check_training(training(columns))
+    strategy.check_training(training(1000))
+    Newton(solver="lbfgs", ridge=1.0).check_training(replace(training(columns), noisy=False))

@@ -1,0 +1,57 @@
+"""The gaps between groups of patients within hospitals, which the server puts together from hospitals' sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from raysim.engine.measuring.group_gaps import Rearranging
+from raysim.engine.measuring.subgroups import UNKNOWN, Grouping
+from raysim.metrics.labels import REGRESSION, TaskKind
+from raysim.statistics.patient_groups.composition import composition
+from raysim.statistics.patient_groups.risks import group_risks, ratios
+from raysim.statistics.patient_groups.within import AttributeSums, WithinGap, together, within_gap
+from raysim.strategies.base import Floats
+
+
+def gaps(
+    grouping: Grouping,
+    arrangements: Rearranging,
+    measured: Mapping[str, AttributeSums],
+    groups: Mapping[str, tuple[Floats, Floats]],
+    figures: Floats,
+    task: TaskKind,
+) -> dict[str, WithinGap]:
+    """The gaps within hospitals by attribute, from the sums over all hospitals.
+
+    ``groups`` are the figures of groups as :func:`raysim.engine.measuring.subgroups.merged` gives them, ``figures``
+    those of hospitals, ``[N, columns]``.
+    """
+    headline, found = task.figures.index(task.headline), []
+    for attribute, levels in grouping.levels:
+        sums, (of_hospitals, pooled) = measured[attribute], groups[attribute]
+        known = [level for level in levels if level != UNKNOWN]
+        gap = within_gap(
+            attribute,
+            known,
+            sums,
+            larger=task is not REGRESSION,
+            exact=arrangements.exact(attribute),
+            attributes=len(grouping.levels),
+        )
+        if gap.judged:
+            first, second = (known.index(name) for name in gap.groups)
+            rows = np.nan_to_num(of_hospitals[:, :, 0])
+            gap = replace(
+                gap,
+                pooled=float(pooled[first, headline] - pooled[second, headline]),
+                composition=composition(figures[:, headline], rows[:, first], rows[:, second]),
+            )
+        if sums.risks is not None:
+            gap = replace(gap, risks=group_risks(known, sums.risks))
+            if gap.judged:
+                gap = replace(gap, composition_ratio=composition(ratios(sums.risks), rows[:, first], rows[:, second]))
+        found.append(gap)
+    return {gap.attribute: gap for gap in together(found)}
