@@ -6,12 +6,18 @@ deltas go into.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raysim.strategies.programs import Program
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -31,7 +37,6 @@ class RowSentinel(IntEnum):
     OWN = -2
     MIXTURE = -3
     LAST = -4
-    NEAREST = -5
 
 
 POOLED = HospitalSentinel.POOLED
@@ -47,34 +52,8 @@ MIXTURE = RowSentinel.MIXTURE
 LAST = RowSentinel.LAST
 """The final parameters of the problem before this one (:attr:`LocalProblem.then`)."""
 
-NEAREST = RowSentinel.NEAREST
-"""The model row, out of 1 to G (one for each sum), with the least mean loss on the hospital's training rows; ties go to
-the first. Only the hospital knows which row it is: it sends its delta into that row's sum and zeros into all others."""
-
-
-class Message(Protocol):
-    """How a hospital transforms its delta before sending it, together with some numbers that are summed like it.
-
-    The message object travels to the hospitals, so it is small and its fields are plain values. It lets the server
-    learn from sums alone what would otherwise need the updates of single hospitals.
-    """
-
-    @property
-    def numbers(self) -> int:
-        """E, the number of numbers sent with the vector."""
-        ...
-
-    @property
-    def counts(self) -> bool:
-        """Whether the numbers are always a single 1 among zeros."""
-        ...
-
-    def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
-        """The vector ``[P]`` and the numbers ``[E]`` of a hospital whose ``delta [P]`` goes into sum ``group``.
-
-        ``loss``: the mean loss of its training rows under the model that it started from.
-        """
-        ...
+DELTA = "delta"
+"""What a program that trains calls its delta: ``[P]``, or ``[G, P]`` where it has a part in every sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,44 +67,16 @@ class Proximal:
 
 
 @dataclass(frozen=True, eq=False)
-class Variates:
-    """Control variates (SCAFFOLD): ``server - own`` is added to the gradient of every step, then ``own`` is updated.
-
-    Each hospital keeps its own variate, 0 at first, and sends the change of it beside its upload.
-    """
-
-    server: Floats
-    """The server's variate ``[P]``."""
-    weight: Floats
-    """The factor of each hospital's change in :attr:`Update.variates`, ``[H]``."""
-    renew: Literal["steps", "gradient"] = "steps"
-    """How ``own`` is updated: by the ``steps``, ``own - server + (start - end) / (steps * learning rate)``, or as the
-    full-batch ``gradient`` at the start."""
-
-
-@dataclass(frozen=True, eq=False)
-class Contrast:
-    """A contrastive term (MOON): ``weight`` times the mean over a batch of
-    ``softplus((cos(z, z_own) - cos(z, z_start)) / temperature)``.
-
-    ``z`` is the representation of a row, the input of the last layer, by the model being trained; ``z_start`` that by
-    the model that the hospital started from; ``z_own`` that by its kept model (``z_start`` until it has kept one).
-    """
-
-    weight: float
-    temperature: float
-
-
-@dataclass(frozen=True, eq=False)
 class Objective:
     """What a hospital minimises: the mean loss of its training rows, and these terms."""
 
     proximal: tuple[Proximal, ...] = ()
     """Proximal terms."""
-    variates: Variates | None = None
-    """Control variates; only in the problem that a local update begins with, which then uploads."""
-    contrast: Contrast | None = None
-    """A contrastive term."""
+    contrast: tuple[float, float] | None = None
+    """The weight and the temperature of a contrastive term (MOON): ``weight`` times the mean over a batch of
+    ``softplus((cos(z, z_own) - cos(z, z_start)) / temperature)``. ``z`` is the representation of a row, the input of
+    the last layer, by the model being trained; ``z_start`` that by the model that the hospital started from; ``z_own``
+    that by its kept model (``z_start`` until it has kept one)."""
     frozen: Mask | None = None
     """A mask ``[P]`` of the parameters that are not trained."""
 
@@ -165,8 +116,10 @@ class Upload:
     """Whether the server also receives each delta by itself, so that actors cannot add them up before sending."""
     losses: bool = False
     """Whether a hospital also sends its mean training loss under the model that it starts from."""
-    message: Message | None = None
-    """How a hospital transforms its delta first; None: the hospital sends the delta itself, and no numbers."""
+    beside: int = 0
+    """How many numbers the engine has hospitals send beside their vectors."""
+    weight_beside: Floats | None = None
+    """The weight of all that a program sends beside its delta, ``[H]``; None: that of the delta."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +146,7 @@ class LocalProblem:
     """
 
     start: Ids
-    """The model row that each hospital starts from, ``[H]``, or ``OWN``, ``MIXTURE`` or ``NEAREST`` (then all do); in
-    ``then`` also ``LAST``."""
+    """The model row that each hospital starts from, ``[H]``, or ``OWN`` or ``MIXTURE``; in ``then`` also ``LAST``."""
     upload: Upload | None = None
     """What leaves the hospital, or nothing. At most one problem of a chain uploads."""
     objective: Objective = field(default_factory=Objective)
@@ -205,6 +157,11 @@ class LocalProblem:
     """The problem that the same hospitals minimise next, in the same local update."""
     groups: RowGroups | None = None
     """The ``H`` entries where they are groups of rows; given by the first problem, for the whole chain."""
+    program: Program | None = None
+    """What each hospital runs in place of the configured training: it receives ``theta [P]``, the parameters that it
+    starts from, and sends its ``delta`` and whatever else it declares; all of that is weighted and summed."""
+    received: Mapping[str, Any] = field(default_factory=dict)
+    """The arrays that each hospital receives for its program beside ``theta``, by name."""
 
     @property
     def chain(self) -> tuple[LocalProblem, ...]:
@@ -217,16 +174,27 @@ class LocalProblem:
         return next((phase.upload for phase in self.chain if phase.upload is not None), None)
 
     @property
-    def chosen(self) -> bool:
-        """Whether hospitals choose by themselves the model that they start from."""
-        return bool((self.start == NEAREST).any())
+    def spread(self) -> bool:
+        """Whether each hospital has a part in every sum, so that nobody sees which one its delta is for."""
+        return self.program is not None and len(self.program.sends[DELTA].shape) > 1
+
+    @property
+    def extras(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The kind and the shape of what its program sends beside the delta, by name."""
+        sends = {} if self.program is None else self.program.sends
+        return {name: (send.kind, send.shape) for name, send in sends.items() if name != DELTA}
+
+    @property
+    def beside(self) -> int:
+        """E, how many numbers a hospital sends beside its vectors."""
+        sent = self.sent
+        return 0 if sent is None else sent.beside + sum(math.prod(shape) for _, shape in self.extras.values())
 
     @property
     def keeps(self) -> bool:
         """Whether a hospital remembers anything of the chain."""
-        return any(
-            phase.training.keep or phase.training.carry or phase.objective.variates is not None for phase in self.chain
-        )
+        keeps = self.program is not None and bool(self.program.keeps)
+        return keeps or any(phase.training.keep or phase.training.carry for phase in self.chain)
 
     def entries(self, ids: Ids) -> Ids:
         """The hospital of each entry, ``[H]``: the cohort ``ids`` one by one, or the hospitals of its groups."""
@@ -245,9 +213,18 @@ class Update:
     """Each hospital's delta, ``[H, P]``, where the upload asked for ``single`` ones."""
     losses: Floats | None = None
     """The mean training loss of each entry before training, ``[H]``, where the upload or the selection asks for it."""
-    variates: Floats | None = None
-    """The weighted sum of the changes of control variates, ``[P]``, where there are some."""
     numbers: Floats | None = None
-    """The weighted sums of the numbers that hospitals' messages added, ``[E]``, where there are some."""
+    """The weighted sums of what hospitals sent beside their deltas, one behind the other, ``[E]``."""
     problem: LocalProblem | None = None
     """The problem that hospitals minimised."""
+
+    def beside(self, name: str) -> Floats:
+        """The weighted sum of what a program sent beside its delta under this name."""
+        if self.numbers is None or self.problem is None:
+            raise TypeError(f"the update has no '{name}'")
+        first = 0
+        for each, (_, shape) in self.problem.extras.items():
+            if each == name:
+                return self.numbers[first : first + math.prod(shape)].reshape(shape)
+            first += math.prod(shape)
+        raise KeyError(name)

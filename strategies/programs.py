@@ -70,7 +70,8 @@ class Send:
 @dataclass(frozen=True)
 class Keep:
     """One named array that a hospital remembers. The name ``model`` is the hospital's own model ``[P]``, which
-    ``OWN`` serves; it is kept in the run's precision."""
+    ``OWN`` serves; it is kept in the run's precision. Of a name that local training also sends, a hospital keeps under
+    a guarantee of privacy the sum of all that it has sent."""
 
     shape: tuple[int | Literal["n"], ...] = ()
     """``n`` stands for the hospital's number of training rows."""
@@ -108,6 +109,11 @@ class LocalModel(Protocol):
     @property
     def parameters(self) -> Mapping[str, slice]:
         """The slice of each tensor in ``theta``."""
+        ...
+
+    @property
+    def trained(self) -> int:
+        """How many of ``theta``'s first entries have a gradient; behind them are statistics that a model measures."""
         ...
 
     @property

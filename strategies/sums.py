@@ -8,17 +8,14 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Needs:
-    """``bounded``: one sum of all deltas, each of them clipped. ``joint``: that and the sum of what control variates
-    change by, clipped together. ``clusters``: a sum for each cluster of hospitals, each hospital in one.
-    ``choices``: the same, with clusters that hospitals choose themselves in each round; they can hide it.
-    ``weighed``: one sum of deltas that hospitals weigh by their losses, and one of numbers beside, clipped together.
-    ``programs``: one call of a client program a round, all of whose sums have one bound (:class:`Bound`) together.
-    ``refused``: more than sums, and ``why``.
+    """``sums``: one sum of what hospitals send, each part of it clipped. ``clusters``: a sum for each cluster of
+    hospitals, each hospital in one. ``programs``: one call of a client program a round, all of whose sums have one
+    bound (:class:`Bound`) together. ``refused``: more than sums.
     """
 
-    kind: Literal["bounded", "joint", "clusters", "choices", "weighed", "programs", "refused"] = "bounded"
+    kind: Literal["sums", "clusters", "programs", "refused"] = "sums"
     why: str = ""
-    """Why one bounded sum is not enough, in words that complete "the strategy ..."."""
+    """Why a guarantee for patients, or any where ``refused``, is not possible: it completes "the strategy ..."."""
     own_steps: bool = False
     """Whether it is enough that each hospital's steps are noisy, although it needs more than sums."""
 
@@ -30,5 +27,10 @@ class Needs:
         """More than sums: ``why`` completes "the strategy ..."."""
         return Needs("refused", why, own_steps)
 
+    @staticmethod
+    def of_hospitals(why: str) -> Needs:
+        """Sums that hide hospitals, and not single patients: ``why`` completes "the strategy ..."."""
+        return Needs("sums", why)
 
-BOUNDED, JOINT, CLUSTERS = Needs("bounded"), Needs("joint"), Needs("clusters")
+
+BOUNDED, CLUSTERS = Needs("sums"), Needs("clusters")

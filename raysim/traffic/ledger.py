@@ -6,6 +6,7 @@ One entry is one kind of message of one round from some hospitals; a scalar coun
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,7 +119,7 @@ def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]
     """Return the scalars that each hospital of a cohort receives, ``[H]``, from ``models``.
 
     Every model row that its problems name counts once, in the first of its entries that names it; a mixture needs them
-    all. The server's control variate is one more vector.
+    all. What it receives for a program is counted with it.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)
@@ -130,10 +131,7 @@ def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]
         fresh.ravel()[first] = True
     distinct: NDArray[np.int64] = (fresh & (rows >= 0)).sum(axis=1)
     named = np.where(problem.start == MIXTURE, models, distinct)
-    if problem.chosen and problem.sent is not None:
-        named = named + problem.sent.sums  # one to choose from for each sum
-    vectors = named + (problem.objective.variates is not None)
-    return vectors * size
+    return named * size + sum(int(np.size(array)) for array in problem.received.values())
 
 
 def record_training(
@@ -149,7 +147,7 @@ def record_training(
     """Record a round's updates; returns bytes down and up. Pooled rows are trained where they are: nothing travels.
 
     ``size`` are the scalars of a model. A participant sends its vector and the number of its rows, its loss if the
-    selection receives ``losses``, and the change of its control variate if it has one. A hospital that trains on groups
+    selection receives ``losses``, and what its program sends beside. A hospital that trains on groups
     of its rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` are those
     of each entry's vector if it is compressed.
     """
@@ -163,9 +161,19 @@ def record_training(
         vectors = np.bincount(np.searchsorted(senders, ids), weights=vector_bytes, minlength=len(senders))
         up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + beside)
     elif problem.sent is not None:
-        sent = problem.sent
-        vector = size * (sent.sums if problem.chosen else 1) + (0 if sent.message is None else sent.message.numbers)
+        vector = (
+            size * (problem.sent.sums if problem.spread else 1) + problem.sent.beside + _extras(problem).pop(UPDATE, 0)
+        )
         up += ledger.add(round, UPDATE, senders, entries * (vector + (problem.groups is None) + losses))
-    if problem.objective.variates is not None:
-        up += ledger.add(round, "variate", senders, entries * size)
+    for kind, scalars in _extras(problem).items():
+        if kind != UPDATE:
+            up += ledger.add(round, kind, senders, entries * scalars)
     return down, up
+
+
+def _extras(problem: LocalProblem) -> dict[str, int]:
+    """By kind, the scalars that a program sends beside its delta."""
+    scalars: dict[str, int] = {}
+    for kind, shape in problem.extras.values():
+        scalars[kind] = scalars.get(kind, 0) + math.prod(shape)
+    return scalars

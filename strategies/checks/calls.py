@@ -110,18 +110,14 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
 
     ``terms``: by name, how many terms the sum will have.
     """
-    if not isinstance(reply, Reply):
-        raise Invalid(f"run: returns {shown(reply)}; return a Reply")
+    check_sent(reply, program, rows, finite=False)
     sends = program.sends  # which a program makes anew each time
-    _check_names("sends", reply.sent, sends, complete=True)
     check_kept(reply.memory, program, rows)
     groups = max((send.groups for send in sends.values()), default=1)
     if not 0 <= reply.group < groups:
         raise Invalid(f"group: {shown(reply.group)} is no sum; there are 0 to {groups - 1}")
     for name, send in sends.items():
         array = np.asarray(reply.sent[name])
-        due = (rows, *send.shape) if send.by == "row" else send.shape
-        _check_array(name, array, due)
         if send.bound is not None:
             continue
         bound = np.inf if send.how == "each" else largest(send, terms[name]) if send.largest is None else send.largest
@@ -131,12 +127,27 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
             raise Invalid(f"{name}: an entry of {most:g} is not below {bound:g}, the largest declared or summed")
 
 
-def check_kept(memory: Mapping[str, Any], program: Program, rows: int) -> None:
+def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None:
+    """Raise :class:`Invalid` for a reply whose names or shapes differ from what is declared, or that is not ``finite``
+    where it has to be.
+    """
+    if not isinstance(reply, Reply):
+        raise Invalid(f"run: returns {shown(reply)}; return a Reply")
+    _check_names("sends", reply.sent, program.sends, complete=True)
+    check_kept(reply.memory, program, rows, finite=finite)
+    for name, send in program.sends.items():
+        array = np.asarray(reply.sent[name])
+        _check_array(name, array, (rows, *send.shape) if send.by == "row" else send.shape)
+        if finite and not np.isfinite(array).all():
+            raise Invalid(f"{name}: it is not finite")
+
+
+def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
     """Raise :class:`Invalid` for what a hospital with so many ``rows`` remembers otherwise than declared."""
     _check_names("keeps", memory, program.keeps if program.remembers else {}, complete=False)
     for name, value in memory.items():
         _check_array(name, np.asarray(value), _of_rows(program.keeps[name].shape, rows))
-        if np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
+        if finite and np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
             raise Invalid(f"{name}: what is kept is not finite")
 
 

@@ -24,11 +24,10 @@ from raysim.strategies.checks.values import (
 )
 from raysim.strategies.fields import Invalid
 from raysim.strategies.problem import (
+    DELTA,
     LAST,
     MIXTURE,
-    NEAREST,
     OWN,
-    Contrast,
     Ids,
     LocalProblem,
     LocalTraining,
@@ -36,8 +35,8 @@ from raysim.strategies.problem import (
     Proximal,
     RowGroups,
     Upload,
-    Variates,
 )
+from raysim.strategies.programs import Program
 
 
 @dataclass(frozen=True)
@@ -98,35 +97,40 @@ def _check_phase(
     if not frame.mixes and (phase.start == MIXTURE).any():
         raise Invalid(f"{field}: MIXTURE, but mixture gives None; define it, or name a row of state.models")
     first = before is None
-    check_rows(
-        field, phase.start, frame.models, OWN, *[MIXTURE] * frame.mixes, *[NEAREST] * first, *[LAST] * (not first)
-    )
-    if phase.chosen:
-        _check_choice(phase, field, frame)
+    check_rows(field, phase.start, frame.models, OWN, *[MIXTURE] * frame.mixes, *[LAST] * (not first))
     _check_objective(phase.objective, f"{path}objective", entries, of, frame)
     _check_visit(phase.training, f"{path}training", entries, of)
     if phase.upload is not None:
         _check_upload(phase.upload, f"{path}upload", entries, of)
-    if phase.objective.variates is not None and (before is not None or phase.upload is None):
-        raise Invalid(
-            f"{path}objective.variates: they travel with an upload, in the first problem of a local "
-            "update; put them there"
-        )
+    if phase.program is not None:
+        _check_program(phase, before, f"{path}program", frame)
 
 
-def _check_choice(phase: LocalProblem, field: str, frame: Frame) -> None:
-    """Check a problem whose hospitals choose their model: each model has a sum, and no ``sum_index`` names the
-    choice."""
-    sent = phase.upload
-    if (phase.start != NEAREST).any():
-        raise Invalid(f"{field}: NEAREST for some; let all hospitals choose, or none")
-    weight = None if sent is None else sent.weight
-    fits = weight is not None and weight.ndim == 1
-    if sent is None or not fits or sent.sum_index is not None or sent.sums != frame.models - 1:
+def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str, frame: Frame) -> None:
+    """Check a problem whose hospitals run a program in place of the configured training."""
+    program, sent = phase.program, phase.upload
+    if not isinstance(program, Program):
+        raise Invalid(f"{field}: {shown(program)} is no Program; derive its class from raysim.Program")
+    where = f"{field} '{program.name}'"
+    objective, training = phase.objective, phase.training
+    alone = before is None and phase.then is None and phase.groups is None and not frame.keeps
+    terms = objective.proximal or objective.contrast or objective.frozen is not None
+    settings = training.keep or training.carry or training.learning_rate or training.batch_size or training.optimizer
+    if not alone or terms or settings:
         raise Invalid(
-            f"{field}: NEAREST needs an upload with a weight for each hospital, no sum_index and "
-            f"{frame.models - 1} sums, one for each model but the first"
+            f"{where}: it is all that a hospital does; leave objective, then, groups and private out, and of training "
+            "all but epochs"
         )
+    sends = dict(program.sends)
+    if any(send.how != "summed" or send.by != "hospital" or send.groups > 1 for send in sends.values()):
+        raise Invalid(f"{where}: what it sends is weighted and summed over hospitals; leave how, by and groups out")
+    due = [(frame.size,), (0 if sent is None else sent.sums, frame.size)]
+    if DELTA not in sends or sends[DELTA].shape not in due:
+        raise Invalid(f"{where}: sends no 'delta' of shape {list(due[0])}, or {list(due[1])} for all sums; declare one")
+    if sent is None or sent.what != "delta" or (phase.spread and (sent.sum_index is not None or sent.single)):
+        raise Invalid(f"{where}: needs an upload of deltas, without sum_index or single where it is in all sums")
+    if sent.weight is None or sent.weight.ndim > 1:
+        raise Invalid(f"{where}: needs one weight for each hospital; give Upload(weight)")
 
 
 def _check_groups(groups: RowGroups, ids: Ids, frame: Frame) -> None:
@@ -162,21 +166,13 @@ def _check_objective(objective: Objective, field: str, entries: int, of: str, fr
             check_number(f"{where}.weight", term.weight)
         check_array(f"{where}.towards", term.towards, INTEGERS, entries, of)
         check_rows(f"{where}.towards", term.towards, frame.models)
-    if objective.variates is not None:
-        _check_variates(objective.variates, f"{field}.variates", entries, of, frame.size)
     if objective.contrast is not None:
-        check_kind(f"{field}.contrast", objective.contrast, Contrast)
-        check_number(f"{field}.contrast.weight", objective.contrast.weight)
-        check_number(f"{field}.contrast.temperature", objective.contrast.temperature, above=True)
+        if not isinstance(objective.contrast, tuple) or len(objective.contrast) != 2:
+            raise Invalid(f"{field}.contrast: {shown(objective.contrast)} is no pair of a weight and a temperature")
+        check_number(f"{field}.contrast.weight", objective.contrast[0])
+        check_number(f"{field}.contrast.temperature", objective.contrast[1], above=True)
     if objective.frozen is not None:
         check_array(f"{field}.frozen", objective.frozen, TRUTHS, frame.size, "parameters")
-
-
-def _check_variates(variates: Variates, field: str, entries: int, of: str, size: int) -> None:
-    check_kind(field, variates, Variates)
-    check_array(f"{field}.server", variates.server, NUMBERS, size, "parameters")
-    check_array(f"{field}.weight", variates.weight, NUMBERS, entries, of)
-    check_choice(f"{field}.renew", variates.renew, ("steps", "gradient"))
 
 
 def _check_visit(training: LocalTraining, field: str, entries: int, of: str) -> None:
@@ -198,6 +194,8 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
     check_kind(field, upload, Upload)
     check_choice(f"{field}.what", upload.what, ("delta", "parameters"))
     check_count(f"{field}.sums", upload.sums, least=1)
+    if upload.weight_beside is not None:
+        check_array(f"{field}.weight_beside", upload.weight_beside, NUMBERS, entries, of)
     if upload.weight is None:
         if not upload.single:
             raise Invalid(

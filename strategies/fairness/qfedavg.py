@@ -17,17 +17,21 @@ before they travel, because the step needs each one's length.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from raysim.strategies.base import (
+    Context,
     FederationView,
-    Floats,
     Ids,
     LocalProblem,
     Needs,
+    Program,
+    Reply,
+    Send,
     State,
     Strategy,
     Update,
@@ -37,19 +41,23 @@ from raysim.strategies.base import (
 
 
 @dataclass(frozen=True)
-class Steepened:
-    """``F^q delta`` and, beside it, ``h / L``, with L = 1 / ``rate``."""
+class SteepenedTraining(Program):
+    """Local training that sends ``F^q delta`` and ``h / L``."""
 
-    numbers: ClassVar[int] = 1
-    counts: ClassVar[bool] = False
+    size: int
     q: float
-    rate: float
+    name: str = "qfedavg"
 
-    def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
-        loss += 1e-10
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"delta": Send((self.size,)), "steepness": Send()}
+
+    def run(self, at: Context) -> Reply:
+        theta = at.received["theta"]
+        delta, loss = at.model.train(theta).theta - theta, at.model.loss(theta) + 1e-10
         weight = loss**self.q
-        steepness = weight + self.q * loss ** (self.q - 1.0) * float(delta @ delta) / self.rate
-        return weight * delta, np.array([steepness])
+        steepness = weight + self.q * loss ** (self.q - 1.0) * float(delta @ delta) / at.model.learning_rate
+        return Reply({"delta": weight * delta, "steepness": steepness})
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class QFedAvg(Strategy):
     """``q``: how much the larger losses count, from 0 (all alike) to 5 in the paper."""
 
     title: ClassVar[str] = "q-FedAvg"
-    needs: ClassVar[Needs] = Needs("weighed", "weighs hospitals by their losses")
+    needs: ClassVar[Needs] = Needs.of_hospitals("weighs hospitals by their losses")
 
     q: float = 1.0
     """How much larger losses count: 0 is not at all, the paper goes to 5."""
@@ -66,14 +74,14 @@ class QFedAvg(Strategy):
         at_least("q", self.q, 0)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        upload = Upload(single=True, losses=True)
-        if view.hides:
-            upload = Upload(np.full(len(ids), 1.0 / max(len(ids), 1)), message=Steepened(self.q, view.learning_rate))
-        return LocalProblem(start=np.zeros_like(ids), upload=upload)
+        if not view.hides:
+            return LocalProblem(start=np.zeros_like(ids), upload=Upload(single=True, losses=True))
+        alike = Upload(np.full(len(ids), 1.0 / max(len(ids), 1)))
+        return LocalProblem(np.zeros_like(ids), alike, program=SteepenedTraining(len(view.initial), self.q))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.numbers is not None:
-            steepness = float(update.numbers[0])
+            steepness = float(update.beside("steepness"))
             return replace(state, models=state.models + update.sums / steepness) if steepness > 0 else state
         if update.deltas is None or update.losses is None:
             raise TypeError("the update has no single deltas and losses")

@@ -24,14 +24,16 @@ K P + K and the number of its rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from raysim.strategies.base import (
-    NEAREST,
+    OWN,
+    Context,
     FederationView,
     Floats,
     HospitalRows,
@@ -39,11 +41,15 @@ from raysim.strategies.base import (
     LocalProblem,
     LocalTraining,
     Needs,
+    Program,
+    Reply,
+    Send,
     State,
     Update,
     Upload,
     at_least,
     one_of,
+    sent_weights,
 )
 from raysim.strategies.hospital_clusters.centres import initial_centres, models_from_centres
 from raysim.strategies.shared.clustering import (
@@ -67,15 +73,44 @@ class Nearest:
         return np.array([rows.losses.sum(axis=1).argmin()], dtype=np.float64)
 
 
+COUNTS = 0.1
+"""The share of a round's budget of privacy that hides how many hospitals have chosen a model."""
+
+LEAST = 3
+"""Noise can bring a number of hospitals near 0: a model's sum is divided by the part of so many at least."""
+
+
 @dataclass(frozen=True)
-class Counted:
-    """A message of the delta as it is and ``numbers`` zeros, but a 1 for the model that it was trained from."""
+class ChosenTraining(Program):
+    """Local training from the best of the ``models [K, P]``: the delta among zeros, and a 1 among zeros.
 
-    counts: ClassVar[bool] = True
-    numbers: int
+    Under a guarantee of privacy (``clip`` is not infinite) both together are no longer than the clip.
+    """
 
-    def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
-        return delta, (np.arange(self.numbers) == group).astype(np.float64)
+    models: int
+    size: int
+    epochs: int | None
+    clip: float
+    name: str = "ifca"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"delta": Send((self.models, self.size)), "chosen": Send((self.models,))}
+
+    @property
+    def one(self) -> float:
+        """What a hospital counts in ``chosen``."""
+        return math.sqrt(COUNTS) * self.clip if math.isfinite(self.clip) else 1.0
+
+    def run(self, at: Context) -> Reply:
+        models = at.received["models"]
+        k = int(np.argmin([at.model.loss(theta) for theta in models]))
+        delta, chosen = np.zeros((self.models, self.size)), np.zeros(self.models)
+        trained = at.model.train(models[k], epochs=self.epochs).theta - models[k]
+        if math.isfinite(self.clip):
+            trained *= min(1.0, math.sqrt(1.0 - COUNTS) * self.clip / max(float(np.linalg.norm(trained)), 1e-300))
+        delta[k], chosen[k] = trained, self.one
+        return Reply({"delta": delta, "chosen": chosen})
 
 
 @dataclass(frozen=True)
@@ -83,7 +118,7 @@ class Ifca(Weighted):
     """``clusters``: K (``auto``: 5, or all hospitals); ``spread`` of the starts; weights as FedAvg, in each cluster."""
 
     title: ClassVar[str] = "IFCA"
-    needs: ClassVar[Needs] = Needs("choices", "lets each hospital send which model fits it best")
+    needs: ClassVar[Needs] = Needs("clusters")
 
     clusters: Clusters = "auto"
     """K, the number of cluster models; ``auto`` is 5, or as many as there are hospitals."""
@@ -115,11 +150,17 @@ class Ifca(Weighted):
         return initial_centres(view, number_of(self.clusters, view.sizes), self.spread)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        training = LocalTraining(epochs=1 if self.averaging == "gradient" else None)
+        epochs = 1 if self.averaging == "gradient" else None
+        training = LocalTraining(epochs=epochs)
         if view.hides:
-            count = len(state.models) - 1
-            upload = Upload(self.weigh(view.sizes[ids]), sums=count, message=Counted(count))
-            return LocalProblem(start=np.full_like(ids, NEAREST), upload=upload, training=training)
+            count, clip = len(state.models) - 1, math.inf if view.noise is None else view.noise.clip
+            return LocalProblem(
+                start=np.full_like(ids, OWN),  # where it starts is its own choice
+                upload=Upload(self.weigh(view.sizes[ids]), sums=count),
+                training=training,
+                program=ChosenTraining(count, len(view.initial), epochs, clip),
+                received={"models": state.models[1:]},
+            )
         rows, sizes = nearest(view, state, ids), view.sizes[ids]
         weight = self.weigh_groups(sizes, rows) if self.averaging == "model" else self.weigh(sizes)
         return LocalProblem(
@@ -131,9 +172,13 @@ class Ifca(Weighted):
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.problem is None:
             raise TypeError("the update does not say which models were trained")
-        if update.numbers is not None:
-            chosen = update.numbers[:, None]
-            step = update.sums
+        program = update.problem.program
+        if isinstance(program, ChosenTraining):
+            chosen, step = update.beside("chosen")[:, None] / program.one, update.sums
+            if view.noise is not None and view.noise.multiplier:
+                # All count alike under a guarantee, whoever else takes part.
+                part = float(sent_weights(update).max(initial=0.0))
+                chosen = np.maximum(chosen, max(LEAST, view.least_members) * part)
             if self.averaging == "model":
                 step = np.divide(update.sums, chosen, out=np.zeros_like(update.sums), where=chosen > 0)
             return State(models=models_from_centres(state.models[1:] + step))

@@ -19,7 +19,6 @@ from typing import ClassVar
 import numpy as np
 
 from raysim.strategies.base import (
-    Contrast,
     FederationView,
     Ids,
     LocalProblem,
@@ -62,6 +61,6 @@ class Moon(Weighted):
         return LocalProblem(
             start=np.zeros_like(ids),
             upload=Upload(self.weigh(view.sizes[ids])),
-            objective=Objective(contrast=Contrast(self.mu, self.temperature) if self.mu else None),
+            objective=Objective(contrast=(self.mu, self.temperature) if self.mu else None),
             training=LocalTraining(keep=True),
         )

@@ -15,24 +15,27 @@ Traffic: per participant 2 P scalars down, 2 P + 1 up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from raysim.strategies.base import (
-    JOINT,
+    Context,
     FederationView,
     Floats,
     Ids,
+    Keep,
     LocalProblem,
     Needs,
-    Objective,
+    Program,
+    Reply,
+    Send,
     State,
     Training,
     Update,
     Upload,
-    Variates,
     at_least,
     one_of,
     own_state,
@@ -48,11 +51,43 @@ class VariateState(State):
 
 
 @dataclass(frozen=True)
+class CorrectedTraining(Program):
+    """Local training along ``c - c_i``, after which the hospital renews its ``c_i``."""
+
+    size: int
+    renew: Literal["steps", "gradient"]
+    name: str = "scaffold"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"delta": Send((self.size,)), "variate": Send((self.size,), kind="variate")}
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"variate": Keep((self.size,))}
+
+    def run(self, at: Context) -> Reply:
+        # In the precision of the model, as its steps are.
+        start, server = at.received["theta"], at.received["variate"]
+        own = at.memory.get("variate", np.zeros(self.size)).astype(start.dtype)
+        theta, steps = at.model.train(start, linear=server - own)
+        renewed = own.copy()
+        if self.renew == "gradient":
+            renewed = at.model.gradient(start).astype(start.dtype)
+        elif steps:
+            moved = at.model.trained
+            slope = (start - theta.astype(start.dtype)) / (steps * at.model.learning_rate)
+            renewed[:moved] += (slope - server)[:moved]
+        change = np.subtract(renewed, own, dtype=np.float64)
+        return Reply({"delta": theta - start, "variate": change}, {"variate": renewed})
+
+
+@dataclass(frozen=True)
 class Scaffold(Weighted):
     """``server_rate``: η_g; ``renew`` variates from ``steps`` (option II) or ``gradient`` (I); weights as FedAvg."""
 
     title: ClassVar[str] = "SCAFFOLD"
-    needs: ClassVar[Needs] = JOINT
+    needs: ClassVar[Needs] = Needs.of_hospitals("sends control variates")
 
     server_rate: float = 1.0
     """η_g: step size of the server."""
@@ -76,16 +111,14 @@ class Scaffold(Weighted):
         return VariateState(models=view.initial[None, :].copy(), variate=np.zeros_like(view.initial))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        mean = np.full(len(ids), 1.0 / len(view.sizes))
-        variates = Variates(own_state(state, VariateState).variate, weight=mean, renew=self.renew)
+        of_all = np.full(len(ids), 1.0 / len(view.sizes))
         return LocalProblem(
             start=np.zeros_like(ids),
-            upload=Upload(self.weigh(view.sizes[ids])),
-            objective=Objective(variates=variates),
+            upload=Upload(self.weigh(view.sizes[ids]), weight_beside=of_all),
+            program=CorrectedTraining(len(view.initial), self.renew),
+            received={"variate": own_state(state, VariateState).variate},
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> VariateState:
-        if update.variates is None:
-            raise TypeError("the update has no control variates")
-        variate = own_state(state, VariateState).variate + update.variates
+        variate = own_state(state, VariateState).variate + update.beside("variate")
         return VariateState(models=state.models + self.server_rate * update.sums, variate=variate)

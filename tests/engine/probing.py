@@ -27,6 +27,27 @@ from raysim.strategies.base import (
 
 
 @dataclass(frozen=True)
+class Beside(Program):
+    """Local training that also sends numbers, for as many sums as ``sums`` says."""
+
+    size: int
+    shape: tuple[int, ...] = ()
+    kind: str = "update"
+    by: str = "hospital"
+    sums: int = 0
+    name: str = "beside"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        shape = (self.sums, self.size) if self.sums else (self.size,)
+        return {"delta": Send(shape), "more": Send(self.shape, self.kind, by=self.by)}  # type: ignore[arg-type]
+
+    def run(self, at: Context) -> Reply:
+        delta = at.model.train(at.received["theta"]).theta - at.received["theta"]
+        return Reply({"delta": np.tile(delta, (self.sums, 1)) if self.sums else delta, "more": np.ones(self.shape)})
+
+
+@dataclass(frozen=True)
 class Training(Program):
     """Local training, remembered, with noise of the hospital's own."""
 

@@ -228,7 +228,7 @@ def test_a_trusted_hospital_is_not_bad(federation):
     [
         ("fedsoft", "aggregation.name: strategy .* sends whole models"),
         ("qfedavg", "aggregation.name: strategy .* averages single updates in a way of its own"),
-        ("scaffold", "aggregation.name: strategy .* also averages control variates"),
+        ("scaffold", "aggregation.name: strategy .* also averages what goes beside updates .variate."),
     ],
 )
 def test_strategies_that_no_rule_fits(federation, strategy, message):

@@ -80,7 +80,9 @@ def test_the_shorter_of_bound_and_clip_counts(federation):
 def test_what_no_bound_goes_with_is_refused(federation):
     with pytest.raises(ConfigError, match=r"aggregation.name: 'norm_bound' .* privacy.mode: pooled"):
         bounded(federation, FedAvg(), privacy=PrivacySection(unit="patient", noise_multiplier=1.0, delta=1e-4))
-    with pytest.raises(ConfigError, match=r"aggregation.name: strategy 'Scaffold' also averages control variates"):
+    with pytest.raises(
+        ConfigError, match=r"aggregation.name: strategy 'Scaffold' also averages what goes beside updates .variate."
+    ):
         run(federation, bounded(federation, Scaffold(), secure=SecureSection()), 1)
     mixed = AggregationSection(name="norm_bound", before="nnm")
     with pytest.raises(ConfigError, match=r"hides single updates, which aggregation.name: 'norm_bound' needs"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,18 +14,18 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.sections.compression import CompressionSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, StrategyError
 from raysim.engine.privacy.release import Release
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.accountant import epsilon
-from raysim.privacy.counting import split
 from raysim.privacy.events import Gaussian
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
-from raysim.strategies.fairness.qfedavg import QFedAvg, Steepened
-from raysim.strategies.hospital_clusters.ifca import Counted, Ifca
+from raysim.strategies.base import Reply, State, Update
+from raysim.strategies.fairness.qfedavg import QFedAvg, SteepenedTraining
+from raysim.strategies.hospital_clusters.ifca import COUNTS, LEAST, ChosenTraining, Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run
 
@@ -55,11 +56,23 @@ def hidden(federation, strategy, secure=None, privacy=None, **settings):
 
 def test_a_hospitals_message_by_hand():
     """q 2, rate .5, loss 3, delta (1, 2): F^2 = 9, and 9 + 2 * 3 * 5 / .5 = 69; a choice is told by place."""
-    vector, numbers = Steepened(2.0, 0.5).made(np.array([1.0, 2.0]), 0, 3.0)
-    assert vector == pytest.approx([9.0, 18.0], rel=1e-9)
-    assert numbers == pytest.approx([69.0], rel=1e-9)
-    vector, numbers = Counted(3).made(np.array([1.0, 2.0]), 1, 3.0)
-    assert (vector.tolist(), numbers.tolist()) == ([1.0, 2.0], [0.0, 1.0, 0.0])
+    moved, losses = np.array([1.0, 2.0]), iter([3.0, 4.0, 2.0, 3.0] * 2)
+    model = SimpleNamespace(
+        train=lambda theta, epochs=None: SimpleNamespace(theta=theta + moved),
+        loss=lambda theta: next(losses),
+        learning_rate=0.5,
+    )
+    at = SimpleNamespace(model=model, received={"theta": np.zeros(2), "models": np.zeros((3, 2))})
+    sent = SteepenedTraining(2, 2.0).run(at).sent
+    assert sent["delta"] == pytest.approx([9.0, 18.0], rel=1e-9)
+    assert sent["steepness"] == pytest.approx(69.0, rel=1e-9)
+    sent = ChosenTraining(3, 2, None, math.inf).run(at).sent
+    assert sent["delta"].tolist() == [[0, 0], [1, 2], [0, 0]]
+    assert sent["chosen"].tolist() == [0, 1, 0]
+    next(losses)
+    sent = ChosenTraining(3, 2, None, 0.5).run(at).sent
+    assert np.linalg.norm(sent["delta"]) == pytest.approx(0.5 * math.sqrt(0.9))
+    assert np.linalg.norm(np.append(sent["delta"], sent["chosen"])) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -110,12 +123,6 @@ def test_without_noise_and_clipping_a_guarantee_changes_nothing(federation, stra
     assert run(federation, job, 2).models == pytest.approx(plain.models, abs=1e-9)
 
 
-def test_vectors_and_counts_together_cost_one_event():
-    vectors, counts = split(3.0)
-    assert vectors**-2 + counts**-2 == pytest.approx(3.0**-2)
-    assert (vectors, counts) == pytest.approx((3.0 / math.sqrt(0.9), 3.0 / math.sqrt(0.1)))
-
-
 @pytest.mark.parametrize("way", ["central", "distributed", "local"])
 def test_the_noise_of_each_block_and_count_is_the_promised_one(federate, way):
     """By the sums that the server receives in one round: of every block alike, chosen or not, and of the counts."""
@@ -126,34 +133,41 @@ def test_the_noise_of_each_block_and_count_is_the_promised_one(federate, way):
 
     class Watching(Ifca):
         def aggregate(self, view, state, update):
-            received.update(sums=update.sums, numbers=update.numbers)
+            received.update(sums=update.sums, chosen=update.beside("chosen") / update.problem.program.one)
             return super().aggregate(view, state, update)
 
     job = hidden(wide, Watching(clusters=2), secure, privacy, rounds=1)
     run(wide, job, 2)
-    vectors, counts = split(2.0)
     whole = math.sqrt(9) if way == "local" else 1.0
     for block in received["sums"]:
-        assert block.std() == pytest.approx(vectors * 1e-6 * whole / 9, rel=0.05)
-    assert (received["numbers"] * 9 >= 3 - 1e-9).all()
+        assert block.std() == pytest.approx(2.0 * 1e-6 * whole / 9, rel=0.05)
     drawn = []
     for seed in range(40):
         run(wide, hidden(wide, Watching(clusters=2), secure, privacy, rounds=1, seed=seed), 1)
-        drawn += [9 * number for number in received["numbers"]]
-    free = np.array(drawn)[np.array(drawn) > 3 + 1e-9]
-    assert len(free) < len(drawn)
-    # A tenth of the budget: noise of 6.3 hospitals, or 19 where each adds its own; half of it is not cut off at 3.
-    assert np.abs(free).max() < 9 + 4.5 * counts * whole
-    assert free.max() > 9 + 0.5 * counts * whole
+        drawn.append(9 * received["chosen"])
+    # A tenth of the budget: noise of 6.3 hospitals on each number, or 19 where each adds its own.
+    noise = 2.0 / math.sqrt(COUNTS) * whole
+    assert np.array(drawn).std() == pytest.approx(noise, rel=0.3)
+    assert np.array(drawn).sum(axis=1).mean() == pytest.approx(9, abs=4 * noise * math.sqrt(2 / 40))
 
 
-def test_one_hospital_moves_vectors_by_the_clip_and_counts_by_one():
-    """By hand: a block among zeros, its count, and a vector with a number, which are clipped together."""
+def test_a_noisy_number_of_hospitals_is_not_near_0(federation):
+    """Each of nine counts 1/9: where noise says that nobody has chosen, the sum counts as that of three."""
+    strategy = Ifca(clusters=2)
+    view = SimpleNamespace(
+        noise=SimpleNamespace(clip=1.0, multiplier=1.0), hides=True, sizes=np.ones(9, np.int64), initial=np.zeros(2)
+    )
+    view.least_members = 1
+    problem = strategy.problem(view, State(np.zeros((3, 2))), np.arange(9))
+    update = Update(np.arange(9), np.ones((2, 2)), numbers=np.array([-1.0, problem.program.one]), problem=problem)
+    assert strategy.aggregate(view, State(np.zeros((3, 2))), update).models[1:] == pytest.approx(
+        np.array([[9 / LEAST] * 2, [1, 1]])
+    )
+
+
+def test_one_hospital_moves_all_sums_together_by_the_clip():
+    """By hand: a vector and a number, which are clipped together."""
     release = Release(clip=0.5)
-    block = [np.zeros(3), np.array([3.0, 4.0, 0.0]), np.zeros(3)]
-    left = release.leaving(block, 1, 1, 0)
-    assert math.sqrt(sum(float(v @ v) for v in left)) == pytest.approx(0.5, rel=1e-9)
-    assert release.counted(np.array([0.0, 1.0, 0.0]), 1, 1, 0).tolist() == [0.0, 1.0, 0.0]
     joint = release.leaving([np.array([3.0, 0.0]), np.array([4.0])], 1, 1, 0)
     assert joint[0] == pytest.approx([0.3, 0.0], rel=1e-9)
     assert joint[1] == pytest.approx([0.4], rel=1e-9)
@@ -183,27 +197,39 @@ def test_a_run_goes_on_bit_for_bit(federation, strategy, secure):
 
 def test_what_does_not_go_with_messages_is_refused(federation):
     job = hidden(federation, STRATEGIES[1], {})
-    with pytest.raises(ConfigError, match=r"compression.name: strategy 'Ifca' has hospitals send numbers or zeros"):
+    with pytest.raises(
+        ConfigError, match=r"compression.name: strategy 'Ifca' has hospitals send zeros beside their updates"
+    ):
         run(federation, replace(job, compression=CompressionSection(name="grid")), 1)
 
 
-def test_choices_that_fit_no_sums_are_refused(federation):
-    from raysim.core.errors import StrategyError
-    from raysim.strategies.base import NEAREST, LocalProblem, Upload
+def test_a_clip_that_moves_does_not_go_with_choices(federation):
+    privacy = {"noise_multiplier": 2.0, "clip": 0.5, "adaptive": {"bits": 5.0}}
+    with pytest.raises(ConfigError, match=r"privacy.adaptive: moves the clip, and what hospitals count for .* 'Ifca'"):
+        run(federation, hidden(federation, STRATEGIES[1], privacy=privacy), 1)
+    run(federation, hidden(federation, STRATEGIES[0], privacy=privacy), 1)
 
-    class Wrong(FedAvg):
-        sums = 1
 
-        def problem(self, view, state, ids):
-            start = np.full_like(ids, NEAREST)
-            if self.sums == 0:
-                start[0] = 0
-            return LocalProblem(start=start, upload=Upload(np.ones(len(ids)), sums=max(self.sums, 1)))
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        ({"delta": np.zeros(3), "steepness": 1.0}, "delta: has shape [3] and [4] is declared"),
+        ({"delta": np.zeros(4)}, "steepness: declared, and not sent"),
+        ({"delta": np.zeros(4), "steepness": np.nan}, "steepness: it is not finite"),
+        ({"delta": np.zeros(4), "steepness": 1.0, "loss": 1.0}, "loss: not declared; sends names delta, steepness"),
+    ],
+)
+def test_a_program_that_trains_sends_what_it_has_declared(federation, monkeypatch, sent, message):
+    monkeypatch.setattr(SteepenedTraining, "run", lambda self, at: Reply(sent))
+    where = "strategy 'QFedAvg', round 1, program 'qfedavg', hospital 'h"
+    with pytest.raises(StrategyError) as raised:
+        run(federation, hidden(federation, STRATEGIES[0], {}), 1)
+    assert str(raised.value).startswith(where)
+    assert str(raised.value).endswith(message)
 
-    class Some(Wrong):
-        sums = 0
 
-    with pytest.raises(StrategyError, match=r"NEAREST needs an upload .* 0 sums"):
-        run(federation, job_of(federation, Wrong()), 1)
-    with pytest.raises(StrategyError, match="NEAREST for some"):
-        run(federation, job_of(federation, Some()), 1)
+def test_under_a_guarantee_what_is_no_number_is_sent_as_zeros(federation, monkeypatch):
+    sent = {"delta": np.full(4, np.inf), "steepness": np.nan}
+    monkeypatch.setattr(SteepenedTraining, "run", lambda self, at: Reply(sent))
+    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).models
+    assert (run(federation, hidden(federation, STRATEGIES[0], privacy={}), 1).models == start).all()

@@ -14,15 +14,17 @@ from raysim.config.sections.aggregation import AggregationSection
 from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
-from raysim.engine.attacks.secure_geometric_median import NU, PASSES, Weiszfeld
+from raysim.engine.attacks.secure_geometric_median import NU, PASSES, Pass
 from raysim.engine.client.local_training import CohortTraining
 from raysim.engine.messages.memory import MODEL
+from raysim.engine.messages.steps import BESIDE, UPDATE, Leaving
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.robust.centres import geometric_median
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
+from raysim.strategies.base import Upload
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.adaptive import FedAdam
@@ -47,6 +49,15 @@ def median(federation, strategy, mode="model", secure=None, rule=None, **setting
     return job
 
 
+def pulled(update, centres, group=0):
+    """What a hospital sends in a pass, of an update for a sum."""
+    leaving = Leaving(
+        0, 0, Upload(np.ones(1), np.array([group]), 3), {UPDATE: update}, None, 1e9, float, list, {}, True
+    )
+    Pass(centres, trains=False).forward(leaving)
+    return leaving.vectors[UPDATE], leaving.vectors[BESIDE]
+
+
 def test_three_passes_by_sums_are_those_of_the_server(monkeypatch):
     """Seven updates of which one is far away: with nu .1 the point is (.9865328924, 2.0537732707)."""
     from raysim.engine.attacks import secure_geometric_median as passes
@@ -54,19 +65,18 @@ def test_three_passes_by_sums_are_those_of_the_server(monkeypatch):
     monkeypatch.setattr(passes, "NU", 0.1)
     point = np.zeros(2)
     for _ in range(PASSES):
-        terms = [Weiszfeld(point[None, :]).made(row, 0, 0.0) for row in ROWS]
+        terms = [pulled(row, point[None, :]) for row in ROWS]
         point = sum(vector for vector, _ in terms) / sum(numbers[0] for _, numbers in terms)
     assert point == pytest.approx([0.9865328924, 2.0537732707], abs=1e-10)
 
 
 def test_a_hospital_weighs_its_update_by_its_distance_from_the_point_of_its_own_sum():
     """3, 4 from its centre are a distance of 5; an update on its centre pulls with 0.01 / nu."""
-    message = Weiszfeld(np.array([[0.0, 0.0], [1.0, 1.0], [7.0, 7.0]]))
-    vector, numbers = message.made(np.array([4.0, 5.0]), 1, 0.0)
+    centres = np.array([[0.0, 0.0], [1.0, 1.0], [7.0, 7.0]])
+    vector, numbers = pulled(np.array([4.0, 5.0]), centres, 1)
     assert numbers == pytest.approx([0, 0.01 / 5, 0])
     assert vector == pytest.approx([0.01 / 5 * 4, 0.01 / 5 * 5])
-    assert message.made(np.array([7.0, 7.0]), 2, 0.0)[1] == pytest.approx([0, 0, 0.01 / 1e-6])
-    assert message.numbers == 3
+    assert pulled(np.array([7.0, 7.0]), centres, 2)[1] == pytest.approx([0, 0, 0.01 / 1e-6])
 
 
 def deltas_of(federation, strategy, **settings):
@@ -155,7 +165,7 @@ def test_each_pass_is_counted_and_a_run_goes_on(federation):
 
 
 def test_what_no_passes_go_with_is_refused(federation):
-    with pytest.raises(ConfigError, match=r"needs one update of each hospital, and strategy 'QFedAvg'"):
+    with pytest.raises(ConfigError, match=r"'QFedAvg' also averages what goes beside updates .steepness."):
         run(federation, median(federation, QFedAvg()), 1)
     mixed = AggregationSection(name="geometric_median", before="nnm")
     with pytest.raises(ConfigError, match=r"hides single updates, which aggregation.name: 'geometric_median' needs"):

@@ -1,9 +1,8 @@
-"""What actors send back, merged by hand: order of ids, stable entries, exact sums, and control variates behind them."""
+"""What actors send back, merged by hand: order of ids, stable entries, exact sums, and numbers sent beside."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -16,8 +15,8 @@ from raysim.core.exact import ExactSum
 from raysim.engine.client import deltas, local_training
 from raysim.engine.measuring.evaluation import existing
 from raysim.engine.messages.plan import PartialResult
-from raysim.engine.server.merging import in_precision, merged
-from raysim.strategies.base import OWN, LocalProblem, LocalTraining, Objective, RowGroups, Strategy, Upload, Variates
+from raysim.engine.server.merging import merged
+from raysim.strategies.base import OWN, LocalProblem, LocalTraining, RowGroups, Strategy, Upload
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold
@@ -25,6 +24,7 @@ from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.linear import LinearModel
 from raysim.virtual_time.synchronous import discounted
 from tests.conftest import MakeFederation, play
+from tests.engine.probing import Beside
 
 
 def partial(ids: list[int], sums: list[list[float]], **parts: Any) -> PartialResult:
@@ -56,19 +56,17 @@ def test_whatever_the_order_of_actors_the_update_is_in_order_of_ids():
         assert update.deltas.tolist() == [[0.0, 0.5], [2.0, 2.5], [3.0, 3.5], [7.0, 7.5]]
         assert update.losses is not None
         assert update.losses.tolist() == [0.0, 0.2, 0.3, 0.7]
-        assert update.variates is None
+        assert update.numbers is None
         assert update.problem is problem
 
 
-def test_control_variates_come_behind_the_sums():
-    variates = Variates(np.zeros(2), np.ones(4))
-    problem = LocalProblem(
-        start=np.zeros(4, np.int64), upload=Upload(np.ones(4)), objective=Objective(variates=variates)
-    )
+def test_what_is_sent_beside_comes_behind_the_sums():
+    problem = LocalProblem(start=np.zeros(4, np.int64), upload=Upload(np.ones(4)), program=Beside(2, (2,)))
     update = merged(PARTIALS, problem, IDS, size=2)
     assert update.sums.tolist() == [[0.25, 0.5]]
-    assert update.variates is not None
-    assert update.variates.tolist() == [1.0, -1.0]
+    assert update.beside("more").tolist() == [1.0, -1.0]
+    with pytest.raises(KeyError):
+        update.beside("less")
 
 
 def test_where_nobody_sends_there_is_a_sum_of_zeros():
@@ -87,16 +85,6 @@ def test_the_entries_of_a_hospital_stay_in_their_order():
     assert update.ids.tolist() == [0, 0, 2]
     assert update.losses is not None
     assert update.losses.tolist() == [0.9, 0.1, 0.2]
-
-
-def test_the_servers_variate_travels_in_the_precision_of_hospitals():
-    plain = LocalProblem(start=np.zeros(4, np.int64), upload=Upload(np.ones(4)))
-    assert in_precision(plain, "float32") is plain
-    exact = np.array([0.1, 1 / 3])
-    sent = in_precision(replace(plain, objective=Objective(variates=Variates(exact, np.ones(4)))), "float32")
-    assert sent.objective.variates is not None
-    assert sent.objective.variates.server.dtype == np.float32
-    assert sent.objective.variates.server.tolist() == exact.astype(np.float32).tolist()
 
 
 def test_control_variates_follow_the_precision_of_a_run(federate: MakeFederation):

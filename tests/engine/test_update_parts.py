@@ -22,10 +22,11 @@ from raysim.engine.privacy.hospital_noise import HospitalNoise
 from raysim.engine.privacy.noisy_statistics import FirstAnswers
 from raysim.engine.server.update_pipeline import UpdatePipeline
 from raysim.secure import traffic
-from raysim.strategies.base import Floats, LocalProblem, Objective, State, Upload, Variates
+from raysim.strategies.base import LocalProblem, State, Upload
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.virtual_time.scheduling import ScheduledCohort
 from tests.conftest import MakeFederation, job_of
+from tests.engine.probing import Beside
 
 START = np.zeros(3, np.int64)
 
@@ -35,15 +36,8 @@ def federation(federate: MakeFederation) -> Federation:
     return federate([6, 5, 4])
 
 
-@dataclass(frozen=True)
-class Five:
-    """Five numbers beside an update."""
-
-    numbers: int = 5
-    counts: bool = True
-
-    def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
-        return delta, np.eye(5)[group]
+FIVE = Beside(4, (5,))
+"""Five numbers beside an update."""
 
 
 @pytest.mark.parametrize(
@@ -69,17 +63,16 @@ def test_the_heaviest_sum_is_that_of_most_weight_by_magnitude() -> None:
     assert heaviest(LocalProblem(START)) == 0.0
     assert heaviest(LocalProblem(START, Upload(weight))) == 1.5
     assert heaviest(LocalProblem(START, Upload(weight, into, 2))) == 0.75
-    assert heaviest(LocalProblem(START, Upload(weight, into, 2, message=Five()))) == 1.5
+    assert heaviest(LocalProblem(START, Upload(weight, into, 2), program=FIVE)) == 1.5
     assert heaviest(LocalProblem(START, Upload(np.array([[0.5, -1.0], [0.25, 0.25], [0.0, 0.5]])))) == 1.75
-    variates = Objective(variates=Variates(np.zeros(4), np.array([1.0, -1.0, 0.5])))
-    assert heaviest(LocalProblem(START, Upload(weight), objective=variates)) == 2.5
+    beside = Upload(weight, weight_beside=np.array([1.0, -1.0, 0.5]))
+    assert heaviest(LocalProblem(START, beside, program=FIVE)) == 2.5
 
 
-def test_sums_of_numbers_and_of_variates_stand_behind_those_of_updates() -> None:
-    variates = Objective(variates=Variates(np.zeros(4), np.ones(3)))
-    problem = LocalProblem(START, Upload(np.ones(3), sums=2, message=Five()), objective=variates)
+def test_sums_of_numbers_stand_behind_those_of_updates() -> None:
+    problem = LocalProblem(START, Upload(np.ones(3), sums=2), program=FIVE)
     assert [number_rows(problem, size) for size in (4, 5, 6, 2)] == [2, 1, 1, 3]
-    assert [sum_count(problem, 4), sum_count(LocalProblem(START), 4)] == [2 + 2 + 1, 0]
+    assert [sum_count(problem, 4), sum_count(LocalProblem(START), 4)] == [2 + 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -117,16 +110,17 @@ def test_the_order_of_the_steps_at_hospitals(federation: Federation) -> None:
 
 
 def test_bytes_of_masked_sums_are_those_of_the_numbers_in_them(federation: Federation) -> None:
-    """Models of four scalars and five numbers, in sums of four and of one; variates count as their change."""
-    variates = Objective(variates=Variates(np.zeros(4), np.ones(3)))
-    problem = LocalProblem(START, Upload(np.ones(3), message=Five()), objective=variates)
+    """Models of four scalars and five numbers, in sums of four and of one; those of another kind count there."""
+    problem = LocalProblem(START, Upload(np.ones(3)), program=FIVE)
     secure, ids = SecureSums(SecureSection(), 1, "x", 4), np.arange(3)
     masking = secure.masking(1, problem, ids)
     assert masking is not None
     sent, down = secure.bytes(masking, problem, ids)
-    up = sum(int(traffic.up(p, 2)) for p in (4, 4, 1, 4)) - 4 * 4 - 4
+    up = sum(int(traffic.up(p, 2)) for p in (4, 4, 1)) - 4
     assert sent.tolist() == [up] * 3
-    assert down == 4 * 3 * traffic.down(2)
+    assert down == 3 * 3 * traffic.down(2)
+    apart = replace(problem, program=replace(FIVE, kind="variate"))
+    assert secure.bytes(masking, apart, ids)[0].tolist() == [up - 4 * 5] * 3
 
 
 def test_noise_on_counts_covers_also_what_stays_of_the_model(federation: Federation) -> None:
@@ -134,7 +128,7 @@ def test_noise_on_counts_covers_also_what_stays_of_the_model(federation: Federat
 
     class Counting(FedAvg):
         def problem(self, view, state, ids):
-            return LocalProblem(np.zeros_like(ids), Upload(np.ones(len(ids)) / 3, message=Five()))
+            return LocalProblem(np.zeros_like(ids), Upload(np.ones(len(ids)) / 3), program=FIVE)
 
     @dataclass(frozen=True)
     class View:

@@ -35,8 +35,8 @@ LINES = {
     "ForgetsUpload": "round 1: upload: nothing, and the result is not kept either, so that it is lost; give "
     "Upload(weight), or LocalTraining(keep=True)",
     "DividesByZero": "round 1: upload.weight: not finite at place 0; give numbers",
-    "CountsFromOne": "round 1: start: 1 is no row of state.models; there are 0 to 0, or OWN, or NEAREST",
-    "CountsFromTheEnd": "round 1: start: -1 is no row of state.models; there are 0 to 0, or OWN, or NEAREST",
+    "CountsFromOne": "round 1: start: 1 is no row of state.models; there are 0 to 0, or OWN",
+    "CountsFromTheEnd": "round 1: start: -1 is no row of state.models; there are 0 to 0, or OWN",
     "StartsFromNothing": "round 1: start: LAST, but no problem is before this one; name a row of state.models",
     "MixesNothing": "round 1: start: MIXTURE, but mixture gives None; define it, or name a row of state.models",
     "SumsTooFew": "round 1: upload.sum_index: 1 is no sum; there are 0 to 0, so raise sums",

@@ -148,19 +148,17 @@ def first_sums(federation: Federation, job: Job) -> tuple[np.ndarray, np.ndarray
         partials, later = forward(plan, memory)
         if plan.round == 1 and plan.problem is not None and plan.problem.sent is not None:
             assert isinstance(release_of(plan), Release)
-            sent, variates = plan.problem.sent, plan.problem.objective.variates
+            sent = plan.problem.sent
             into = np.zeros(len(plan.ids), dtype=int) if sent.sum_index is None else sent.sum_index
             shares = np.full(sent.sums, 1e-300)
             capped = np.minimum(federation.sizes("train")[plan.ids] / (job.privacy.cap or 1), 1.0)
             np.maximum.at(shares, into, sent.weight / capped)
             units = np.sum([partial.units for partial in partials], axis=0) * 2.0**-44
             rows = number_rows(plan.problem, units.shape[1])
-            if plan.problem.chosen:  # all are in all sums; the counts have a bound of their own
+            if plan.problem.spread:  # all are in all sums
                 shares[:] = shares.max()
-                units = units[: sent.sums]
-            elif rows:
-                shares = np.append(shares, np.full(rows, shares.max()))
-            shares = shares if variates is None else np.append(shares, variates.weight.max())
+            beside = shares if sent.weight_beside is None else sent.weight_beside
+            shares = np.append(shares, np.full(rows, beside.max()))
             seen.append((units, shares))
         return partials, later
 

@@ -91,7 +91,7 @@ class History:
                 self.sums.append((plan, partials[0].units.copy()))
                 if self.seen is not None:
                     partials[0].units = self.seen.sums[len(self.sums) - 1][1]
-            if plan.call is not None:
+            if plan.call is not None and plan.problem is None:
                 self.called.append((plan.call, partials[0].sums.copy()))
                 if self.seen is not None:
                     partials[0].sums = self.seen.called[len(self.called) - 1][1]

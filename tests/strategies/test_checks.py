@@ -20,18 +20,18 @@ from raysim.strategies.base import (
     Invalid,
     LocalProblem,
     LocalTraining,
-    Objective,
     Selection,
     State,
     Strategy,
     Update,
     Upload,
-    Variates,
     choose,
 )
 from raysim.strategies.checks import answers
 from raysim.strategies.checks.problem import check_personal
 from raysim.strategies.checks.values import check_rows, shown
+from raysim.strategies.one_model.scaffold import CorrectedTraining
+from tests.engine.probing import Beside
 from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 from tests.strategies.test_problem_checks import IDS, KEPT, RIGHT, START, VIEW, problem
 
@@ -235,9 +235,10 @@ def test_who_can_train_and_who_is_there():
 
 def test_a_hospital_remembers_what_any_problem_of_a_chain_keeps():
     kept = LocalProblem(START, training=KEPT)
-    carried, corrected = LocalTraining(carry=True), Objective(variates=Variates(np.zeros(4), np.ones(3)))
+    carried = LocalTraining(carry=True)
     assert [problem(training=training).keeps for training in (LocalTraining(), KEPT, carried)] == [False, True, True]
-    assert problem(objective=corrected).keeps
+    assert problem(program=CorrectedTraining(4, "steps")).keeps
+    assert not problem(program=Beside(4, (2,))).keeps
     assert problem(then=kept).keeps
     assert problem(then=kept).sent is RIGHT.upload
     assert problem(upload=None, then=problem(then=kept)).sent is RIGHT.upload
@@ -261,8 +262,6 @@ def test_all_that_an_author_needs_is_in_the_package():
         "LocalTraining",
         "Upload",
         "Proximal",
-        "Variates",
-        "Contrast",
         "RowGroups",
     }
     needed |= {"State", "Update", "FederationView", "Selection", "Draw", "Question", "HospitalRows", "Division"}

@@ -153,7 +153,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
         "LEAST": 4,
     },
     "patient_clusters.kfed": {"ITERATIONS": 300},
-    "problem": {"POOLED": -1, "OWN": -2, "MIXTURE": -3, "LAST": -4, "NEAREST": -5},
+    "problem": {"POOLED": -1, "OWN": -2, "MIXTURE": -3, "LAST": -4},
     "questions": {"LARGEST_LOSS": 8.0},
     "selections.haccs": {
         "ODDS": (0.60, 0.20, 0.14, 0.06),

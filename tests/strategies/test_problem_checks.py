@@ -12,10 +12,8 @@ import pytest
 from raysim.strategies.base import (
     LAST,
     MIXTURE,
-    NEAREST,
     OWN,
     POOLED,
-    Contrast,
     Invalid,
     LocalProblem,
     LocalTraining,
@@ -23,9 +21,9 @@ from raysim.strategies.base import (
     Proximal,
     RowGroups,
     Upload,
-    Variates,
 )
 from raysim.strategies.checks.problem import Frame, check_problem
+from tests.engine.probing import Beside
 
 IDS = np.array([0, 2, 3])
 """The cohort, of five hospitals; there are two models of four parameters."""
@@ -75,8 +73,9 @@ def test_sentinels_are_distinct_and_fit_into_arrays_of_rows():
         problem(training=LocalTraining(carry=True), then=LocalProblem(start=np.full(3, LAST), training=KEPT)),
         problem(training=LocalTraining(epochs=np.int64(2), learning_rate=np.float64(0.5))),  # type: ignore[arg-type]
         problem(objective=Objective((Proximal(0.0, START), Proximal(np.array([0.0, 1.0, 2.0]), START)))),
-        problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT, "gradient"))),
-        problem(objective=Objective(contrast=Contrast(0.0, 0.5), frozen=np.zeros(4, np.bool_))),
+        problem(program=Beside(4, (3,)), training=LocalTraining(epochs=2)),
+        problem(program=Beside(4, (3,), sums=2), upload=Upload(WEIGHT, sums=2, weight_beside=np.ones(3))),
+        problem(objective=Objective(contrast=(0.0, 0.5), frozen=np.zeros(4, np.bool_))),
     ],
 )
 def test_what_is_right_passes(right):
@@ -167,33 +166,31 @@ def test_what_is_right_only_for_some_passes_for_these():
             "objective.proximal.0.towards: -2 is no row of state.models; there are 0 to 1",
         ),
         (
-            problem(objective=Objective(variates=Variates(np.zeros(3), WEIGHT))),
-            "objective.variates.server: 3 values for 4 parameters; give one for each",
+            problem(program=Beside(3)),
+            "program 'beside': sends no 'delta' of shape [4], or [1, 4] for all sums; declare one",
+        ),
+        (problem(program="beside"), "program: 'beside' is no Program; derive its class from raysim.Program"),
+        (problem(program=Beside(4), training=KEPT), "program 'beside': it is all that a hospital does; leave"),
+        (problem(program=Beside(4), then=problem()), "program 'beside': it is all that a hospital does; leave"),
+        (problem(program=Beside(4, (2,), by="row")), "program 'beside': what it sends is weighted and summed over"),
+        (
+            problem(program=Beside(4, sums=2), upload=Upload(WEIGHT, np.zeros(3, np.int64), 2)),
+            "program 'beside': needs an upload of deltas, without sum_index or single where it is in all sums",
+        ),
+        (problem(program=Beside(4), upload=Upload(single=True)), "program 'beside': needs one weight for each"),
+        (
+            problem(program=Beside(4), upload=Upload(WEIGHT, weight_beside=WEIGHT[1:])),
+            "upload.weight_beside: 2 values for 3 hospitals",
         ),
         (
-            problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT[1:]))),
-            "objective.variates.weight: 2 values for 3 hospitals",
+            problem(objective=Objective(contrast=0.5)),  # type: ignore[arg-type]
+            "objective.contrast: 0.5 is no pair of a weight and a temperature",
         ),
         (
-            problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT, "II"))),
-            "objective.variates.renew: 'II' is not one of steps, gradient",
-        ),
-        (
-            problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT)), upload=None, training=KEPT),
-            "objective.variates: they travel with an upload, in the first problem of a local update",
-        ),
-        (
-            problem(
-                upload=None,
-                then=problem(start=np.full(3, LAST), objective=Objective(variates=Variates(np.zeros(4), WEIGHT))),
-            ),
-            "then.objective.variates: they travel with an upload, in the first problem of a local update",
-        ),
-        (
-            problem(objective=Objective(contrast=Contrast(1.0, 0.0))),
+            problem(objective=Objective(contrast=(1.0, 0.0))),
             "objective.contrast.temperature: 0.0 is no number above 0",
         ),
-        (problem(objective=Objective(contrast=Contrast(-1.0, 1.0))), "objective.contrast.weight: -1.0 is no number"),
+        (problem(objective=Objective(contrast=(-1.0, 1.0))), "objective.contrast.weight: -1.0 is no number"),
         (
             problem(objective=Objective(frozen=np.zeros(3, np.bool_))),
             "objective.frozen: 3 values for 4 parameters; give one for each",
@@ -302,28 +299,3 @@ def test_a_mistake_about_groups_of_rows_is_named_by_its_field(wrong, frame, mess
     with pytest.raises(Invalid) as raised:
         check_problem(wrong, IDS, frame)
     assert str(raised.value).startswith(message)
-
-
-NEAREST_OF_TWO = LocalProblem(start=np.full(3, NEAREST), upload=Upload(WEIGHT, sums=2))
-"""All choose among two models, which come after the first of the models."""
-
-
-def test_hospitals_choose_where_they_start_all_together_and_nobody_tells_where():
-    three = Frame(size=4, models=3)
-    check_problem(NEAREST_OF_TWO, IDS, three)
-    with pytest.raises(Invalid, match=r"^start: NEAREST for some; let all hospitals choose, or none$"):
-        check_problem(replace(NEAREST_OF_TWO, start=np.array([NEAREST, 0, NEAREST])), IDS, three)
-    needed = (
-        "^start: NEAREST needs an upload with a weight for each hospital, no sum_index and 2 sums, one for each model"
-    )
-    for wrong in (
-        Upload(WEIGHT, sums=3),
-        Upload(WEIGHT, sums=2, sum_index=np.array([0, 1, 0])),
-        Upload(np.ones((3, 2)), sums=2),
-        Upload(single=True, sums=2),
-        None,
-    ):
-        with pytest.raises(Invalid, match=needed):
-            check_problem(
-                replace(NEAREST_OF_TWO, upload=wrong, training=KEPT if wrong is None else LocalTraining()), IDS, three
-            )

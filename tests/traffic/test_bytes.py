@@ -12,7 +12,6 @@ import pytest
 from raysim.strategies.base import (
     LAST,
     MIXTURE,
-    NEAREST,
     OWN,
     POOLED,
     LocalProblem,
@@ -22,12 +21,11 @@ from raysim.strategies.base import (
     RowGroups,
     State,
     Upload,
-    Variates,
 )
-from raysim.strategies.hospital_clusters.ifca import Counted
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import Bytes, Ledger, downlink, named_rows, record_training
+from tests.engine.probing import Beside
 from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 
 IDS = np.array([1, 4, 7])
@@ -37,8 +35,13 @@ GROUPS = LocalProblem(
     upload=Upload(np.ones(4)),
     groups=RowGroups(np.array([1, 1, 4, 7]), np.array([0, 1, 0, 1]), np.array([3, 3, 3, 3])),
 )
-VARIATES = replace(PLAIN, objective=Objective(variates=Variates(np.zeros(5), np.ones(3), "gradient")))
-CHOSEN = LocalProblem(start=np.full(3, NEAREST), upload=Upload(np.ones(3), sums=2, message=Counted(2)))
+VARIATES = replace(PLAIN, program=Beside(5, (5,), "variate"), received={"variate": np.zeros(5)})
+CHOSEN = LocalProblem(
+    start=np.full(3, OWN),
+    upload=Upload(np.ones(3), sums=2),
+    program=Beside(5, (2,), sums=2),
+    received={"models": np.zeros((2, 5))},
+)
 
 
 def recorded(problem: LocalProblem, ids: np.ndarray = IDS, **keys) -> tuple[tuple[int, int], list]:

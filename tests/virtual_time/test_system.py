@@ -174,9 +174,8 @@ def test_a_hospital_without_a_group_behind_those_that_have_some_trains_nothing()
 
 def test_old_models_are_for_strategies_with_one_model_alone():
     def problem(**given: Any) -> Any:
-        objective = SimpleNamespace(variates=given.pop("variates", None))
         return SimpleNamespace(
-            **{"sent": SimpleNamespace(sums=1), "then": None, "groups": None} | given, objective=objective
+            **{"sent": SimpleNamespace(sums=1), "then": None, "groups": None, "program": None} | given
         )
 
     one: Any = SimpleNamespace(models=np.zeros((1, 3)))
@@ -185,7 +184,7 @@ def test_old_models_are_for_strategies_with_one_model_alone():
     check_one_model(one, problem(sent=None), "this")
     for state, unlike in (
         (two, {}),
-        *((one, {name: object()}) for name in ("then", "groups", "variates")),
+        *((one, {name: object()}) for name in ("then", "groups", "program")),
         (one, {"sent": SimpleNamespace(sums=2)}),
     ):
         with pytest.raises(ConfigError, match=r"^this is for strategies whose only model is the global one"):

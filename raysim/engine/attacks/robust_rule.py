@@ -159,8 +159,9 @@ def check_ruled(problem: LocalProblem, name: str) -> None:
             f"aggregation.name: strategy '{name}' averages single updates in a way of its own, which no rule can "
             "replace; choose another strategy or leave aggregation out"
         )
-    if problem.objective.variates is not None:
+    if problem.beside or problem.spread:
+        beside = ", ".join(problem.extras) or "zeros"
         raise ConfigError(
-            f"aggregation.name: strategy '{name}' also averages control variates, which no rule guards; choose another "
-            "strategy or leave aggregation out"
+            f"aggregation.name: strategy '{name}' also averages what goes beside updates ({beside}), which no rule "
+            "guards; choose another strategy or leave aggregation out"
         )

@@ -9,7 +9,6 @@ next point. The first point is 0, no change of the model. A hospital that lies a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from raysim.config.sections.aggregation import AggregationSection
 from raysim.core.errors import ConfigError
 from raysim.engine.attacks.robust_rule import check_ruled
 from raysim.engine.messages.memory import HELD, HELD_LOSS
-from raysim.engine.messages.steps import HospitalStep, Leaving
+from raysim.engine.messages.steps import BESIDE, HospitalStep, Leaving
 from raysim.engine.messages.update_sums import by_sum, weighed
 from raysim.engine.pipeline.step import Step
 from raysim.strategies.base import Floats, Ids, LocalProblem, Update
@@ -34,40 +33,29 @@ SCALE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Weiszfeld:
-    """A hospital's message of a pass; ``centres [G, P]`` are the points of all sums."""
-
-    counts: ClassVar[bool] = False
-    centres: Floats
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers go with the vector: one for each sum."""
-        return len(self.centres)
-
-    def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
-        """The update times its weight ``b_i``, and the weights ``[G]``: ``b_i`` for its sum, 0 elsewhere."""
-        pull = SCALE / max(NU, float(np.linalg.norm(delta - self.centres[group])))
-        numbers = np.zeros(len(self.centres))
-        numbers[group] = pull
-        return pull * delta, numbers
-
-
-@dataclass(frozen=True)
 class Pass(HospitalStep):
-    """A hospital's half: it trains in the first pass alone, and holds its update until the last."""
+    """A hospital's half: it trains in the first pass alone, and holds its update until the last.
 
+    It sends its update times its weight ``b_i``, and beside it the weights ``[G]``: ``b_i`` for its sum, 0 elsewhere.
+    """
+
+    centres: Floats
+    """The points ``[G, P]`` of all sums."""
     trains: bool = True
     last: bool = False
     """Whether hospitals forget the update afterwards."""
     remembers = True
 
     def forward(self, leaving: Leaving) -> None:
+        delta, group = leaving.checked(), leaving.sum_index
         if self.trains:
-            leaving.remember(HELD, leaving.checked())
+            leaving.remember(HELD, leaving.update)
             leaving.remember(HELD_LOSS, np.array([leaving.loss()]))
         elif self.last:
             leaving.forget(HELD, HELD_LOSS)
+        pull = SCALE / max(NU, float(np.linalg.norm(delta - self.centres[group])))
+        leaving.update = pull * delta
+        leaving.vectors[BESIDE] = pull * (np.arange(len(self.centres)) == group)
 
 
 class SecureGeometricMedian(Step):
@@ -79,11 +67,12 @@ class SecureGeometricMedian(Step):
     def __init__(self, section: AggregationSection, name: str, sizes: Ids) -> None:
         self._section, self._name, self._sizes = section, name, sizes
         self._problem: LocalProblem | None = None
+        self._centres: Floats = np.zeros((0, 0))
         self.number = 0
         """Which pass of its round it is, from 0 on."""
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
-        return None if problem.sent is None else Pass(self.number == 0, self.number == PASSES - 1)
+        return None if problem.sent is None else Pass(self._centres, self.number == 0, self.number == PASSES - 1)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         """The cohort with the problem of a first pass."""
@@ -93,7 +82,7 @@ class SecureGeometricMedian(Step):
         check_ruled(problem, self._name)
         sent = problem.sent
         section, weight = self._section, by_sum(sent)
-        if sent.message is not None or problem.groups is not None or (sent.weight is not None and sent.weight.ndim > 1):
+        if problem.groups is not None or (sent.weight is not None and sent.weight.ndim > 1):
             raise ConfigError(
                 f"aggregation.name: '{section.name}' under secure.mode needs one update of each hospital, and strategy "
                 f"'{self._name}' has hospitals send more; choose another strategy or leave secure out"
@@ -103,14 +92,16 @@ class SecureGeometricMedian(Step):
             mass = np.minimum(self._sizes[ids], section.cap).astype(np.float64)
         even = (weight != 0) * mass[:, None]
         each = (even / np.maximum(even.sum(axis=0), 1e-300)).sum(axis=1)
-        self.number, self._problem = 0, weighed(problem, each)
-        return replace(cohort, problem=pass_from(self._problem, np.zeros((sent.sums, size))))
+        self.number, self._problem = 0, passing(weighed(problem, each))
+        self._centres = np.zeros((sent.sums, size))
+        return replace(cohort, problem=self._problem)
 
     def further(self, update: Update) -> LocalProblem | None:
         self.number += 1
         if self.number >= PASSES or self._problem is None:
             return None
-        return pass_from(self._problem, points(update))
+        self._centres = points(update)
+        return self._problem
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
         """The update as the strategy receives it: the medians, times the total weights of its ``problem``."""
@@ -130,8 +121,8 @@ def points(update: Update) -> Floats:
     return means
 
 
-def pass_from(problem: LocalProblem, centres: Floats) -> LocalProblem:
-    """The problem whose upload is a pass from ``centres [G, P]``."""
+def passing(problem: LocalProblem) -> LocalProblem:
+    """The problem whose hospitals send a number for each sum beside their updates."""
     if problem.upload is not None:
-        return replace(problem, upload=replace(problem.upload, message=Weiszfeld(centres)))
-    return problem if problem.then is None else replace(problem, then=pass_from(problem.then, centres))
+        return replace(problem, upload=replace(problem.upload, beside=problem.upload.sums))
+    return problem if problem.then is None else replace(problem, then=passing(problem.then))

@@ -79,9 +79,18 @@ class HospitalGroup:
         if (plan.problem is not None or plan.call is not None) and (mine := self._mine(plan.ids)):
             opened = partial(self._federation, plan.work.federation)
             if plan.problem is not None:
-                arguments = (plan, mine, self.model(plan.work), opened, kept, self._groups, self._contributions)
+                arguments = (
+                    plan,
+                    mine,
+                    self.model(plan.work),
+                    opened,
+                    kept,
+                    self._groups,
+                    self._contributions,
+                    self._made,
+                )
                 kept = CohortTraining(*arguments).train(self._chunk(plan, mine), result)
-            if plan.call is not None:
+            elif plan.call is not None:
                 model = partial(self.model, plan.work)
                 kept = programs.run(plan, plan.call, mine, opened, model, kept, result, self._made)
         result.seconds = time.perf_counter() - began

@@ -7,7 +7,6 @@ entries fit the cohort.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,19 +16,21 @@ from numpy.typing import NDArray
 from raysim.core.errors import RaysimError
 from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
+from raysim.engine.client import programs
 from raysim.engine.client.failure_context import named
-from raysim.engine.client.initial_model import Parameters, parameters
+from raysim.engine.client.initial_model import Parameters
 from raysim.engine.client.sending import Sending
 from raysim.engine.client.tasks import Tasks
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.messages.memory import FIRST, HELD, HELD_LOSS, MODEL, SECOND, STEPS, HospitalStates
 from raysim.engine.messages.plan import PartialResult, RoundPlan
-from raysim.engine.messages.steps import CHANGE
+from raysim.engine.messages.steps import BESIDE
 from raysim.engine.privacy.contributions import Contributions
 from raysim.engine.privacy.patient_release import PatientRelease, pooled_gradient, with_private_steps
 from raysim.engine.privacy.release import release_of
-from raysim.strategies.base import Floats, LocalProblem
+from raysim.strategies.base import DELTA, POOLED, Floats, LocalProblem
+from raysim.strategies.checks.calls import check_sent
 from raysim.training.base import DeviceFull, Model, Moments, Optimizer, Task
 
 
@@ -37,7 +38,8 @@ class CohortTraining:
     """The entries ``mine`` of ``plan``'s cohort, trained with ``model``.
 
     ``open(pooled)`` gives the federation. ``kept`` is what hospitals remember, and is not changed. ``groups`` knows
-    which rows are in which group of patients, ``contributions`` which rows stand for which patient.
+    which rows are in which group of patients, ``contributions`` which rows stand for which patient, ``made`` what
+    programs have made of rows.
     """
 
     def __init__(
@@ -49,11 +51,12 @@ class CohortTraining:
         kept: HospitalStates,
         groups: Groups,
         contributions: Contributions,
+        made: programs.MadeOfRows,
     ) -> None:
         if plan.problem is None:
             raise ValueError("the plan has no problem")
         self._plan, self._mine, self._model, self._open = plan, mine, model, open
-        self._problem, self._contributions = plan.problem, contributions
+        self._problem, self._contributions, self._made = plan.problem, contributions, made
         self._kept = {hospital: dict(vectors) for hospital, vectors in kept.items()}
         self._tasks = Tasks(plan, plan.problem, open, self._kept, groups)
         self._sending = Sending(plan, plan.problem, self._tasks, self._kept, open)
@@ -72,19 +75,20 @@ class CohortTraining:
         for first in range(0, len(self._mine) if again is None else 0, chunk):
             some = self._mine[first : first + chunk]
             ends: Sequence[Parameters | None] = [None] * len(some)
-            if self._problem.chosen:
-                self._tasks.chosen.update({j: self._nearest(j) for j in some})
             for step, phase in enumerate(self._problem.chain):
                 tasks = [self._tasks.task(phase, step, j, last) for j, last in zip(some, ends, strict=True)]
                 if step == 0 and self._plan.losses:
                     self._losses += [self._loss(task) for task in tasks]
+                if phase.program is not None:
+                    for j, task in zip(some, tasks, strict=True):
+                        self._run(phase, j, task)
+                    break
                 trained = self._trained(phase, self._private(phase, tasks, some), some)
-                renewed = self._renewed(phase, tasks, trained, some)
                 if self._is_plain(phase):
                     self._sending.send_together(phase, some, tasks, trained)
                 else:
                     for i, j in enumerate(some):
-                        self._send(phase, j, tasks[i], trained[i], None if renewed is None else renewed[i])
+                        self._send(phase, j, tasks[i], trained[i])
                 ends = list(trained)
             if self._plan.private is not None:
                 for j, end in zip(some, ends, strict=True):
@@ -108,15 +112,32 @@ class CohortTraining:
             leaving = self._sending.leaving(phase, phase.upload, j, memory[HELD], rate, partial(float, loss))
             self._sending.send(leaving, self._plan.steps[first:])
 
-    def _nearest(self, j: int) -> int:
-        """The model row whose model has the least loss on the rows of entry ``j``; of equal ones the first."""
-        hospital, sent = int(self._plan.ids[j]), self._problem.sent
-        X, y = self._tasks.rows(hospital, j)
-        losses = []
-        for row in range(1, 1 + (0 if sent is None else sent.sums)):
-            outputs = self._model.logits(parameters(self._plan, row, hospital, self._kept), X)
-            losses.append(weighted_losses(self._model, self._plan.work.class_weights, outputs, y).sum())
-        return 1 + int(np.argmin(losses))
+    def _run(self, phase: LocalProblem, j: int, task: Task) -> None:
+        """Have entry ``j`` run the program that trains, send what it makes and remember what it keeps."""
+        if self._plan.call is None or phase.upload is None:
+            raise ValueError("the plan has no program")
+        here = programs.ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
+        program, (context,) = here.call.program, programs.contexts_of(here, [j], self._kept)
+        context.received = {**context.received, "theta": task.start}
+        hospital, hidden = context.hospital, self._release is not None and self._release.hides
+        with named(self._open(hospital == POOLED), hospital, f"running {here.call.name}"):
+            reply = program.run(context)
+        programs.said(here, hospital, partial(check_sent, reply, program, context.count, finite=not hidden))
+        sent = {name: np.asarray(reply.sent[name], np.float64) for name in program.sends}
+        rate, extras = self._tasks.rate(phase.training), list(phase.extras)
+        leaving = self._sending.leaving(phase, phase.upload, j, sent[DELTA].ravel(), rate, partial(self._loss, task))
+        if extras:
+            leaving.vectors[BESIDE] = np.concatenate([sent[name].ravel() for name in extras])
+        self._sending.send(leaving, self._plan.steps)
+        # A hospital that is hidden makes no error of what is no number: it goes on with what it had.
+        memory = {name: value for name, value in reply.memory.items() if not hidden or np.isfinite(value).all()}
+        if hidden and extras:
+            # What the server has received, so that what it knows of all of them stays their sum.
+            ends = np.cumsum([sent[name].size for name in extras])[:-1]
+            for name, left in zip(extras, np.split(leaving.vectors[BESIDE], ends), strict=True):
+                if name in reply.memory:
+                    memory[name] = context.memory.get(name, 0.0) + left.reshape(sent[name].shape)
+        self._kept[hospital] = self._kept.get(hospital, {}) | programs.remembered(memory, program, task.start.dtype)
 
     def _loss(self, task: Task) -> float:
         outputs = self._model.logits(task.start, task.X)
@@ -172,66 +193,34 @@ class CohortTraining:
         federation, seed = self._open(False), self._plan.work.seed
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
-    def _renewed(
-        self, phase: LocalProblem, tasks: Sequence[Task], trained: NDArray[Any], some: Sequence[int]
-    ) -> list[Parameters] | None:
-        """The hospitals' control variates after the round (SCAFFOLD, options I and II); those without rows keep 0."""
-        variates = phase.objective.variates
-        if variates is None:
-            return None
-        moved = self._model.layout.trained
-        if variates.renew == "gradient":
-            whole = [replace(task, proximal=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
-            decay = self._plan.work.optimizer.weight_decay
-            trained = self._trained(phase, whole, some, Optimizer("sgd", 1.0, 0, decay))
-        batch, renewed = self._tasks.optimizer(phase.training).batch_size, []
-        for task, end, j in zip(tasks, trained, some, strict=True):
-            variate = self._tasks.variate(int(self._plan.ids[j])).copy()
-            steps = task.epochs * (-(-len(task.y) // batch) if batch else 1)
-            if variates.renew == "gradient":
-                variate[:moved] = (task.start - end)[:moved]
-            elif steps and len(task.y):
-                slope = (task.start - end) / (steps * task.learning_rate)
-                variate[:moved] += (slope - variates.server)[:moved]
-            renewed.append(variate)
-        return renewed
-
     def _is_plain(self, phase: LocalProblem) -> bool:
         """Whether a delta is added to one sum unchanged, and the hospital remembers nothing of it."""
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
         as_it_is = plan.private is None and not any(step.changes for step in plan.steps)
-        forgets = not phase.training.keep and not phase.training.carry and phase.objective.variates is None
-        return as_it_is and forgets and upload.message is None and not phase.chosen
+        return as_it_is and not phase.training.keep and not phase.training.carry and not self._problem.beside
 
-    def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
+    def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters) -> None:
         """Send what entry ``j`` sends after its local update, and note what its hospital remembers."""
-        private, upload, variates, release = self._plan.private, phase.upload, phase.objective.variates, self._release
-        delta, change, rate = np.subtract(theta, task.start, dtype=np.float64), None, task.learning_rate
+        private, upload, release = self._plan.private, phase.upload, self._release
+        delta, rate = np.subtract(theta, task.start, dtype=np.float64), task.learning_rate
         if private is not None:
             # Nobody else receives it. Where a guarantee hides the hospital, there are no errors about its updates.
             if release is None or not release.hides:
                 self._sending.check(delta[private], np.inf, j, rate)
             delta[private] = 0.0
-        if variate is not None and variates is not None:
-            change = np.subtract(variate, self._tasks.variate(int(self._plan.ids[j])), dtype=np.float64)
         if upload is None:
             self._sending.check(delta, np.inf, j, rate)
         else:
             if release is not None and release.patients is not None and release.patients.pooled:
                 delta = self._pooled_gradient(release.patients, task, j)
             leaving = self._sending.leaving(phase, upload, j, delta, rate, partial(self._loss, task))
-            if change is not None:
-                leaving.vectors[CHANGE] = change
             self._sending.send(leaving, self._plan.steps, theta)
-            change = leaving.vectors.get(CHANGE)
         if phase.training.keep:
             self._sending.remember(j, MODEL, theta)
         if task.moments is not None:
             self._carry(j, task.moments)
-        if change is not None and variate is not None and variates is not None:
-            self._sending.vary(variates, j, variate, change, task)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
         """What entry ``j`` sends in the place of an update: clipped gradients at its start, and its share of noise."""

@@ -27,6 +27,7 @@ class HospitalModel:
     def __init__(self, model: Model, work: Work, rows: Rows, hospital: int, round: int, turn: int) -> None:
         self._model, self._rows, self._optimizer, self._precision = model, rows, work.optimizer, work.precision
         self.parameters: Mapping[str, slice] = model.layout.slices
+        self.trained: int = model.layout.trained
         self.batch_size, self.epochs = work.optimizer.batch_size, work.epochs
         self.learning_rate = work.optimizer.learning_rate
         # The first call of a round has the batches of the built-in training.

@@ -197,19 +197,19 @@ def run(
     if _adds(program, plan):
         result.ids, result.sums = plan.ids[mine], sums
         if mine:
-            _run_added(here, layout, _contexts(here, mine, kept), sums, later)
+            _run_added(here, layout, contexts_of(here, mine, kept), sums, later)
         return later
     fused = type(program).run_many is not Program.run_many
     for first in range(0, len(mine), TOGETHER):
         some = mine[first : first + TOGETHER]
-        contexts = _contexts(here, some, kept)
+        contexts = contexts_of(here, some, kept)
         federations = [here.open(context.hospital == POOLED) for context in contexts]
         together = program.run_many(contexts) if fused else [None] * len(some)
         for context, federation, answer in zip(contexts, federations, together, strict=True):
             hospital = context.hospital
             with named(federation, hospital, f"running {call.name}"):
                 reply = program.run(context) if answer is None else answer
-            _said(here, hospital, partial(check_reply, reply, program, context.count, call.terms))
+            said(here, hospital, partial(check_reply, reply, program, context.count, call.terms))
             leaving = LeavingSums(hospital, program, layout, reply, context.people)
             for step in plan.steps:
                 step.forward_sums(leaving)
@@ -217,7 +217,7 @@ def run(
             for name, values in each.items():
                 values.append(np.asarray(reply.sent[name], np.float64))
             if reply.memory:
-                later[hospital] = later.get(hospital, {}) | _remembered(reply.memory, program, plan.models.dtype)
+                later[hospital] = later.get(hospital, {}) | remembered(reply.memory, program, plan.models.dtype)
     result.ids, result.sums = plan.ids[mine], sums
     result.each = {name: np.stack(values) for name, values in each.items() if values}
     return later
@@ -230,7 +230,7 @@ def _adds(program: Program, plan: RoundPlan) -> bool:
     return fused and as_they_are and all(send.how == "summed" for send in program.sends.values())
 
 
-def _contexts(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
+def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
     """What the program sees at the plan's entries ``mine``."""
     # This runs at every hospital in every call: what is alike at all of them is made once.
     names = {_kept_name(name): name for name in here.call.program.keeps}
@@ -241,7 +241,7 @@ def _contexts(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> li
         own = {name: remembered[what] for what, name in names.items() if what in remembered}
         context = HospitalContext(here, j, hospitals[j], own)
         if own:
-            _said(here, context.hospital, partial(check_memory, own, here.call.program, context.count))
+            said(here, context.hospital, partial(check_memory, own, here.call.program, context.count))
         contexts.append(context)
     return contexts
 
@@ -263,21 +263,21 @@ def _run_added(
                 program.run(context)
         raise
     for part in added:
-        _said(here, contexts[0].hospital, partial(check_added, part, program, len(contexts), call.terms))
+        said(here, contexts[0].hospital, partial(check_added, part, program, len(contexts), call.terms))
         units = layout.units(Reply(part.sums, group=part.group))
         units[layout.size - layout.groups + part.group] = part.hospitals
         sums += units
     for context, memory in zip(contexts, memories, strict=True):
         if memory:
-            _said(here, context.hospital, partial(check_kept, memory, program, context.count))
-            later[context.hospital] = later.get(context.hospital, {}) | _remembered(memory, program, precision)
+            said(here, context.hospital, partial(check_kept, memory, program, context.count))
+            later[context.hospital] = later.get(context.hospital, {}) | remembered(memory, program, precision)
 
 
 def _rows(federation: Federation, hospital: int) -> Any:
     return pooled_rows(federation) if hospital == POOLED else federation.rows(hospital, "train")
 
 
-def _remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
+def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
     """What a hospital remembers, by the engine's names."""
     kept = {}
     for name, value in memory.items():
@@ -292,7 +292,7 @@ def _kept_name(name: str) -> str:
     return name if name == MODEL else KEPT + name
 
 
-def _said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
+def said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
     """Run a ``check``; its error also says whose program it is about, and where that ran."""
     try:
         check()

@@ -14,12 +14,12 @@ from raysim.data.federation import Federation
 from raysim.engine.client.deltas import add_deltas
 from raysim.engine.client.initial_model import Parameters
 from raysim.engine.client.tasks import Tasks
-from raysim.engine.messages.memory import VARIATE, HospitalStates
+from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
-from raysim.engine.messages.steps import NUMBERS, UPDATE, Adding, HospitalStep, Leaving
-from raysim.engine.messages.update_sums import heaviest, number_rows, sum_count
+from raysim.engine.messages.steps import BESIDE, UPDATE, Adding, HospitalStep, Leaving
+from raysim.engine.messages.update_sums import beside_weight, heaviest, sum_count
 from raysim.engine.privacy.release import release_of
-from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload, Variates
+from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload
 from raysim.training.base import Task
 
 
@@ -41,9 +41,8 @@ class Sending:
         self._plan, self._problem, self._tasks, self._kept, self._open = plan, problem, tasks, kept, open
         count = sum_count(problem, plan.models.shape[1])
         self._sums = ExactSum(count + plan.bit, plan.models.shape[1]) if count else None
-        self._variates = count - 1
         release = release_of(plan)
-        self._noisy, self._hidden = release is not None, release is not None and release.hides
+        self._hidden = release is not None and release.hides
         last = plan.steps[-1] if plan.steps else None
         self._adding = last if isinstance(last, Adding) else Adding()
         self._largest = largest_entry(heaviest(problem))
@@ -91,7 +90,6 @@ class Sending:
     ) -> Leaving:
         """What entry ``j`` is about to send of its ``update``, trained with the learning ``rate``."""
         summed, groups = upload.weight is not None and upload.what == "delta", self._problem.groups
-        row = self._tasks.chosen.get(j)
         return Leaving(
             hospital=int(self._plan.ids[j]),
             entry=j,
@@ -102,10 +100,8 @@ class Sending:
             loss=loss,
             check=lambda vector, limit: self.check(vector, limit, j, rate),
             kept=self._kept,
-            makes=upload.message is not None or phase.chosen,
             hidden=self._hidden,
             group=0 if groups is None else int(groups.group[j]),
-            chosen=None if row is None else row - 1,
         )
 
     def send(self, leaving: Leaving, steps: Sequence[HospitalStep], theta: Parameters | None = None) -> None:
@@ -114,27 +110,20 @@ class Sending:
             step.forward(leaving)
         if leaving.bit is not None and self._sums is not None:
             self._adding.add_number(self._sums, leaving.bit, leaving.hospital)
-        if leaving.makes:
-            self._send_made(leaving)
-        else:
-            self._send_update(leaving, theta)
+        self._send_update(leaving, theta)
+        if BESIDE in leaving.vectors:
+            self._send_beside(leaving)
 
-    def _send_made(self, leaving: Leaving) -> None:
-        """Add a message and its numbers."""
-        upload = leaving.upload
-        if upload.weight is None:
-            raise ValueError("nothing is added up")
-        weight, numbers = float(upload.weight[leaving.entry]), leaving.vectors.pop(NUMBERS, leaving.counts)
-        first = 0 if leaving.chosen is not None else leaving.sum_index
-        for k, vector in enumerate(leaving.vectors.values()):
-            self._add(leaving, first + k, weight, vector)
-        if numbers is None:
-            return
-        size = self._plan.models.shape[1]
-        rows = np.zeros((number_rows(self._problem, size), size))
-        rows.ravel()[: len(numbers)] = numbers
-        for k, row in enumerate(rows):
-            self._add(leaving, upload.sums + k, weight, row)
+    def _send_beside(self, leaving: Leaving) -> None:
+        """Add the numbers that go beside an update to the sums behind those of updates."""
+        numbers, sent = leaving.vectors[BESIDE], leaving.upload
+        leaving.check(numbers, self._largest)
+        size, weight = self._plan.models.shape[1], float(beside_weight(sent)[leaving.entry])
+        for k in range(0, len(numbers), size):
+            row = np.zeros(size)
+            part = numbers[k : k + size]
+            row[: len(part)] = part
+            self._add(leaving, sent.sums + k // size, weight, row)
 
     def _send_update(self, leaving: Leaving, theta: Parameters | None) -> None:
         """Add an update to its sum or sums, and keep it where single updates are asked for."""
@@ -151,22 +140,14 @@ class Sending:
         if upload.weight.ndim > 1:
             for group in np.flatnonzero(upload.weight[j]):
                 self._add(leaving, int(group), float(upload.weight[j, group]), vector)
+        elif vector.size > self._plan.models.shape[1]:
+            for g, part in enumerate(vector.reshape(upload.sums, -1)):
+                self._add(leaving, g, float(upload.weight[j]), part)
         elif leaving.grid is not None:
             step, weight = leaving.grid
             self._add(leaving, leaving.sum_index, weight, np.rint(vector / step))
         else:
             self._add(leaving, leaving.sum_index, float(upload.weight[j]), vector)
-
-    def vary(self, variates: Variates, j: int, variate: Parameters, change: Floats, task: Task) -> None:
-        """Add the ``change [P]`` of entry ``j``'s control variate to its sum, and remember the ``variate`` after it."""
-        hospital = int(self._plan.ids[j])
-        self.check(change, self._largest, j, task.learning_rate)
-        if self._sums is not None:
-            self._adding.add(self._sums, self._variates, float(variates.weight[j]), change, hospital)
-        if self._noisy:
-            # The change that the server received, so that its variate stays the mean of the hospitals'.
-            variate = (self._tasks.variate(hospital) + change).astype(variate.dtype)
-        self.remember(j, VARIATE, variate)
 
     def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
         """Raise :class:`TrainingDiverged` unless all entries are below ``limit``, and finite where that is infinite."""
@@ -187,6 +168,6 @@ class Sending:
         """Add a vector to a sum. Raises :class:`TrainingDiverged` for one that no sum can hold."""
         if self._sums is None:
             return
-        if leaving.makes or leaving.upload.what == "parameters":
+        if leaving.upload.what == "parameters":
             leaving.check(vector, self._largest)
         self._adding.add(self._sums, group, weight, vector, leaving.hospital)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.streams import Streams
@@ -15,10 +14,10 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.initial_model import Parameters, parameters
 from raysim.engine.measuring.divisions import Groups
-from raysim.engine.messages.memory import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
+from raysim.engine.messages.memory import FIRST, MODEL, SECOND, STEPS, HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 from raysim.engine.messages.update_sums import of_entry
-from raysim.strategies.base import LAST, NEAREST, POOLED, LocalProblem, LocalTraining
+from raysim.strategies.base import LAST, POOLED, LocalProblem, LocalTraining
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.class_weights import row_weights
 
@@ -39,16 +38,12 @@ class Tasks:
     ) -> None:
         self._plan, self._problem, self._open, self._kept, self._groups = plan, problem, open, kept, groups
         self._models, self._streams = dict[int, Parameters](), dict[str, Streams]()
-        self.chosen: dict[int, int] = {}
-        """The model row that an entry has chosen, where hospitals choose where they start."""
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
         """Entry ``j``'s task in ``phase``, the ``step``-th of its chain; ``last [P]``: where the one before ended."""
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)
         row = int(phase.start[j])  # numpy compares its own integers with those of an enumeration ten times slower
-        if row == NEAREST:
-            row = self.chosen[j]
         if row == LAST and last is not None:
             start = last
         elif row >= 0 and plan.private is None:
@@ -60,10 +55,7 @@ class Tasks:
         contrast = None
         if objective.contrast is not None:
             previous = self._kept.get(hospital, {}).get(MODEL, start)
-            contrast = ContrastTerm(objective.contrast.weight, objective.contrast.temperature, start, previous)
-        linear = None
-        if objective.variates is not None:
-            linear = objective.variates.server - self.variate(hospital)
+            contrast = ContrastTerm(*objective.contrast, start, previous)
         return Task(
             X=X,
             y=y,
@@ -72,7 +64,6 @@ class Tasks:
             epochs=plan.work.epochs if phase.training.epochs is None else int(of_entry(phase.training.epochs, j)),
             learning_rate=self.rate(phase.training),
             batches=partial(self._stream(self._purpose(step, j)).at, hospital),
-            linear=linear,
             frozen=objective.frozen,
             contrast=contrast,
             weights=row_weights(plan.work.class_weights, y),
@@ -135,8 +126,3 @@ class Tasks:
             name=usual.name if training.optimizer is None else training.optimizer,
             batch_size=usual.batch_size if training.batch_size is None else training.batch_size,
         )
-
-    def variate(self, hospital: int) -> Parameters:
-        """The hospital's control variate ``[P]``; 0 until it has one."""
-        variate = self._kept.get(hospital, {}).get(VARIATE)
-        return np.zeros(self._plan.models.shape[1], self._plan.models.dtype) if variate is None else variate

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
 """What hospitals remember between rounds: vectors ``[P]`` by hospital id and by name (:data:`MODEL`, ...)."""
 
-MODEL, VARIATE = "model", "variate"
-"""A hospital's own model, and its control variate."""
+MODEL = "model"
+"""A hospital's own model."""
 
 FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
 """The state of its optimiser; see :class:`raysim.training.base.Moments`."""

@@ -106,7 +106,7 @@ class RoundPlan:
     problem: LocalProblem | None
     """What they minimise; None: nobody trains."""
     call: ProgramCall | None = None
-    """The client program that they run; then there is no problem."""
+    """The client program that they run: by itself, or as the local training of the problem."""
     mixture: Floats | None = None
     """The weights of model rows where ``MIXTURE`` is named, ``[N, M]``."""
     private: Mask | None = None
@@ -133,7 +133,7 @@ class RoundPlan:
     @property
     def remembers(self) -> bool:
         """Whether hospitals remember anything after this round."""
-        if self.call is not None:
+        if self.call is not None and self.problem is None:
             return self.call.remembers
         lasting = self.private is not None or any(step.remembers for step in self.steps)
         return self.problem is not None and (lasting or self.problem.keeps)
@@ -164,7 +164,7 @@ class PartialResult:
     """What one actor sends back. Its parameters are sums: their size does not grow with the number of hospitals."""
 
     units: NDArray[np.int64] | None = None
-    """The sums of weighted deltas in fixed point, ``[G, P]``, and of control variates behind them."""
+    """The sums of weighted deltas in fixed point, ``[G, P]``, and of what is sent beside behind them."""
     ids: Ids | None = None
     """The hospitals of the ``h`` entries that trained here, or that answered a call, ``[h]``."""
     sums: NDArray[np.int64] | None = None

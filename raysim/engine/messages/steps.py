@@ -18,9 +18,9 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.strategies.base import Floats, Ids, Mask, Program, Reply, Upload
 
-UPDATE, CHANGE, NUMBERS = "update", "change of a control variate", "numbers"
-"""The names of vectors that leave a hospital. Where it hides the sum that its update is for, there is one for each sum:
-the name with the number of the sum behind it."""
+UPDATE, BESIDE = "update", "beside"
+"""The names of vectors that leave a hospital: its update, which is ``[G P]`` where it has a part in every sum, and the
+numbers that it sends beside."""
 
 
 @dataclass(eq=False)
@@ -34,7 +34,7 @@ class Leaving:
     upload: Upload
     """What the problem asks for."""
     vectors: dict[str, Floats]
-    """By name, ``[P]`` each, or as many numbers as its message has."""
+    """By name."""
     private: Mask | None
     """The parameters ``[P]`` that never leave a hospital."""
     limit: float
@@ -45,16 +45,10 @@ class Leaving:
     """Raises :class:`TrainingDiverged` where a vector reaches a limit."""
     kept: HospitalStates
     """What hospitals remember; steps write to it."""
-    makes: bool
-    """Whether it sends a message that it makes of its update, and numbers with it."""
     hidden: bool
     """Whether a guarantee hides the hospital: then an update that is not finite is sent as zeros, without an error."""
     group: int = 0
     """The group of patients that it trained on."""
-    chosen: int | None = None
-    """The sum that it has chosen, where hospitals choose the model that they start from."""
-    counts: Floats | None = None
-    """Numbers of which one is 1 and all others are 0: they have noise of their own."""
     bit: float | None = None
     """Whether its vectors were short enough, for the sum behind all others."""
     grid: tuple[float, float] | None = None
@@ -66,7 +60,7 @@ class Leaving:
     def sum_index(self) -> int:
         """The sum that its update is for."""
         into = self.upload.sum_index
-        return self.chosen if self.chosen is not None else 0 if into is None else int(into[self.entry])
+        return 0 if into is None else int(into[self.entry])
 
     @property
     def update(self) -> Floats:
@@ -84,10 +78,9 @@ class Leaving:
         return self.update
 
     def keep_private(self) -> None:
-        """Set the parameters of updates that never leave a hospital to 0."""
-        for name, vector in self.vectors.items():
-            if self.private is not None and name.startswith(UPDATE):
-                vector[self.private] = 0.0
+        """Set the parameters of the update that never leave a hospital to 0."""
+        if self.private is not None:
+            self.update[self.private] = 0.0
 
     def recall(self, what: str) -> NDArray[Any] | None:
         """What the hospital remembers under a name."""

@@ -13,18 +13,17 @@ from raysim.strategies.base import Floats, LocalProblem, Upload
 def sum_count(problem: LocalProblem, size: int) -> int:
     """How many sums of ``size`` scalars a problem has.
 
-    First those of its upload, then those that hold the numbers of its message, then one of control variates.
+    First those of its upload, then those that hold the numbers that are sent beside.
     """
     sent = problem.sent
-    if sent is None:
-        return 0
-    return sent.sums + number_rows(problem, size) + (problem.objective.variates is not None)
+    return 0 if sent is None else sent.sums + number_rows(problem, size)
 
 
 def number_rows(problem: LocalProblem, size: int) -> int:
-    """How many sums of ``size`` scalars hold the numbers of a problem's message, one after another."""
-    sent = problem.sent
-    return 0 if sent is None or sent.message is None else -(-sent.message.numbers // size)
+    """How many sums of ``size`` scalars hold the numbers that hospitals send beside their vectors, one after
+    another.
+    """
+    return -(-problem.beside // size)
 
 
 def heaviest(problem: LocalProblem) -> float:
@@ -33,19 +32,28 @@ def heaviest(problem: LocalProblem) -> float:
     Over the whole cohort, so that what is refused does not depend on which process serves whom.
     """
     totals = [0.0]
-    sent, variates = problem.sent, problem.objective.variates
+    sent = problem.sent
     if sent is not None and sent.weight is not None:
         weight = np.abs(sent.weight)
+        if problem.beside:
+            # Numbers are added over all entries, whichever sum their vectors go into.
+            totals.append(float(np.abs(beside_weight(sent)).sum()))
         if weight.ndim == 1:
             into = np.zeros(len(weight), dtype=np.int64) if sent.sum_index is None else sent.sum_index
-            # Numbers are added over all entries, whichever sum their vectors go into.
-            weight = np.bincount(into, weights=weight) if sent.message is None else weight.sum(keepdims=True)
+            weight = np.bincount(into, weights=weight)
         else:
             weight = weight.sum(axis=0)
         totals.append(float(weight.max()))
-    if variates is not None:
-        totals.append(float(np.abs(variates.weight).sum()))
     return max(totals)
+
+
+def beside_weight(sent: Upload) -> Floats:
+    """The weight of what each hospital sends beside its vector, ``[H]``."""
+    if sent.weight_beside is not None:
+        return sent.weight_beside
+    if sent.weight is None:
+        raise ValueError("nothing is summed")
+    return sent.weight if sent.weight.ndim == 1 else sent.weight.max(axis=1)
 
 
 def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:

@@ -95,10 +95,10 @@ class CompressedUpdates(Step):
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> Compressing:
         sent = problem.sent
-        if sent is not None and (sent.message is not None or problem.chosen):
+        if problem.spread:
             raise ConfigError(
-                f"compression.name: strategy '{self._name}' has hospitals send numbers or zeros beside their updates "
-                "where sums are all that the server learns, which is not compressed; leave compression out"
+                f"compression.name: strategy '{self._name}' has hospitals send zeros beside their updates where sums "
+                "are all that the server learns, which are not compressed; leave compression out"
             )
         if sent is not None and sent.what == "parameters":
             raise ConfigError(

@@ -6,6 +6,7 @@ out, and the sum is scaled to the weights of all; a sum of too few hospitals is 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +21,13 @@ from raysim.core.exact import ExactSum
 from raysim.core.plain_checks import whole_number
 from raysim.core.streams import stream
 from raysim.engine.messages.steps import Adding, LeavingSums
+from raysim.engine.messages.update_sums import beside_weight, number_rows
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.pipeline.step import Step
 from raysim.secure import graph, traffic
 from raysim.secure.protocol import Lost, SecureSum
 from raysim.strategies.base import POOLED, Call, Floats, Ids, LocalProblem, State, Update
+from raysim.traffic.ledger import UPDATE
 
 if TYPE_CHECKING:
     from raysim.config.sections.privacy import PrivacySection
@@ -124,12 +127,10 @@ class Opening:
         """The update with its sums scaled to the weights of all."""
         if (self.scale == 1.0).all():
             return update
-        count, variates, numbers = len(update.sums), update.variates, update.numbers
-        if variates is not None:
-            variates = variates * self.scale[-1]
+        count, numbers = len(update.sums), update.numbers
         if numbers is not None:
             numbers = numbers * self.scale[count]
-        return replace(update, sums=update.sums * self.scale[:count, None], variates=variates, numbers=numbers)
+        return replace(update, sums=update.sums * self.scale[:count, None], numbers=numbers)
 
 
 class SecureSums(Step):
@@ -288,16 +289,15 @@ class SecureSums(Step):
         The masked update holds the weight, which replaces the number of rows.
         """
         weights = self._weights(problem, len(ids))
-        upload, varies = problem.sent, problem.objective.variates is not None
-        beside, first = (None, 0) if upload is None else (upload.message, upload.sums)
+        first = 0 if problem.sent is None else problem.sent.sums
         sent, down = np.zeros(len(ids), dtype=np.int64), 0
         for g, secure in enumerate(masking.sums):
             if secure is None:
                 continue
             at = np.flatnonzero(weights[:, g])
             p = self._size
-            if beside is not None and first <= g < len(masking.sums) - varies:
-                p = min(p, beside.numbers - (g - first) * p)
+            if g >= first:
+                p = min(p, problem.beside - (g - first) * p)
             of_sum = _bytes_of(secure, ids[at], p)
             sent[at] += of_sum[0]
             down += of_sum[1]
@@ -305,8 +305,8 @@ class SecureSums(Step):
             of_number = _bytes_of(masking.number_sum, ids, 1)
             sent += of_number[0]
             down += of_number[1]
-        if problem.objective.variates is not None:
-            sent -= 4 * self._size  # counted as the change of a control variate
+        apart = sum(math.prod(shape) for kind, shape in problem.extras.values() if kind != UPDATE)
+        sent -= 4 * apart  # counted as another kind
         return np.maximum(sent - 4, 0), down
 
     def most_bits(self, hospitals: int) -> int:
@@ -339,13 +339,13 @@ class SecureSums(Step):
         self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 
     def _weights(self, problem: LocalProblem, entries: int) -> Floats:
-        """The weights of each entry in each sum, ``[H, G]``, that of control variates behind."""
+        """The weights of each entry in each sum, ``[H, G]``, those of what is sent beside behind."""
         if self._weighed is None or self._weighed[0] is not problem:
             self._weighed = problem, self._weights_of(problem, entries)
         return self._weighed[1]
 
     def _weights_of(self, problem: LocalProblem, entries: int) -> Floats:
-        sent, variates = problem.sent, problem.objective.variates
+        sent = problem.sent
         if sent is None or sent.weight is None:
             raise ValueError("nothing is summed")
         weight = sent.weight
@@ -353,12 +353,10 @@ class SecureSums(Step):
             into = np.zeros(entries, dtype=np.int64) if sent.sum_index is None else sent.sum_index
             weight = np.zeros((entries, sent.sums))
             weight[np.arange(entries), into] = sent.weight
-            if problem.chosen:  # whatever it has chosen, a hospital is in all sums
+            if problem.spread:  # whatever it has chosen, a hospital is in all sums
                 weight[:] = sent.weight[:, None]
-        if sent.message is not None:
-            beside = np.ones((entries, -(-sent.message.numbers // self._size))) * weight.max(axis=1, keepdims=True)
-            weight = np.column_stack([weight, beside])
-        return weight if variates is None else np.column_stack([weight, variates.weight])
+        rows = number_rows(problem, self._size)
+        return np.column_stack([weight, np.ones((entries, rows)) * beside_weight(sent)[:, None]]) if rows else weight
 
     def _sum(self, round: int, group: int, ids: Ids) -> SecureSum | None:
         section, m = self._section, len(ids)

@@ -56,7 +56,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
         epochs=job.work.epochs,
         secure=job.secure is not None,
         left=left,
-        fewest=min(least, left) if job.strategy.needs.kind in ("clusters", "choices") else left,
+        fewest=min(least, left) if job.strategy.needs.kind == "clusters" else left,
         evaluations=_evaluations(job),
         sampled=not job.strategy.uses_programs(),
     )

@@ -211,13 +211,10 @@ def _check_strategy(job: Job) -> None:
     section, strategy = job.privacy, job.strategy
     assert section is not None
     needs = strategy.needs
-    fits: tuple[str, ...] = ("bounded", "clusters", "choices", "programs")
-    if section.unit == "hospital":
-        fits = ("bounded", "joint", "clusters", "choices", "weighed", "programs")
-    fitting = needs.kind in fits or (section.own_steps and needs.own_steps)
+    fitting = needs.kind != "refused" and (section.unit == "hospital" or needs.kind == "programs" or not needs.why)
+    fitting = fitting or (section.own_steps and needs.own_steps)
     if not fitting or strategy.asynchrony() is not None:
-        whys = {"joint": "sends control variates"}
-        why = needs.why or whys.get(needs.kind, "merges updates as they come")
+        why = needs.why or "merges updates as they come"
         raise ConfigError(
             f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
             f"{section.unit} cannot be guaranteed; choose another strategy or leave privacy out"

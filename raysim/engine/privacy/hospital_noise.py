@@ -13,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.sections.privacy import PrivacySection
-from raysim.core.defaults import table
+from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS
 from raysim.engine.guarantee import Terms
 from raysim.engine.job import Job
-from raysim.engine.messages.update_sums import number_rows, weighed
+from raysim.engine.messages.update_sums import number_rows, sum_count, weighed
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.calibration import bit_noise, largest_clip
 from raysim.engine.privacy.guard import Guard
 from raysim.engine.privacy.release import FixedWeights, Release, check_sent, fixed_weights
 from raysim.privacy.adaptive import next_clip, update_multiplier
-from raysim.privacy.counting import split
 from raysim.privacy.noise import grid_units, normals, with_rounding
 from raysim.strategies.base import FederationView, Floats, LocalProblem, Mask, State, Strategy
 from raysim.virtual_time.scheduling import ScheduledCohort
@@ -64,24 +63,27 @@ class HospitalNoise(Guard):
         if problem.sent is None:
             return cohort
         check_sent(problem, self._job.name)
+        if problem.spread and self._section.adaptive is not None:
+            raise ConfigError(
+                f"privacy.adaptive: moves the clip, and what hospitals count for strategy '{self._job.name}' is fixed "
+                "by it; take it out"
+            )
         self._weights, self._problem = self._fixed(view, cohort.state), problem
         return replace(cohort, problem=weighed(problem, self._weights.weight[cohort.ids]))
 
     def release(self) -> Release:
         """What hospitals do before they send."""
-        section, own_noise, counts, bit, among = self._section, 0.0, 0.0, 0.0, None
+        section, own_noise, bit, among = self._section, 0.0, 0.0, None
         if section.way in ("local", "distributed"):
-            shares, vectors = self._shares, self._size * 2
-            multiplier = self._multiplier
-            if self._problem is not None and self._problem.chosen:
-                vectors = self._size * len(shares)
-            if _counts(self._problem):
-                multiplier, counts = split(multiplier)
-            own_noise = multiplier * with_rounding(self._clip, vectors, float(shares[shares > 0].min(initial=1.0)))
+            shares = self._shares
+            vectors = self._size * max(2, 0 if self._problem is None else sum_count(self._problem, self._size))
+            own_noise = self._multiplier * with_rounding(
+                self._clip, vectors, float(shares[shares > 0].min(initial=1.0))
+            )
             if section.way == "distributed":
                 everybody = math.sqrt(max(self._terms.left, 1))
-                counts, bit, among = counts / everybody, self._bit_noise / everybody, self._among
-        return Release(self._clip, own_noise, among, counts, section.noise, section.sends_bits, bit)
+                bit, among = self._bit_noise / everybody, self._among
+        return Release(self._clip, own_noise, among, section.noise, section.sends_bits, bit)
 
     @property
     def _among(self) -> Floats:
@@ -135,16 +137,6 @@ class HospitalNoise(Guard):
                 bit_sum += bits * float(normals(self._section.noise, (1,), self._job.work.seed, "dp_bits", round)[0])
             share = min(max(0.5 + bit_sum / self._hospitals, 0.0), 1.0)
             self._clip = min(next_clip(self._clip, share, adaptive.quantile, adaptive.rate), self._largest)
-        return self._with_least_counts(problem, units)
-
-    def _with_least_counts(self, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums with noisy counts raised to the fewest hospitals that a secure sum needs, so that none is near 0."""
-        sent, rows = problem.sent, number_rows(problem, self._size)
-        if sent is None or sent.message is None or not _counts(problem) or not self._section.noise_multiplier:
-            return units
-        least = table()["secure.minimum"] if self._job.secure is None else self._job.secure.minimum
-        counts = units[sent.sums : sent.sums + rows].reshape(-1)[: sent.message.numbers]
-        np.maximum(counts, grid_units(np.array([least * self._shares.max(initial=0.0)])), out=counts)
         return units
 
     @property
@@ -155,23 +147,18 @@ class HospitalNoise(Guard):
         return self._weights.shares
 
     def _units(self, round: int, problem: LocalProblem, multiplier: float) -> NDArray[np.int64]:
-        """The noise of a ``round`` in steps of the sums' grid, ``[G, P]``, that of control variates behind it."""
+        """The noise of a ``round`` in steps of the sums' grid, ``[G, P]``, that of what is sent beside behind it."""
         weights = self._weights
         if weights is None:
             raise RuntimeError("the round's problem has not been fitted")
         sums, rows = len(weights.shares), number_rows(problem, self._size)
-        shares = np.append(weights.shares, np.full(rows, weights.shares.max(initial=0.0)))
-        if problem.objective.variates is not None:
-            shares = np.append(shares, weights.variate)
+        shares = np.append(weights.shares, np.full(rows, weights.beside))
         if not multiplier:
             return np.zeros((len(shares), self._size), dtype=np.int64)
-        vectors, counts = split(multiplier) if _counts(problem) else (multiplier, 0.0)
         least, scalars = float(shares[shares > 0].min(initial=1.0)), self._size * len(shares)
-        deviation = np.full(len(shares), vectors * with_rounding(self._clip, scalars, least))
+        deviation = multiplier * with_rounding(self._clip, scalars, least)
         travels = np.tile(self._travels, (len(shares), 1))
         travels[sums : sums + rows] = True
-        if counts:
-            deviation[sums : sums + rows] = counts * with_rounding(1.0, self._size * rows, least)
         drawn = normals(self._section.noise, (len(shares), self._size), self._job.work.seed, "dp", round)
         return grid_units(drawn * (deviation * shares)[:, None] * travels)
 
@@ -179,9 +166,3 @@ class HospitalNoise(Guard):
         everyone = view.trainable
         whole = self._strategy.problem(view, state, everyone)
         return fixed_weights(whole, everyone, view.sizes, self._rate, self._section)
-
-
-def _counts(problem: LocalProblem | None) -> bool:
-    """Whether hospitals send counts beside their updates."""
-    sent = None if problem is None else problem.sent
-    return sent is not None and sent.message is not None and sent.message.counts

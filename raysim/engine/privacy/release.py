@@ -35,8 +35,6 @@ class Release(HospitalStep):
     """The standard deviation of the noise on a hospital's message, or on the sum that it goes into."""
     among: Floats | None = None
     """The divisor of each hospital's share of this noise, ``[N]``; None: each adds all of it."""
-    own_counts: float = 0.0
-    """The standard deviation of the noise that it adds to counts."""
     noise: Origin = "seeded"
     """Where the noise comes from."""
     bit: bool = False
@@ -64,8 +62,6 @@ class Release(HospitalStep):
         noisy = self.leaving(vectors, self.seed, self.round, hospital)
         leaving.vectors = dict(zip(names, noisy, strict=True))
         leaving.keep_private()
-        if leaving.counts is not None:
-            leaving.counts = self.counted(leaving.counts, self.seed, self.round, hospital)
 
     def short(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> float:
         """The bit of a ``hospital`` on its ``vectors``, with its noise: 1/2 if their joint norm is at most the clip,
@@ -87,14 +83,6 @@ class Release(HospitalStep):
         scale = self.own_noise if self.among is None else self.own_noise / float(self.among[hospital])
         return [each + scale * normals(self.noise, each.shape, *key, k) for k, each in enumerate(short)]
 
-    def counted(self, counts: Floats, seed: int, round: int, hospital: int) -> Floats:
-        """A ``hospital``'s ``counts``, a single 1 among zeros, with its noise, as they leave."""
-        if not self.own_counts:
-            return counts
-        drawn = normals(self.noise, counts.shape, seed, "dp_local_counts", round, hospital)
-        noisy: Floats = counts + self.own_counts * drawn
-        return noisy
-
 
 def release_of(plan: RoundPlan) -> Release | None:
     """What hospitals do in the round of a ``plan`` to keep a guarantee; None: there is none."""
@@ -109,8 +97,8 @@ class FixedWeights:
     """The weight of each hospital's update, ``[N]``."""
     shares: Floats
     """The largest weight in each of the sums, ``[G]``; 0 for one that nobody is in."""
-    variate: float
-    """The weight of each control variate's change; 0 without control variates."""
+    beside: float
+    """The weight of what goes beside each update."""
     members: Ids
     """How many hospitals are in the sum that each one is in, ``[N]``; 0 for one in none."""
 
@@ -129,14 +117,14 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     counts = np.ones(len(sizes)) if section.cap is None else np.minimum(sizes / section.cap, 1.0)
     into = np.zeros_like(ids) if sent.sum_index is None else sent.sum_index
     totals = rate * np.bincount(into, weights=counts[ids], minlength=sent.sums)
-    if everyone.chosen:  # which sum a hospital has chosen is hidden, so all are in all sums
+    if everyone.spread:  # which sum a hospital has chosen is hidden, so all are in all sums
         totals[:] = totals[0]
     shares = np.divide(1.0, totals, out=np.zeros(sent.sums), where=totals > 0)
     weight = np.zeros(len(sizes))
     weight[ids] = counts[ids] * shares[into]
-    variates, members = everyone.objective.variates, np.zeros(len(sizes), dtype=np.int64)
-    members[ids] = len(ids) if everyone.chosen else np.bincount(into, minlength=sent.sums)[into]
-    return FixedWeights(weight, shares, 0.0 if variates is None else float(variates.weight.max(initial=0.0)), members)
+    members, beside = np.zeros(len(sizes), dtype=np.int64), sent.weight_beside
+    members[ids] = len(ids) if everyone.spread else np.bincount(into, minlength=sent.sums)[into]
+    return FixedWeights(weight, shares, float((shares if beside is None else beside).max(initial=0.0)), members)
 
 
 def check_sent(problem: LocalProblem, name: str) -> None:
@@ -172,7 +160,7 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
         # A model that only noisy steps have made is as private as the update.
         "starts from models that stay at hospitals": problem.then is not None and bool((problem.start < 0).any()),
         "has a contrastive term": objective.contrast is not None and (pooled or not contrasts),
-        "has control variates": objective.variates is not None,
+        "trains by a client program of its own": problem.program is not None,
         "freezes parameters": objective.frozen is not None,
         "goes on with an earlier optimiser": problem.training.carry,
     }

@@ -25,7 +25,6 @@ from raysim.engine.privacy.program_release import noise_of
 from raysim.engine.run_state import RunState
 from raysim.engine.server.checked_strategy import MOST_CALLS, CheckedStrategy
 from raysim.engine.server.last_steps import with_fine_tuned
-from raysim.engine.server.merging import in_precision
 from raysim.engine.server.pool import Pool
 from raysim.engine.server.program_calls import ProgramCalls
 from raysim.engine.server.remote import RemoteHospitals
@@ -83,7 +82,7 @@ class JobServer:
             parameters=model.layout.slices,
             measured=model.layout.measured,
             hides=hides(job),
-            noise=noise_of(self.guarantee) if programs else None,
+            noise=noise_of(self.guarantee),
             trees=getattr(model, "trees", None),
             ranges=self.federation.limits,
             least_members=1 if job.secure is None else job.secure.least_members,
@@ -176,7 +175,7 @@ class JobServer:
         """
         precision = self.job.work.precision
         if problem is not None:
-            steps = self.pipeline.halves(round, problem, ids)
+            steps, call = self.pipeline.halves(round, problem, ids), self.calls.training(problem)
         if measured.serve:
             untrained = np.flatnonzero(same(state.models, self.strategy.starts(self.view)))
             measured = replace(measured, untrained=tuple(untrained.tolist()))
@@ -185,7 +184,7 @@ class JobServer:
             round=round,
             models=state.models.astype(precision),
             ids=ids if problem is None else problem.entries(ids),
-            problem=None if problem is None else in_precision(problem, precision),
+            problem=None if problem is None else replace(problem, received={}),
             call=call,
             mixture=self.strategy.mixture(self.view, state),
             private=self.private,

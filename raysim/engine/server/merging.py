@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from raysim.strategies.base import Ids, LocalProblem, Update
 def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[np.int64]:
     """The sums of what hospitals sent, ``[G, P]`` in steps of their grid; ``sums`` is G and ``size`` P.
 
-    They are of integers, so that the order of processes does not matter; those of control variates are behind them.
+    They are of integers, so that the order of processes does not matter; numbers that are sent beside are behind them.
     """
     total = np.zeros((sums, size), dtype=np.int64)
     for partial in partials:
@@ -34,19 +33,14 @@ def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], probl
     order = np.argsort(np.concatenate(homes), kind="stable") if homes else np.empty(0, dtype=np.int64)
     deltas = [partial.deltas for partial in trained if partial.deltas is not None]
     losses = [partial.losses for partial in trained if partial.losses is not None]
-    sums, variates = decode(units), None
-    if problem.objective.variates is not None:
-        sums, variates = sums[:-1], sums[-1]
-    numbers, rows = None, number_rows(problem, units.shape[1])
-    if rows and problem.sent is not None and problem.sent.message is not None:
-        sums, beside = sums[:-rows], sums[-rows:]
-        numbers = beside.ravel()[: problem.sent.message.numbers]
+    sums, numbers, rows = decode(units), None, number_rows(problem, units.shape[1])
+    if rows:
+        sums, numbers = sums[:-rows], sums[-rows:].ravel()[: problem.beside]
     return Update(
         ids=problem.entries(ids),
         sums=sums,
         deltas=np.concatenate(deltas)[order] if deltas else None,
         losses=np.concatenate(losses)[order] if losses else None,
-        variates=variates,
         numbers=numbers,
         problem=problem,
     )
@@ -55,15 +49,6 @@ def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], probl
 def merged(partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids, size: int) -> Update:
     """The update of a cohort ``ids`` that minimised ``problem``, of models of ``size`` scalars."""
     return update_of(summed(partials, max(sum_count(problem, size), 1), size), partials, problem, ids)
-
-
-def in_precision(problem: LocalProblem, precision: str) -> LocalProblem:
-    """The problem as it is sent: the server's control variate, like its models, in the precision of hospitals."""
-    variates = problem.objective.variates
-    if variates is None:
-        return problem
-    sent = replace(variates, server=variates.server.astype(precision))
-    return replace(problem, objective=replace(problem.objective, variates=sent))
 
 
 def update_bits(partials: Sequence[PartialResult]) -> NDArray[np.int64] | None:

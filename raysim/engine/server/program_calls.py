@@ -16,7 +16,7 @@ from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import HospitalStep
 from raysim.engine.privacy.program_release import WAYS
 from raysim.engine.server.update_pipeline import UpdatePipeline
-from raysim.strategies.base import POOLED, Answers, Call, Ids
+from raysim.strategies.base import POOLED, Answers, Call, Ids, LocalProblem
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import UPDATE
 
@@ -114,6 +114,16 @@ class ProgramCalls:
             {name: rows if send.by == "row" else hospitals for name, send in program.sends.items()},
         )
         return planned, self._pipeline.called(self._round, call, number, name)
+
+    def training(self, problem: LocalProblem) -> ProgramCall | None:
+        """The program that hospitals run as the local training of a ``problem``; None: the configured one."""
+        program = problem.program
+        if program is None:
+            return None
+        name = f"strategy '{self._job.name}', round {self._round}, program '{program.name}'"
+        # As models, in the precision of hospitals.
+        arrays = {name: np.asarray(value).astype(self._job.work.precision) for name, value in problem.received.items()}
+        return ProgramCall(program, name, 0, arrays, {}, {})
 
     def answers(self, call: Call, planned: ProgramCall, partials: Sequence[PartialResult]) -> Answers:
         """What came back; it is entered as traffic."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.sections.privacy import UPDATES
-from raysim.engine.messages.memory import FIRST, KEPT, MODEL, SECOND, STEPS, VARIATE, HospitalStates
+from raysim.engine.messages.memory import FIRST, KEPT, MODEL, SECOND, STEPS, HospitalStates
 from raysim.engine.run_state import History, RunState
 from raysim.engine.server.job_server import JobServer
 from raysim.strategies.base import POOLED, Floats, Ids, Question, Strategy
@@ -99,7 +99,7 @@ def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: i
         if not (hospital == POOLED or 0 <= hospital < hospitals):
             raise ValueError(f"it holds what hospital {hospital} remembers, and there are {hospitals}")
         for what, vector in vectors.items():
-            if what in (MODEL, VARIATE):
+            if what == MODEL:
                 due: tuple[int, ...] = (size,)
             elif RESIDUAL.fullmatch(what):
                 due = (travels,)

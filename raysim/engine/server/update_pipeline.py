@@ -20,7 +20,6 @@ from raysim.engine.job import Job
 from raysim.engine.messages.plan import PartialResult
 from raysim.engine.messages.steps import HospitalStep
 from raysim.engine.messages.update_sums import sum_count
-from raysim.engine.pipeline.making import Making
 from raysim.engine.pipeline.step import Step
 from raysim.engine.privacy.bounding import Bounds
 from raysim.engine.privacy.noisy_statistics import FirstAnswers
@@ -117,7 +116,6 @@ class UpdatePipeline:
             self._watch,
             bounding,
             median,
-            Making(),
             Bounds(None if privacy is None else privacy.unit),
             noise,
             self._guard,

@@ -88,8 +88,6 @@ class SideBySide(Strategy):
         return self._together(state, list(self._problems(view, state, ids)))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        if update.variates is not None:
-            raise NotSideBySide("has control variates")
         each, entry, group = list(own_state(state, SideBySideState).each), 0, 0
         parts = list(self._parts(view, state))
         offset = len(view.sizes) // self.count
@@ -213,8 +211,8 @@ def _objective(problems: Sequence[LocalProblem], first: Sequence[int]) -> Object
     """The joint objective."""
     each = [problem.objective for problem in problems]
     masks = [objective.frozen for objective in each if objective.frozen is not None]
-    if any(objective.variates is not None for objective in each):
-        raise NotSideBySide("has control variates")
+    if any(problem.program is not None for problem in problems):
+        raise NotSideBySide("trains by a client program of its own")
     alike = len(masks) in (0, len(each)) and all(np.array_equal(mask, masks[0]) for mask in masks)
     if not alike or len({len(objective.proximal) for objective in each}) > 1:
         raise NotSideBySide("has unlike objectives")

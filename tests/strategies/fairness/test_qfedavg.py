@@ -51,7 +51,8 @@ def test_what_was_not_sent_makes_no_step():
     view, how = view_of([hospital([1, 0])] * 2), QFedAvg()
     state, one = how.setup(view), np.ones((1, 2))
     for steepness, step in ((0.0, 0.0), (-1.0, 0.0), (0.5, 2.0)):
-        hidden = Update(np.arange(2), one, numbers=np.array([steepness]))
+        problem = how.problem(replace(view, hides=True), state, np.arange(2))
+        hidden = Update(np.arange(2), one, numbers=np.array([steepness]), problem=problem)
         assert how.aggregate(view, state, hidden).models.tolist() == (state.models + step).tolist()
     for parts in ({"deltas": np.ones((2, 2))}, {"losses": np.ones(2)}, {}):
         with pytest.raises(TypeError, match=r"^the update has no single deltas and losses$"):

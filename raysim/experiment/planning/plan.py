@@ -22,7 +22,7 @@ from raysim.cluster.placement import Placement
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins
 from raysim.config.nodes import Node, parse_nodes
-from raysim.config.reading import compared, resolve
+from raysim.config.reading import compared, over_seeds, resolve
 from raysim.config.schema import Config
 from raysim.core import host
 from raysim.core.errors import ConfigError
@@ -41,6 +41,7 @@ from raysim.experiment.entries import Entry, entries
 from raysim.experiment.jobs import make_job
 from raysim.experiment.pairs import going_together
 from raysim.experiment.session import place_live
+from raysim.experiment.unseen.folds import cost, folds_of
 from raysim.strategies.base import POOLED, Floats, Ids
 
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
@@ -83,6 +84,8 @@ class Plan:
     placement: Placement
     machines: Sequence[Node]
     traffic: Mapping[str, PlannedTraffic]
+    left_out: str = ""
+    """What leaving hospitals out costs; empty where none is."""
 
     def actors(self) -> list[PlannedActor]:
         """What each actor would serve and need."""
@@ -129,7 +132,10 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
         traffic[entry.label] = weigh(jobs[entry.label], placement)
     if nodes is None and len(machines) == 1 and math.isinf(machines[0].memory):
         machines = (replace(machines[0], memory=float(of_this_machine())),)
-    return Plan(config, federation, placement, machines, traffic)
+    section, left_out = config.evaluation.unseen, ""
+    if section is not None:
+        left_out = cost(folds_of(section, federation, seed), len(planned), len(over_seeds(config).seeds or (seed,)))
+    return Plan(config, federation, placement, machines, traffic, left_out)
 
 
 def _job(entry: Entry, federation: Federation, seed: int) -> Job:
@@ -218,7 +224,7 @@ class _DryRunPool:
         self.plans.append(plan)
         if plan.measured.serve:
             raise _Measured
-        if plan.call is not None:  # what comes next depends on the sums
+        if plan.call is not None and plan.problem is None:  # what comes next depends on the sums
             return self._hospitals.round(plan, memory)
         empty: list[HospitalStates] = [{} for _ in self.served]
         partials = [self.partial(plan, ids, i == 0) for i, ids in enumerate(self.served)]
@@ -251,7 +257,7 @@ class _DryRunPool:
                 result.deltas = np.broadcast_to(np.float64(1e-3), (len(mine), size))
             if plan.losses and len(mine):
                 result.losses = np.full(len(mine), 0.5)
-        if plan.call is not None and len(mine := plan.ids[np.isin(plan.ids, served)]):
+        if problem is None and plan.call is not None and len(mine := plan.ids[np.isin(plan.ids, served)]):
             layout = SumLayout(plan.call.program)
             result.ids, result.sums = mine, np.ones(layout.size, np.int64)
             result.each = {name: np.zeros((len(mine), *send.shape)) for name, send in layout.each.items()}
