@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,6 +77,12 @@ def refuse(config: Config, command: str) -> None:
     """Raise ``ConfigError`` where a ``command`` that leaves nobody out was asked to."""
     if config.evaluation.unseen is not None:
         raise ConfigError(f"evaluation.unseen: raysim {command} leaves no hospital out; use raysim compare")
+
+
+def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
+    """What leaving hospitals out costs, as a line for the user."""
+    runs = len(folds) * strategies * seeds
+    return f"hospitals are left out in {counted(len(folds), 'fold')}: {runs:,} more runs"
 
 
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:

@@ -38,6 +38,16 @@ def test_the_curve_after_rows_have_joined(joining: str, tmp_path: Path) -> None:
     assert set(alone["served_by"]) == {"nobody"}
 
 
+def test_a_model_of_the_hospitals_own_cannot_be_fine_tuned_by_a_newcomer(tmp_path: Path) -> None:
+    unseen = {"folds": ["h0"], "onboarding": [0, 20], "joining": "fine_tune"}
+    asked = config(**unseen) | CHANGES | {"seeds": [0], "strategies": ["fedavg", "per_fedavg"]}
+    raysim.compare(asked, data=table(), out=tmp_path / "out", in_process=True)
+    found = pd.read_csv(tmp_path / "out" / "unseen.csv").set_index(["strategy", "model", "k"])
+    assert found.loc[("per_fedavg", "personal", 0), "served_by"] == "personal"
+    assert found.loc[("per_fedavg", "personal", 20), "served_by"] == "nobody"
+    assert np.isnan(found.loc[("per_fedavg", "personal", 20), "log_loss"])
+
+
 def left_out(tmp_path: Path, models: np.ndarray, cluster: list[int]) -> LeftOut:
     """A run whose hospital ``h0`` took no part, with these models of the server."""
     frame = table()
