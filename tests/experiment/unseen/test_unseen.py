@@ -183,6 +183,7 @@ def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
         ({"folds": ["h9"]}, "'h9' is not a hospital"),
         ({"folds": ["h0", ["h1", "h0"]]}, "'h0' stands there twice"),
         ({"folds": 1}, "1 folds leave nobody to train"),
+        ({"folds": 10**20}, "100000000000000000000 are more than the 5 hospitals; write leave_one_out"),
         ({"onboarding": [30, 10]}, "are not ascending numbers of rows"),
     ],
 )
