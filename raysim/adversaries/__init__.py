@@ -1,1 +1,1 @@
-"""What bad hospitals do to rows and updates."""
+"""Attacks of Byzantine hospitals on rows and updates."""

@@ -1,4 +1,4 @@
-"""What an attack changed, as figures over the honest hospitals."""
+"""The effect of an attack, as figures over the honest hospitals."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class AttackFigures:
-    """The figures of one run; NaN where undefined, or where there is no run without attack to compare with."""
+    """The figures of one run; NaN if undefined, or if there is no run without attack to compare with."""
 
     attack: str
     """The attack's name."""
     knowledge: str
-    """What bad hospitals knew."""
+    """What Byzantine hospitals know."""
     bad: tuple[str, ...]
     """The names of the Byzantine hospitals."""
     honest: dict[str, float]
@@ -20,11 +20,11 @@ class AttackFigures:
     change: dict[str, float]
     """The same figures, less those of the run without attack."""
     harm_in: float
-    """The mean loss of honest hospitals that share a cluster with a bad one; without clusters, of all."""
+    """The mean loss of honest hospitals that share a cluster with a Byzantine one; without clusters, of all."""
     harm_out: float
-    """The mean loss of the other honest hospitals; NaN where there are none."""
+    """The mean loss of the other honest hospitals; NaN if there are none."""
     largest_bad_share: float
-    """The largest share of bad hospitals in a cluster."""
+    """The largest share of Byzantine hospitals in a cluster."""
     success: float
     """For a backdoor, the share of triggered rows predicted as its class, less that without attack."""
     per_hospital: tuple[float, ...]

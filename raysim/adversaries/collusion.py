@@ -1,4 +1,5 @@
-"""Attacks that use the updates of others, ``[h, P]``; each function returns what all bad hospitals send, ``[P]``."""
+"""Attacks that use the updates of others, ``[h, P]``; each function returns the update that all Byzantine hospitals
+send, ``[P]``."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ Floats = NDArray[np.float64]
 
 
 def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats:
-    """A little is enough: the mean less ``factor`` standard deviations, by default :func:`alie_factor`."""
+    """Return the mean less ``factor`` standard deviations (A Little Is Enough), by default :func:`alie_factor`."""
     a = alie_factor(m, f) if factor is None else factor
     sent: Floats = updates.mean(axis=0) - a * updates.std(axis=0)
     return sent
 
 
 def alie_factor(m: int, f: int) -> float:
-    """The largest factor with enough honest updates beyond it, for ``m`` updates of which ``f`` are bad.
+    """Return the largest factor with enough honest updates beyond it, for ``m`` updates of which ``f`` are Byzantine.
 
-    0 where bad ones are the majority.
+    0 if Byzantine updates are the majority.
     """
     from scipy.special import ndtri
 
@@ -34,13 +35,13 @@ def alie_factor(m: int, f: int) -> float:
 
 
 def ipm(updates: Floats, factor: float) -> Floats:
-    """Inner product manipulation: ``-factor`` times the mean."""
+    """Return ``-factor`` times the mean (inner product manipulation)."""
     sent: Floats = -factor * updates.mean(axis=0)
     return sent
 
 
 def deviation(updates: Floats, kind: Deviation) -> Floats:
-    """The direction in which updates are pushed, ``[P]``."""
+    """Return the direction in which updates are pushed, ``[P]``."""
     mean: Floats = updates.mean(axis=0)
     towards: Floats
     if kind == "sd":
@@ -53,7 +54,8 @@ def deviation(updates: Floats, kind: Deviation) -> Floats:
 
 
 def min_max_factor(updates: Floats, direction: Floats) -> float:
-    """The largest step along ``direction`` that is no further from any update than two updates are from each other."""
+    """Return the largest step along ``direction`` that is no further from any update than two updates are from each
+    other."""
     mean = updates.mean(axis=0)
     offsets = mean - updates
     widest = max(float(((updates - row) ** 2).sum(axis=1).max()) for row in updates)
@@ -68,7 +70,8 @@ def min_max_factor(updates: Floats, direction: Floats) -> float:
 
 
 def min_sum_factor(updates: Floats, direction: Floats) -> float:
-    """The same for the sum of squared distances to all updates, which is at most the largest of an update's own."""
+    """Return the largest step whose sum of squared distances to all updates is at most the largest of an
+    update's own."""
     a = float(direction @ direction)
     if a == 0.0:
         return 0.0
@@ -78,14 +81,14 @@ def min_sum_factor(updates: Floats, direction: Floats) -> float:
 
 
 def min_max(updates: Floats, kind: Deviation) -> Floats:
-    """The mean, moved by the largest step of :func:`min_max_factor`."""
+    """Return the mean, moved by the largest step of :func:`min_max_factor`."""
     direction = deviation(updates, kind)
     sent: Floats = updates.mean(axis=0) + min_max_factor(updates, direction) * direction
     return sent
 
 
 def min_sum(updates: Floats, kind: Deviation) -> Floats:
-    """The mean, moved by the largest step of :func:`min_sum_factor`."""
+    """Return the mean, moved by the largest step of :func:`min_sum_factor`."""
     direction = deviation(updates, kind)
     sent: Floats = updates.mean(axis=0) + min_sum_factor(updates, direction) * direction
     return sent
@@ -96,9 +99,10 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Of ALIE and IPM with various factors, the attack for which ``rule(sent)`` is furthest from the honest mean.
+    """Return the attack, of ALIE and IPM with various factors, for which ``rule(sent)`` is furthest from the honest
+    mean.
 
-    ``rule(sent)`` is the server's aggregate ``[P]`` if all bad hospitals sent ``sent [P]``.
+    ``rule(sent)`` is the server's aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
     """
     mean = updates.mean(axis=0)
     tried = [alie(updates, 0, 0, float(a)) for a in STEPS] + [ipm(updates, float(a)) for a in STEPS]
@@ -107,10 +111,9 @@ def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
 
 
 def principal_direction(updates: Floats, before: Floats | None, round: int) -> Floats:
-    """The first principal direction of the updates so far, ``[P]``: that of ``before``, updated by this round's
-    updates.
+    """Return the first principal direction of the updates so far, ``[P]``: ``before``, updated by this round's updates.
 
-    One step of Oja's rule a round; the first round's is exact.
+    It makes one step of Oja's rule a round; the first round's direction is exact.
     """
     centred = updates - updates.mean(axis=0)
     if before is None:
@@ -125,5 +128,5 @@ def principal_direction(updates: Floats, before: Floats | None, round: int) -> F
 
 
 def mimicked(updates: Floats, direction: Floats) -> int:
-    """The index of the update with the largest projection on ``direction``; ties go to the first."""
+    """Return the index of the update with the largest projection on ``direction``; ties go to the first."""
     return int(np.argmax(np.abs((updates - updates.mean(axis=0)) @ direction)))

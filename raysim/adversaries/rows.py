@@ -1,6 +1,7 @@
-"""What a bad hospital trains on: labels turned, a feature in a wrong unit or stuck, a trigger with a label.
+"""Attacks on the rows of a Byzantine hospital: flipped labels, a feature in a wrong unit or stuck, a trigger with a
+label.
 
-Rows ``X [n, d]`` and labels ``y [n]`` stay as they are; what is returned are changed copies.
+Functions return changed copies; rows ``X [n, d]`` and labels ``y [n]`` do not change.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 
 def label_flip(X: NDArray[Any], y: NDArray[Any], classes: int, share: float, rng: np.random.Generator) -> Rows:
-    """``C - 1 - y`` for a ``share`` of the rows."""
+    """Return labels with ``C - 1 - y`` for a ``share`` of the rows."""
     turned = np.where(some(len(y), share, rng), classes - 1 - y, y)
     return X, turned.astype(y.dtype)
 
@@ -27,9 +28,10 @@ def units(
     offset: float = 0.0,
     recorded: NDArray[np.bool_] | None = None,
 ) -> Rows:
-    """Feature ``feature`` times ``factor``, plus ``offset``: the offset makes it a factor on the values before scaling.
+    """Return rows with feature ``feature`` times ``factor``, plus ``offset``, which makes it a factor on unscaled
+    values.
 
-    ``recorded [n]``: which rows have a value, whose unit can be wrong; None: all.
+    ``recorded [n]``: rows with a recorded value, whose unit can be wrong; None: all.
     """
     changed = X.copy()
     wrong = X[:, feature] * factor + offset
@@ -38,7 +40,7 @@ def units(
 
 
 def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
-    """A sensor that is stuck at the mean of its values."""
+    """Return rows with a sensor that is stuck at the mean of its values."""
     changed = X.copy()
     if len(y):
         changed[:, feature] = X[:, feature].mean(dtype=np.float64)
@@ -48,7 +50,7 @@ def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
 def backdoor(
     X: NDArray[Any], y: NDArray[Any], feature: int, value: float, label: int, share: float, rng: np.random.Generator
 ) -> Rows:
-    """On a ``share`` of the rows feature ``feature`` is ``value`` and the label is ``label``."""
+    """Return rows with feature ``feature`` set to ``value`` and the label set to ``label`` for a ``share`` of them."""
     triggered = some(len(y), share, rng)
     changed, labels = X.copy(), y.copy()
     changed[triggered, feature] = value
@@ -57,14 +59,14 @@ def backdoor(
 
 
 def triggered(X: NDArray[Any], feature: int, value: float) -> NDArray[Any]:
-    """A copy of all rows with the trigger set."""
+    """Return a copy of all rows with the trigger set."""
     changed = X.copy()
     changed[:, feature] = value
     return changed
 
 
 def some(count: int, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which of ``count`` rows: ``share`` of them, drawn evenly and rounded to a whole number."""
+    """Return a random sample of ``share`` of ``count`` rows, rounded to a whole number."""
     chosen = np.zeros(count, dtype=np.bool_)
     chosen[rng.permutation(count)[: round(share * count)]] = True
     return chosen

@@ -9,20 +9,20 @@ Floats = NDArray[np.float64]
 
 
 def sign_flip(update: Floats, factor: float) -> Floats:
-    """``-factor * D``."""
+    """Return ``-factor * D``."""
     return -factor * update
 
 
 def scale(update: Floats, factor: float) -> Floats:
-    """``factor * D``: with the number of hospitals as the factor, the mean becomes this hospital's model."""
+    """Return ``factor * D``: with the number of hospitals as the factor, the mean becomes this hospital's model."""
     return factor * update
 
 
 def gaussian(update: Floats, mean: float, std: float, rng: np.random.Generator) -> Floats:
-    """Noise alone."""
+    """Return noise alone."""
     return rng.normal(mean, std, len(update))
 
 
 def zero(update: Floats) -> Floats:
-    """Nothing: a free rider."""
+    """Return zeros: a free rider."""
     return np.zeros_like(update)

@@ -1,4 +1,4 @@
-"""Which hospitals are bad, and what the bad ones know."""
+"""Which hospitals are Byzantine, and what they know."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from raysim.core.streams import stream
 
 Knowledge = Literal["own", "colluders", "all"]
-"""``own``: its own rows and update. ``colluders``: the updates that the bad hospitals would have sent honestly.
-``all``: those of all honest hospitals."""
+"""``own``: its own rows and update. ``colluders``: the updates that the Byzantine hospitals would have sent honestly.
+``all``: the updates of all honest hospitals."""
 
 Deviation = Literal["sd", "unit", "sign"]
 """The direction away from the mean: against the standard deviations, the mean's direction, or the mean's signs."""
@@ -32,10 +32,10 @@ LEVELS: dict[str, tuple[Knowledge, ...]] = {
     "adaptive": ("all", "colluders"),
     "signature_lie": ("all",),
 }
-"""What each attack can know, its default first."""
+"""Possible knowledge of each attack, its default first."""
 
 ON_ROWS = ("label_flip", "units", "backdoor")
-"""Attacks on the rows that a bad hospital trains on."""
+"""Attacks on the training rows of a Byzantine hospital."""
 
 ON_UPDATES = ("sign_flip", "scale", "gaussian", "zero")
 """Attacks on its own update alone."""
@@ -45,9 +45,9 @@ TOGETHER = ("mimic", "alie", "ipm", "min_max", "min_sum", "adaptive")
 
 
 def bad_hospitals(seed: int, hospitals: int, share: float) -> NDArray[np.int64]:
-    """The ids of ``floor(share * hospitals)`` bad hospitals, ascending; the same in all rounds of a run.
+    """Return the ids of ``floor(share * hospitals)`` Byzantine hospitals, ascending; the same in all rounds of a run.
 
-    With a larger share the bad ones of a smaller one stay bad.
+    A larger share contains the hospitals of a smaller one.
     """
     count = int(np.floor(share * hospitals + 1e-9))
     return np.sort(stream(seed, "byzantine").permutation(hospitals)[:count])

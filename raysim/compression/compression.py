@@ -1,4 +1,4 @@
-"""A compressor by name with its setting, alone or with error feedback."""
+"""A compressor and its settings, alone or with error feedback."""
 
 from __future__ import annotations
 
@@ -17,38 +17,41 @@ Feedback = Literal["none", "ef", "ef21"]
 
 @dataclass(frozen=True)
 class Compression:
-    """A compressor with its settings; each setting is read by the compressors that its line names."""
+    """A compressor with its settings; each line names the compressors that read it."""
 
     name: str
     """``top_k``, ``random_k``, ``sign``, ``qsgd`` or ``grid``."""
     ratio: float = 0.1
     """``top_k``, ``random_k``: the share of entries that are sent."""
     levels: int = 16
-    """``qsgd``: into how many steps the length of the vector is divided."""
+    """``qsgd``: number of steps of the length of the vector."""
     bits: int = 8
-    """``grid``: of each entry."""
+    """``grid``: bits of each entry."""
     step: float = 1e-3
     """``grid``: the distance between neighbouring values, in the update's unit."""
     indices: str = "common"
-    """``random_k``: ``common`` draws entries once for all hospitals of a round, ``own`` for each hospital apart."""
+    """``random_k``: ``common`` samples entries once for all hospitals of a round, ``own`` for each hospital
+    separately."""
     feedback: Feedback = "none"
-    """``none``: what was not sent is lost; ``ef``, ``ef21``: see :func:`with_error_feedback` and :func:`ef21`."""
+    """``none``: entries that are not sent are lost; ``ef``, ``ef21``: see :func:`with_error_feedback` and
+    :func:`ef21`."""
 
     def count(self, p: int) -> int:
-        """How many of ``p`` entries are sent: ``ratio * p`` rounded up, at least one."""
+        """Return the number of sent entries of ``p``: ``ratio * p`` rounded up, at least one."""
         return max(1, min(p, ceil(self.ratio * p - 1e-9)))
 
     def whole(self, weight: float) -> tuple[Compression, float]:
-        """This grid with its step adjusted so that messages times ``weight`` add up without rounding; and ``weight``
-        times that step.
+        """Return this grid with a step so that messages times ``weight`` add without rounding, and ``weight`` times
+        that step.
 
-        A sum of messages then reveals the sum of their whole multiples and nothing else.
+        A sum of messages then reveals only the sum of their whole multiples.
         """
         counts = exact_multiple(weight * self.step)
         return replace(self, step=counts / weight), counts
 
     def compress(self, u: Floats, rng: np.random.Generator) -> tuple[Floats, int]:
-        """The vector ``[P]`` that the server reconstructs of ``u [P]``, and the bits of the message."""
+        """Return the vector ``[P]`` that the server reconstructs from the message of ``u [P]``, and the
+        message's bits."""
         p = len(u)
         k = self.count(p)
         if self.name == "top_k":
@@ -62,7 +65,7 @@ class Compression:
         return compressors.grid(u, self.step, self.bits, rng), compressors.grid_bits(p, self.bits)
 
     def most_bits(self, p: int) -> int:
-        """The most that the message of a vector ``[p]`` can have."""
+        """Return the largest number of bits of the message of a vector ``[p]``."""
         k = self.count(p)
         return {
             "top_k": compressors.top_k_bits(p, k),
@@ -76,9 +79,9 @@ class Compression:
 def with_error_feedback(
     compression: Compression, update: Floats, error: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, int]:
-    """Error feedback (EF): compress ``update + error``. Returns what is sent ``[P]``, the new error ``[P]``, the bits.
+    """Compress ``update + error`` (error feedback). Returns the sent vector ``[P]``, the new error ``[P]``, the bits.
 
-    ``error [P]`` is what earlier rounds left unsent. All that was sent so far plus the new error equals the sum of all
+    ``error [P]`` is the unsent remainder of earlier rounds. All sent vectors plus the new error equal the sum of all
     updates.
     """
     owed = update + error
@@ -89,9 +92,10 @@ def with_error_feedback(
 def ef21(
     compression: Compression, update: Floats, held: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, int]:
-    """EF21 (Richtarik et al. 2021): compress ``update - held``. Returns what is sent ``[P]``, the new held, the bits.
+    """Compress ``update - held`` (EF21, Richtarik et al. 2021). Returns the sent vector ``[P]``, the new held, the
+    bits.
 
-    ``held [P]`` is the sum of all that the hospital has sent. The server keeps the same sum for each hospital.
+    ``held [P]`` is the sum of all vectors that the hospital has sent. The server stores the same sum for each hospital.
     """
     sent, bits = compression.compress(update - held, rng)
     return sent, held + sent, bits

@@ -1,7 +1,7 @@
 """Five compressors of a vector ``u [P]``: the vector ``[P]`` that the server reconstructs, and the bits of the message.
 
-Each is a function of the vector and, where it is random, of a generator. A ``*_bits`` function counts one message of
-``p`` entries.
+Each is a function of the vector and, if it is random, of a generator. A ``*_bits`` function counts one message of ``p``
+entries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FLOAT_BITS = 32
 
 
 def top_k(u: Floats, k: int) -> Floats:
-    """The ``k`` entries with the largest magnitudes, the first among equals; 0 elsewhere."""
+    """Return the ``k`` entries with the largest magnitudes, the first among equals; 0 elsewhere."""
     if k >= len(u):
         return u.copy()
     kept = np.argsort(-np.abs(u), kind="stable")[:k]
@@ -27,7 +27,7 @@ def top_k(u: Floats, k: int) -> Floats:
 
 
 def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
-    """``k`` entries drawn uniformly, times ``P / k``; 0 elsewhere. Unbiased."""
+    """Return ``k`` uniformly sampled entries, times ``P / k``; 0 elsewhere. Unbiased."""
     p = len(u)
     if k >= p:
         return u.copy()
@@ -38,7 +38,7 @@ def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
 
 
 def sign(u: Floats) -> Floats:
-    """The mean magnitude with each entry's sign; an entry 0 stays 0."""
+    """Return the mean magnitude with each entry's sign; an entry 0 stays 0."""
     sent: Floats = np.sign(u) * np.abs(u).mean()
     return sent
 
@@ -59,7 +59,7 @@ def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
 
 
 def grid(u: Floats, step: float, bits: int, rng: np.random.Generator) -> Floats:
-    """Each entry rounded at random to the multiple of ``step`` below or above it. Unbiased within ``grid_limit(bits)``.
+    """Round each entry at random to the multiple of ``step`` below or above it. Unbiased within ``grid_limit(bits)``.
 
     Multiples beyond the limit are sent as the limit.
     """
@@ -68,32 +68,33 @@ def grid(u: Floats, step: float, bits: int, rng: np.random.Generator) -> Floats:
 
 
 def grid_limit(bits: int) -> tuple[int, int]:
-    """The least and the largest multiple of the step that ``bits`` bits hold."""
+    """Return the least and the largest multiple of the step that fit into ``bits`` bits."""
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
 def top_k_bits(p: int, k: int) -> int:
-    """The values, and their places: indices or a flag for each entry, whichever is shorter; none if all are sent."""
+    """Count the values, and their places: indices or a flag for each entry, whichever is shorter; none if all
+    are sent."""
     places = 0 if k >= p else min(k * ceil(log2(p)), p)
     return min(k, p) * FLOAT_BITS + places
 
 
 def random_k_bits(p: int, k: int) -> int:
-    """The values alone: the server draws their places from the run's seed."""
+    """Count the values alone: the server derives their places from the run's seed."""
     return min(k, p) * FLOAT_BITS
 
 
 def sign_bits(u: Floats) -> int:
-    """The mean magnitude and a sign for each entry of ``u [P]``; if some are 0, also a flag for each entry."""
+    """Count the mean magnitude and a sign for each entry of ``u [P]``; if some are 0, also a flag for each entry."""
     p = len(u)
     return FLOAT_BITS + p + (p if (u == 0).any() else 0)
 
 
 def qsgd_bits(p: int, levels: int) -> int:
-    """The vector's length, and a sign and a level for each entry."""
+    """Count the vector's length, and a sign and a level for each entry."""
     return FLOAT_BITS + p * (1 + ceil(log2(levels + 1)))
 
 
 def grid_bits(p: int, bits: int) -> int:
-    """``bits`` for each entry; the server knows the step from the configuration."""
+    """Count ``bits`` for each entry; the server knows the step from the configuration."""
     return p * bits

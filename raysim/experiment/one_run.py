@@ -58,6 +58,11 @@ class Run:
     checked: Job | None = None
     """Its job with the noise of its privacy, where it has been checked before."""
 
+    @property
+    def serves_newcomers(self) -> bool:
+        """Whether its models are needed after it, by hospitals that took no part and join with some rows."""
+        return bool(self.entry.config.data.split.unseen)
+
     def asked(self) -> Job:
         """The job that its configuration asks for."""
         strategy, selection, config = self.entry.strategy, self.entry.selection, self.entry.config

@@ -19,7 +19,6 @@ from raysim.config import learners, plugins, reading
 from raysim.config.schema import Config
 from raysim.config.sections.training import TuneSection
 from raysim.core.errors import ConfigError, ResourceError, TrainingDiverged
-from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.attacks.checks import warnings
@@ -38,7 +37,7 @@ from raysim.experiment.run_actors import Spared
 from raysim.experiment.run_placement import Load
 from raysim.experiment.scores import check as check_scores
 from raysim.experiment.services import RunServices
-from raysim.experiment.unseen.folds import Fold, LeftOut, folds_of
+from raysim.experiment.unseen.folds import Fold, LeftOut, cost, folds_of
 from raysim.experiment.unseen.folds import check as check_folds
 from raysim.report.terminal.progress import data_warnings
 from raysim.storage import resume
@@ -191,8 +190,7 @@ class Experiment:
         remarks = (f"{', '.join(labels)}: {remark}" for remark, labels in by_remark.items())
         further = []
         if self.folds:
-            runs = len(self.folds) * len(self.entries) * len(self.seeds)
-            further.append(f"hospitals are left out in {counted(len(self.folds), 'fold')}: {runs} more runs")
+            further.append(cost(self.folds, len(self.entries), len(self.seeds)))
         odd = data_warnings(self.federations.values(), private)
         return [*odd, *seeds, *further, *sentences(self.unpaired), *remarks, *dict.fromkeys(doubts)]
 
@@ -341,7 +339,7 @@ class Experiment:
             try:
                 with run.opened(self._data_of(run), again=self._again) as opened:
                     result = self._played(services, run, opened, parent)
-                    opened.finish(result.outcome)
+                    opened.finish(result.outcome, models=run.serves_newcomers)
             except spared as error:
                 yield run, error
             else:

@@ -18,7 +18,7 @@ from raysim.privacy import compositions, quick, repeated, sampled
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
-"""Relative tolerance of the search for a noise multiplier; its result errs on the side of more noise."""
+"""Relative tolerance of the search for a noise multiplier; errors are on the side of more noise."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """Discretisation steps of privacy loss: the library's own, and those for patients at several hospitals, for an exact
@@ -26,29 +26,31 @@ figure and for a rough one. Epsilon is larger with them, never smaller: by about
 of rounds cost."""
 
 LARGE = 50.0
-"""Steps of privacy loss grow in proportion to an epsilon beyond this one: it then is larger by less than 1/100,000."""
+"""For an epsilon above this one, steps of privacy loss grow in proportion; epsilon is then larger by less than
+1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""Above this many different events, Rényi divergences bound epsilon: each distribution takes up to a second."""
+"""Above this number of different events, Rényi divergences bound epsilon: each distribution takes up to a second."""
 
 LEAST_LAPLACE = 0.05
-"""Laplace noise of a smaller multiplier has a distribution too wide to hold; it is bounded by divergences, too."""
+"""Below this multiplier the distribution of Laplace noise is too wide to store; it is bounded by divergences, too."""
 
 LEAST, MOST = 1e-9, 1e9
-"""The search counts epsilons beyond these as these: below they are as good as 0, above there is no privacy."""
+"""Range of epsilons in the search: below it an epsilon counts as 0, above it there is no privacy."""
 
 LOW, HIGH = 1e-6, 1e6
-"""The epsilons for which noise is sought: beyond them the search and its sums leave what floats hold."""
+"""Range of epsilons for which noise can be computed: beyond it the search and its sums exceed floating-point
+numbers."""
 
 LEAST_DELTA = 1e-14
-"""Sums of distributions leave out about 1e-15 of the mass: at a smaller delta all epsilons would be infinite."""
+"""Smallest delta: sums of distributions omit about 1e-15 of the mass, so that epsilon would be infinite below it."""
 
 MOST_NOISELESS = -20.0
-"""Logarithm of a multiplier: a target that is kept with so little noise is kept with any."""
+"""Logarithm of the smallest multiplier: a target that holds with so little noise holds with any."""
 
 
 def library() -> Any:
-    """The package dp-accounting. Raises ``ConfigError`` where it is not installed."""
+    """Import dp-accounting. Raises ``ConfigError`` if it is not installed."""
     try:
         import dp_accounting
     except ImportError:
@@ -59,7 +61,7 @@ def library() -> Any:
 
 
 def epsilon(events: Sequence[Event], delta: float) -> float:
-    """The epsilon of all ``events`` composed, at ``delta``, or an upper bound; infinite where one has no noise."""
+    """Return the epsilon of all ``events`` composed, at ``delta``, or an upper bound; infinite if one has no noise."""
     return _epsilon(tuple(_merged(events)), delta)
 
 
@@ -82,15 +84,15 @@ def _epsilon(events: tuple[Event, ...], delta: float) -> float:
 
 
 def _together(events: Sequence[Gaussian]) -> float:
-    """The noise multiplier of one event that reveals as much as all ``events`` together."""
+    """Return the noise multiplier of one event that reveals as much as all ``events`` together."""
     return float(sum(event.count / event.multiplier**2 for event in events) ** -0.5)
 
 
 @lru_cache(maxsize=256)
 def rough(event: Repeated, delta: float, beside: tuple[Event, ...] = ()) -> float:
-    """An upper bound of the epsilon of a patient at several hospitals, in a fraction of the time.
+    """Return an upper bound of the epsilon of a patient at several hospitals, in a fraction of the time.
 
-    ``beside`` are the other noisy releases of each of these hospitals: the epsilons of Laplace noise add up.
+    ``beside`` are the other noisy releases of each of these hospitals; epsilons of Laplace noise are added.
     """
     if event.multiplier <= 0:
         return math.inf
@@ -100,9 +102,9 @@ def rough(event: Repeated, delta: float, beside: tuple[Event, ...] = ()) -> floa
 
 
 def by_distributions(events: Sequence[Event], delta: float, interval: float | None = None) -> float:
-    """Epsilon by privacy loss distributions with steps of ``interval``; None: fine ones.
+    """Return epsilon by privacy loss distributions with steps of ``interval``; None: fine ones.
 
-    Steps grow with an epsilon beyond ``LARGE``: the same relative error takes the same time.
+    Steps grow for an epsilon above ``LARGE``: the same relative error takes the same time.
     """
     library()
     from dp_accounting.pld.privacy_loss_distribution import identity
@@ -117,9 +119,10 @@ def by_distributions(events: Sequence[Event], delta: float, interval: float | No
 
 
 def _large(events: Sequence[Event], delta: float) -> float:
-    """About how large the epsilon of ``events`` is where there is little noise; too large where there is much.
+    """Estimate the epsilon of ``events`` with little noise; too large with much noise.
 
-    A unit is taken to be in as many releases as it is at most but for a chance of ``delta / 2``, and to be seen there.
+    The estimate assumes that a unit is in the largest number of releases, up to a probability of ``delta / 2``, and
+    that this is observed.
     """
     from scipy.stats import binom
 
@@ -135,7 +138,7 @@ def _large(events: Sequence[Event], delta: float) -> float:
 
 
 def _distribution(event: Event, interval: float) -> Any:
-    """The ``PrivacyLossDistribution`` of an event."""
+    """Return the ``PrivacyLossDistribution`` of an event."""
     from dp_accounting.pld import privacy_loss_distribution as of
 
     if isinstance(event, Laplace):
@@ -151,7 +154,7 @@ def _distribution(event: Event, interval: float) -> Any:
 
 
 def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, delta: float) -> float:
-    """The least noise multiplier whose events, ``events_of(multiplier)``, keep epsilon at most ``target``."""
+    """Return the least noise multiplier for which epsilon of ``events_of(multiplier)`` is at most ``target``."""
     from scipy.optimize import brentq
 
     def above(log_multiplier: float) -> float:
@@ -172,7 +175,7 @@ def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, del
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:
-    """The events with their counts added up where all else is equal, in a fixed order."""
+    """Return the events in a fixed order, with counts of equal events added."""
     counts: dict[Event, int] = {}
     for event in events:
         one = replace(event, count=1)
@@ -181,7 +184,7 @@ def _merged(events: Sequence[Event]) -> list[Event]:
 
 
 def _places(event: Repeated) -> tuple[list[float], list[float]]:
-    """At how many places a unit may take part, and the probability of each number."""
+    """Return the numbers of places at which a unit may take part, and the probability of each."""
     from scipy.stats import binom
 
     places = range(event.places + 1)

@@ -1,9 +1,9 @@
-"""Adaptive clipping: the clip follows the noisy share of hospitals whose update was short enough.
+"""Adaptive clipping: the clip follows the noisy share of hospitals whose update was shorter than the clip.
 
 G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive Clipping*, NeurIPS
 2021.
 
-The noise of a round is in units of the clip that the round's updates were clipped to, never of the next one.
+The noise of a round is in units of the clip of the same round's updates, never of the next one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import math
 
 
 def update_multiplier(multiplier: float, bits: float) -> float:
-    """The noise multiplier of the updates with which updates and bits together cost one event of ``multiplier``.
+    """Return the noise multiplier of the updates so that updates and bits together cost one event of ``multiplier``.
 
     Theorem 1: ``(multiplier^-2 - (2 bits)^-2)^(-1/2)``. ``bits``: the standard deviation of the noise on the sum of the
-    bits, which are 1/2 or -1/2. Raises ``ValueError`` where the bits alone cost more.
+    bits, which are 1/2 or -1/2. Raises ``ValueError`` if the bits alone cost more.
     """
     if multiplier == 0 or math.isinf(bits):
         return multiplier
@@ -25,9 +25,9 @@ def update_multiplier(multiplier: float, bits: float) -> float:
 
 
 def next_clip(clip: float, share: float, quantile: float, rate: float) -> float:
-    """The clip of the next round, ``clip exp(-rate (share - quantile))``; a ``rate`` of 0 keeps it as it is.
+    """Return the clip of the next round, ``clip exp(-rate (share - quantile))``; a ``rate`` of 0 does not change it.
 
-    ``share``: of the updates that were at most ``clip`` long, as the noisy bits say; ``quantile``: the wanted share.
+    ``share``: the noisy share of updates that were at most ``clip`` long; ``quantile``: the wanted share.
     """
     if rate == 0:
         return clip

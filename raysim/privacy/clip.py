@@ -1,4 +1,4 @@
-"""Clipping: bounds how far one hospital or patient can move a sum."""
+"""Clipping: bounds the effect of one hospital or patient on a sum."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 BELOW = 1.0 - 1e-12
-"""Factors that clip are multiplied by this, so that rounding does not put the result above the clip."""
+"""Factor on clipping factors, so that rounding does not put the result above the clip."""
 
 
 def norm(vectors: Sequence[Floats]) -> float:
-    """The 2-norm of the concatenated ``vectors``, in float64."""
+    """Return the 2-norm of the concatenated ``vectors``, in float64."""
     return math.sqrt(sum(float(np.dot(vector, vector)) for vector in vectors))
 
 
 def clip_factor(length: float, clip: float) -> float:
-    """The factor that shortens a vector of norm ``length`` to ``clip``; exactly 1 where it is short enough."""
+    """Return the factor that shortens a vector of norm ``length`` to ``clip``; exactly 1 if it is short enough."""
     return 1.0 if length <= clip else clip / length * BELOW
 
 
 def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
-    """The ``vectors`` of one hospital's message, clipped together to the norm ``clip``; zeros where not finite.
+    """Return the ``vectors`` of one hospital's message, clipped together to the norm ``clip``; zeros if not finite.
 
     A message that is short enough is returned bit for bit.
     """

@@ -1,8 +1,8 @@
-"""Composes a privacy loss distribution with itself: as the library dp-accounting does, in less time.
+"""Compose a privacy loss distribution with itself, as the library dp-accounting does, in less time.
 
-The library first bounds the losses that it keeps, by sums of exponentials of forty orders, each summed over logarithms.
-Here these are powers of one array. A bound is a whole number, so that it is the library's unless it lies as near to the
-next one as sums may be wrong; then the library is asked.
+The library first bounds the losses that it stores, by sums of exponentials of forty orders, each summed over
+logarithms. Here these are powers of one array. A bound is a whole number and therefore equals the library's, unless it
+is within the error of the sums of the next one; then the library computes it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ORDERS = 20
 """Orders on either side of 0, in units of one over the length."""
 
 ERROR = 1e-11
-"""The largest error of the logarithm of a sum; relative where the logarithm is beyond 1."""
+"""Largest error of the logarithm of a sum; relative if the logarithm is above 1."""
 
 Bounds = Callable[..., tuple[int, int]]
 
 
 @contextlib.contextmanager
 def quick() -> Iterator[None]:
-    """A context in which the library composes by :func:`bounds`, in less time."""
+    """A context in which the library composes with :func:`bounds`, in less time."""
     from dp_accounting.pld import common
 
     before = common.compute_self_convolve_bounds
@@ -45,7 +45,7 @@ def bounds(
     tail_mass_truncation: float = 0,
     orders: Sequence[float] | None = None,
 ) -> tuple[int, int]:
-    """The first and the last place that is kept of ``count`` convolutions of ``probabilities [n]`` with themselves.
+    """Return the first and last stored place of ``count`` convolutions of ``probabilities [n]`` with themselves.
 
     ``library`` is the library's slower function for it; ``tail_mass_truncation`` is the mass that may lie beyond.
     """

@@ -1,7 +1,7 @@
-"""Events: what noisy releases cost, as plain values that an accountant composes.
+"""Events: the privacy cost of noisy releases, as plain values that an accountant composes.
 
-Two federations are neighbours where one unit (a hospital, a patient) is in one of them and contributes zero to the
-other; a hospital's place in the list stays, so that all numbers of hospitals are public.
+Two federations are neighbours if one unit (a hospital, a patient) is in one of them and contributes zero to the other.
+A hospital's place in the list stays, so that all numbers of hospitals are public.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Normal noise of ``multiplier`` times the sensitivity, ``count`` times over.
+    """Normal noise of ``multiplier`` times the sensitivity, ``count`` times.
 
-    With ``rate`` below 1 each unit takes part with that probability, unseen by the adversary (Poisson sampling).
+    With ``rate`` below 1 each unit takes part with that probability, hidden from the adversary (Poisson sampling).
     """
 
     multiplier: float
@@ -22,17 +22,17 @@ class Gaussian:
     rate: float = 1.0
     """The probability with which a unit is in a release."""
     count: int = 1
-    """How many such releases there are."""
+    """The number of such releases."""
 
 
 @dataclass(frozen=True)
 class Laplace:
-    """Laplace noise of scale ``multiplier`` times the sensitivity, ``count`` times over."""
+    """Laplace noise of scale ``multiplier`` times the sensitivity, ``count`` times."""
 
     multiplier: float
     """The scale, in units of the sensitivity."""
     count: int = 1
-    """How many such releases there are."""
+    """The number of such releases."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Repeated:
     """Normal noise on a sum to which a unit may add several times: a patient at several hospitals."""
 
     multiplier: float
-    """The standard deviation, in units of what the unit adds at one place."""
+    """The standard deviation, in units of the unit's contribution at one place."""
     rate: float
-    """The probability with which the unit adds at a place, drawn for each place by itself."""
+    """The probability with which the unit contributes at a place, independently for each place."""
     places: int
-    """How many places the unit is at."""
+    """The number of places of the unit."""
     count: int = 1
-    """How many such releases there are."""
+    """The number of such releases."""
 
 
 Single = Gaussian | Laplace
@@ -57,13 +57,13 @@ Written = tuple[Literal["normal", "laplace"], float, float, int]
 
 
 def written(event: Single) -> Written:
-    """The plain values of an event."""
+    """Return the plain values of an event."""
     if isinstance(event, Laplace):
         return "laplace", event.multiplier, 1.0, event.count
     return "normal", event.multiplier, event.rate, event.count
 
 
 def read(values: Written) -> Single:
-    """The inverse of :func:`written`."""
+    """Return the event of plain values, the inverse of :func:`written`."""
     noise, multiplier, rate, count = values
     return Laplace(multiplier, count) if noise == "laplace" else Gaussian(multiplier, rate, count)

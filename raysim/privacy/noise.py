@@ -1,4 +1,4 @@
-"""Noise for sums that are held as integers, from seeded streams or from the operating system."""
+"""Noise for integer sums, from seeded streams or from the operating system."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from raysim.core.streams import quick_stream, stream
 Floats = NDArray[np.float64]
 
 Origin = Literal["seeded", "system"]
-"""Where noise comes from."""
+"""Source of the random numbers."""
 
 TOGETHER = 2**13
-"""The most numbers that are drawn at once, for several steps."""
+"""Largest number of random numbers made at once, for several steps."""
 
 
 def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key: int) -> Floats:
-    """Standard normal numbers of shape ``size``: of the stream ``(seed, purpose, *key)``, or the operating system's."""
+    """Return standard normal numbers of shape ``size``, from the stream ``(seed, purpose, *key)`` or the operating
+    system."""
     if origin == "seeded":
         return stream(seed, purpose, *key).standard_normal(size)
     from scipy.special import ndtri
@@ -32,12 +33,12 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
 
 
 class StepNormals:
-    """Standard normal numbers for each of so many ``steps`` of a local update, from the same origins.
+    """Standard normal numbers for each of ``steps`` steps of a local update, from the same sources.
 
     Seeded ones are in float32, by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of Random
-    Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of them is a point whose direction is uniform and whose
-    squared distance from 0 is twice an exponential number, and many points at once take numpy a third of the time that
-    as many ``standard_normal`` take.
+    Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of them is a point with a uniform direction, whose squared
+    distance from 0 is twice an exponential number. In large numbers this takes a third of the time of
+    ``standard_normal``.
     """
 
     def __init__(self, origin: Origin, steps: int, seed: int, purpose: str, *key: int) -> None:
@@ -47,7 +48,7 @@ class StepNormals:
         self._squares, self._numbers = np.empty(0), np.empty((0, 0), np.float32)
 
     def __call__(self, step: int, size: int) -> NDArray[np.floating]:
-        """The numbers of a step, ``[size]``, whichever steps were asked for before; the next call overwrites them."""
+        """Return the numbers of a step, ``[size]``, in any order of steps; the next call overwrites them."""
         if self._origin == "system":
             return normals("system", (size,), self._seed, self._purpose)
         together = max(1, min(self._steps, TOGETHER // size))
@@ -58,7 +59,7 @@ class StepNormals:
         return self._numbers.reshape(-1)[place * size : (place + 1) * size]
 
     def _draw(self, generator: np.random.Generator, count: int) -> None:
-        """Draw ``count`` numbers into memory that is reused: to allocate it would take longer than to draw them."""
+        """Make ``count`` numbers in memory that is reused, because allocation would take longer."""
         pairs = (count + 1) // 2
         if len(self._squares) != pairs:
             self._squares, self._numbers = np.empty(pairs), np.empty((2, pairs), np.float32)
@@ -76,7 +77,7 @@ class StepNormals:
 
 
 def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> Floats:
-    """Laplace numbers of scale 1, ``[size]``, from the same origins as :func:`normals`."""
+    """Return Laplace numbers of scale 1, ``[size]``, from the same sources as :func:`normals`."""
     if origin == "seeded":
         return stream(seed, purpose, *key).laplace(size=size)
     uniform = (np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(11)).astype(np.float64)
@@ -86,12 +87,12 @@ def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> F
 
 
 def grid_units(noise: Floats) -> NDArray[np.int64]:
-    """``noise`` in whole steps of the grid on which exact sums are held."""
+    """Round ``noise`` to whole steps of the grid of exact sums."""
     return np.rint(noise * 2.0**FRACTION_BITS).astype(np.int64)
 
 
 def with_rounding(clip: float, size: int, share: float) -> float:
-    """The greatest norm of a clipped message of ``size`` scalars after rounding to the grid, before weighting.
+    """Return the greatest norm of a clipped message of ``size`` scalars after rounding to the grid, before weighting.
 
     ``share`` is its weight in the sum, above 0.
     """

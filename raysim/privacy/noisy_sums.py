@@ -1,7 +1,7 @@
-"""Noisy sums over units: the contribution of each unit is clipped, and the noise is in units of that clip.
+"""Noisy sums over units: each unit's contribution is clipped, and the noise is in units of that clip.
 
-Every noisy statistic that leaves a hospital, other than updates, goes through :func:`noisy_sum`: one unit more or less
-changes the sum by at most the bound, whatever the statistic is.
+Every noisy statistic of a hospital, other than updates, uses :func:`noisy_sum`: one unit more or less changes the sum
+by at most the bound, for any statistic.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Floats = NDArray[np.float64]
 
 
 SUM_BITS = 30
-"""Fractional bits of secure sums, which are integers of 64 bits and hold up to four thousand million rows."""
+"""Fractional bits of secure sums, which are 64-bit integers and hold up to four thousand million rows."""
 
 
 class Hidden(Protocol):
     """Reveals only the sum over hospitals; ``raysim.secure`` implements it."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
-        """The sum of ``vectors [K]``, one from each hospital."""
+        """Return the sum of ``vectors [K]``, one from each hospital."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """The noise that a sum gets, in units of how far one unit can move it."""
+    """The noise on a sum, in units of the largest change by one unit."""
 
     event: Single
-    """The event of one release: Laplace noise, or normal noise without sampling. The ledger composes this event."""
+    """The event of one release, for the accountant: Laplace noise, or normal noise without sampling."""
     origin: Origin
-    """Where the noise comes from."""
+    """Source of the noise."""
 
     def in_shares(self, hospitals: int) -> Mechanism:
-        """The noise that each of so many hospitals adds to a secure sum.
+        """Return the noise that each hospital adds to a secure sum.
 
-        Two thirds of all hospitals' shares add up to the whole noise even without one of them, since a hospital knows
+        Two thirds of all hospitals' shares add up to the whole noise even without one of them, because a hospital knows
         its own share. Shares of Laplace noise do not add up to Laplace noise, so each hospital then adds all of it.
         """
         if not isinstance(self.event, Gaussian):
@@ -63,11 +63,11 @@ class Mechanism:
         return replace(self, event=replace(self.event, multiplier=self.event.multiplier / share))
 
     def bound(self, bounds: Bounds) -> float:
-        """The bound in the norm that the noise is calibrated to."""
+        """The bound in the norm for which the noise is calibrated."""
         return bounds.absolute if isinstance(self.event, Laplace) else bounds.euclidean
 
     def noise(self, size: int, seed: int, purpose: str, *key: int) -> Floats:
-        """The noise of a release of ``size`` scalars, in units of the bound."""
+        """Return the noise of a release of ``size`` scalars, in units of the bound."""
         if isinstance(self.event, Laplace):
             drawn = laplaces(self.origin, size, seed, purpose, *key)
         else:
@@ -76,7 +76,7 @@ class Mechanism:
         return noise
 
     def lengths(self, vectors: Floats) -> Floats:
-        """The norms of ``vectors [U, K]`` that the noise is calibrated to, ``[U]``."""
+        """Return the norms of ``vectors [U, K]`` for which the noise is calibrated, ``[U]``."""
         if isinstance(self.event, Laplace):
             lengths: Floats = np.abs(vectors).sum(axis=1)
         else:
@@ -87,18 +87,18 @@ class Mechanism:
 def noisy_sum(
     rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds, seed: int, purpose: str, *key: int
 ) -> Floats:
-    """The noisy sum ``[K]`` of ``rows [n, K]``, where the rows of each ``unit [n]`` are clipped together.
+    """Return the noisy sum ``[K]`` of ``rows [n, K]``; the rows of each ``unit [n]`` are clipped together.
 
-    Units are 0, 1, ... in ascending order. ``seed``, ``purpose`` and ``key`` name the stream of the noise.
+    Units are 0, 1, ... in ascending order. ``seed``, ``purpose`` and ``key`` identify the stream of the noise.
     """
     sums = clipped_sum(rows, unit, how, bounds)
     return sums + how.bound(bounds) * how.noise(len(sums), seed, purpose, *key)
 
 
 def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats:
-    """The total of hospitals' noisy ``sums [K]``, in fixed point, where nothing but the total is learned.
+    """Return the total of hospitals' noisy ``sums [K]``, in fixed point; only the total is revealed.
 
-    ``hidden``: how they are masked, by streams of ``seed``; None: they are added up unmasked, with the same result.
+    ``hidden``: how they are masked, by streams of ``seed``; None: they are added unmasked, with the same result.
     """
     units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
     whole = np.sum(units, axis=0) if hidden is None else hidden.total(units, seed)
@@ -106,7 +106,7 @@ def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats
 
 
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
-    """The sum ``[K]`` of the units' vectors, each clipped to the bound; one that is not finite adds nothing."""
+    """Return the sum ``[K]`` of the units' vectors, each clipped to the bound; one that is not finite adds nothing."""
     units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
     if units < len(unit):
         vectors = np.zeros((units, rows.shape[1]))

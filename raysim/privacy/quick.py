@@ -1,7 +1,7 @@
 """Quick bounds of epsilon for many hospitals: Rényi divergences of integer orders, in closed form.
 
-These upper bounds are by some tenths larger than those of privacy loss distributions. They set the noise of each of
-hundreds of hospitals in a moment; the epsilon that is reported is computed again by the accountant.
+These upper bounds are some tenths larger than those of privacy loss distributions. They set the noise of hundreds of
+hospitals quickly; the accountant computes the reported epsilon again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _K = np.arange(ORDERS[-1] + 1)
 _LEFT = np.maximum(ORDERS[:, None] - _K, 0)
 
 TOLERANCE = 1e-4
-"""Relative tolerance of the search for a multiplier; its result errs on the side of more noise."""
+"""Relative tolerance of the search for a multiplier; errors are on the side of more noise."""
 
 
 @lru_cache(maxsize=1024)
 def divergences(multiplier: float, rate: float) -> Floats:
-    """The Rényi divergence of one step with Poisson sampling of ``rate``, at each of ``ORDERS``."""
+    """Return the Rényi divergence of one step with Poisson sampling of ``rate``, at each of ``ORDERS``."""
     if rate >= 1:
         return ORDERS / (2.0 * multiplier**2)
     from scipy.special import logsumexp  # a tenth of a second to import
@@ -41,7 +41,7 @@ def divergences(multiplier: float, rate: float) -> Floats:
 
 @cache
 def _binomials() -> Floats:
-    """Logarithms of each order's binomial coefficients, ``[orders, K]``."""
+    """Return the logarithms of each order's binomial coefficients, ``[orders, K]``."""
     from scipy.special import gammaln
 
     logs: Floats = gammaln(ORDERS[:, None] + 1) - gammaln(_K + 1) - gammaln(_LEFT + 1)
@@ -49,7 +49,7 @@ def _binomials() -> Floats:
 
 
 def epsilon(multiplier: float, rate: float, steps: int, delta: float, beside: float = 0.0) -> float:
-    """An upper bound of the epsilon of so many steps.
+    """Return an upper bound of the epsilon of ``count`` steps.
 
     ``beside``: the cost of other releases with normal noise without sampling, the sum of their ``1 / multiplier^2``.
     """
@@ -64,10 +64,10 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, beside: fl
 def epsilon_at_several(
     steps: Sequence[tuple[float, float, int]], places: int, delta: float, beside: float = 0.0
 ) -> float:
-    """An upper bound of the epsilon of a unit at any ``places`` hospitals.
+    """Return an upper bound of the epsilon of a unit at any ``places`` hospitals.
 
     ``steps`` are the multiplier, rate and count of each hospital; ``beside`` is as in :func:`epsilon`, for each
-    hospital. At each order the hospitals with the largest divergences are taken.
+    hospital. At each order the hospitals with the largest divergences count.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):
@@ -82,7 +82,7 @@ def epsilon_at_several(
 
 
 def epsilon_of(events: Sequence[Single], delta: float) -> float:
-    """An upper bound of the epsilon of all ``events`` together."""
+    """Return an upper bound of the epsilon of all ``events`` together."""
     if any(event.multiplier <= 0 for event in events):
         return math.inf
     whole = np.zeros(len(ORDERS))
@@ -95,23 +95,23 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 
 
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
-    """As :func:`epsilon_of`, or with the epsilons of Laplace noise added up, whichever is less."""
+    """Return :func:`epsilon_of`, or the result with added epsilons of Laplace noise, whichever is less."""
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
     return min(epsilon_of(events, delta), (epsilon_of(normal, delta) if normal else 0.0) + pure)
 
 
 def of_laplace(multiplier: float) -> Floats:
-    """The Rényi divergence of one release with Laplace noise, at each of ``ORDERS`` (Mironov 2017, proposition 6)."""
+    """Return the Rényi divergence of one release with Laplace noise, at each of ``ORDERS`` (Mironov 2017, proposition
+    6)."""
     left, right = np.log(ORDERS / (2 * ORDERS - 1)), np.log((ORDERS - 1) / (2 * ORDERS - 1))
     each: Floats = np.logaddexp(left + (ORDERS - 1) / multiplier, right - ORDERS / multiplier) / (ORDERS - 1)
     return each
 
 
 def _converted(whole: Floats, delta: float) -> float:
-    """Epsilon at ``delta`` from divergences at each of ``ORDERS`` (Canonne, Kamath, Steinke 2020, arXiv:2004.00010v4,
-    proposition 12).
-    """
+    """Return epsilon at ``delta`` from divergences at each of ``ORDERS`` (Canonne, Kamath, Steinke 2020,
+    arXiv:2004.00010v4, proposition 12)."""
     bounds = whole + np.log1p(-1.0 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
     return float(max(bounds.min(), 0.0))
 

@@ -1,8 +1,7 @@
-"""The privacy loss distribution of normal noise on what a unit may add several times: the library dp-accounting's, bit
-for bit, in less time.
+"""The privacy loss distribution of normal noise on a repeated contribution: dp-accounting's, bit for bit, in less time.
 
-The library looks for where a loss is reached by halving a range, for one group of losses after the other and in Python.
-Here the ranges of all losses are halved at once, with the library's own steps.
+The library finds where a loss is reached by bisection, for one group of losses after the other and in Python. Here all
+losses are bisected at once, with the library's own steps.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def distribution(multiplier: float, places: Sequence[float], chances: Sequence[float], interval: float) -> Any:
-    """The distribution of one release with noise of ``multiplier``, to which a unit adds ``places`` times with
+    """Return the distribution of one release with noise of ``multiplier``, to which a unit adds ``places`` times with
     ``chances``.
 
     ``interval``: the step of privacy loss. Returns a ``PrivacyLossDistribution``.
@@ -52,11 +51,11 @@ def outputs(
     chances: Floats,
     added: bool,
 ) -> Floats:
-    """For each of ``losses [L]`` the output from which on the privacy loss is at most that, ``[L]``.
+    """Return for each of ``losses [L]`` the output from which on the privacy loss is at most that, ``[L]``.
 
     Outputs are within ``bounds``, in steps of ``precision``. With ``places [S]`` s, their ``chances [S]`` q and the
     multiplier σ, the loss of an output x is ``log sum q exp(-(s x + s^2 / 2) / σ^2)`` for a unit that is removed, and
-    ``-log sum q exp((s x - s^2 / 2) / σ^2)`` for one that is ``added``: both fall with x.
+    ``-log sum q exp((s x - s^2 / 2) / σ^2)`` for one that is ``added``: both decrease in x.
     """
     variance, sign = multiplier**2, -1 if added else 1
     constants = np.log(chances) + sign * (places * (-sign * 0.5 * places) / variance)

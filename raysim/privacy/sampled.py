@@ -1,7 +1,7 @@
-"""The privacy loss distribution of normal noise on a sample: the library dp-accounting's, bit for bit, in less time.
+"""The privacy loss distribution of normal noise on a sample: dp-accounting's, bit for bit, in less time.
 
-The library looks up, one at a time and in Python, where each of tens of thousands of losses is reached. Here all are
-looked up at once, with the library's own steps.
+The library finds where each of tens of thousands of losses is reached one at a time, in Python. Here all are found at
+once, with the library's own steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def distribution(multiplier: float, rate: float, interval: float) -> Any:
 
 
 def without_sampling(multiplier: float, interval: float) -> Any:
-    """As :func:`distribution`, where every unit is in every release; to add and to remove a unit are then alike."""
+    """Return :func:`distribution` for a unit in every release; adding and removing a unit are then alike."""
     from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
@@ -59,9 +59,10 @@ def without_sampling(multiplier: float, interval: float) -> Any:
 
 
 def discretised(mechanism: Any, interval: float, deltas: Callable[[Floats], Floats]) -> Any:
-    """The library's distribution of a mechanism's privacy loss in steps of ``interval``, for a unit more or one less.
+    """Return the library's distribution of a mechanism's privacy loss in steps of ``interval``, for one unit more or
+    less.
 
-    ``deltas(losses [L])`` gives the delta at each loss, ``[L]``.
+    ``deltas(losses [L])`` returns the delta at each loss, ``[L]``.
     """
     from dp_accounting.pld import pld_pmf
 
@@ -72,10 +73,11 @@ def discretised(mechanism: Any, interval: float, deltas: Callable[[Floats], Floa
 
 
 def outputs(losses: Floats, multiplier: float, rate: float, added: bool) -> Floats:
-    """The largest output whose privacy loss is at least each of ``losses [L]``, ``[L]``; the sensitivity is 1.
+    """Return the largest output whose privacy loss is at least each of ``losses [L]``, ``[L]``; the sensitivity is 1.
 
-    Without sampling a loss of ``u`` is reached at ``-1/2 - u multiplier^2``; with it a loss of ``v`` where that would
-    be ``log(1 + (e^v - 1) / rate)``. For a unit that is ``added`` losses are negated, and outputs moved by 1.
+    Without sampling a loss ``u`` is reached at ``-1/2 - u multiplier^2``; with sampling a loss ``v`` is reached where
+    that would be ``log(1 + (e^v - 1) / rate)``. For a unit that is ``added`` losses are negated, and outputs moved by
+    1.
     """
     signed = -losses if added else losses
     scaled, rest = signed + np.log(1 / rate), 1 - 1 / rate

@@ -1,4 +1,4 @@
-"""The noise on the sums from which means and deviations of features are computed."""
+"""The noise on the sums from which means and standard deviations of features are computed."""
 
 from __future__ import annotations
 
@@ -18,56 +18,57 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ScalerNoise:
-    """How each hospital adds noise to the sums from which means and deviations follow."""
+    """How each hospital adds noise to the sums for means and standard deviations."""
 
     mechanism: Mechanism
     """The noise."""
     unit: Literal["patient", "example"]
     """The privacy unit, whose rows are clipped together: a patient, or an example (one row)."""
     rows: int
-    """The most rows that a unit contributes."""
+    """Largest number of rows of a unit."""
     shared: bool
     """Whether hospitals' sums are secure, so that each adds a share of normal noise."""
     hidden: Hidden | None = None
-    """How secure sums are masked; None: they are added up unmasked, with the same result."""
+    """How secure sums are masked; None: they are added unmasked, with the same result."""
 
     @property
     def named(self) -> str:
-        """How a federation that was prepared with it describes it."""
+        """The description in a federation that was prepared with it."""
         return f"{self.mechanism.event!r}, {self.unit}, {self.rows}"
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for two noises that draw the same numbers."""
+        """A key that is equal for two noises with the same random numbers."""
         return self.named, self.shared, self.mechanism.origin
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
-        """The noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1.
+        """Return the noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1.
 
-        The rows of one ``unit [n]`` together are clipped to the length that one row can have. ``hospitals``: how many
-        tell such sums; ``seed`` and ``hospital`` name the noise's stream.
+        The rows of one ``unit [n]`` together are clipped to the length that one row can have. ``hospitals``: the number
+        of hospitals that send such sums; ``seed`` and ``hospital`` identify the noise's stream.
         """
         bounds = _of_a_row(rows.shape[1])
         return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """The total ``[K]`` that the server learns of hospitals' noisy ``sums``; secure ones are in fixed point."""
+        """Return the total ``[K]`` that the server learns of hospitals' noisy ``sums``; secure ones are in
+        fixed point."""
         if not self.shared:
             total: Floats = sum(sums, np.zeros(len(sums[0])))
             return total
         return total_of(sums, self.hidden, seed)
 
     def deviation(self, width: int, hospitals: int) -> float:
-        """The standard deviation of one hospital's noise on each of ``width`` sums."""
+        """Return the standard deviation of one hospital's noise on each of ``width`` sums."""
         how = self._at_each(hospitals)
         spread = math.sqrt(2.0) if isinstance(how.event, Laplace) else 1.0
         return spread * how.event.multiplier * how.bound(_of_a_row(width))
 
     def _at_each(self, hospitals: int) -> Mechanism:
-        """The noise that each of so many ``hospitals`` adds."""
+        """Return the noise that each of ``hospitals`` hospitals adds."""
         return self.mechanism.in_shares(hospitals) if self.shared else self.mechanism
 
 
 def _of_a_row(width: int) -> Bounds:
-    """The greatest norms of a row of ``width`` entries from -1 to 1."""
+    """Return the greatest norms of a row of ``width`` entries from -1 to 1."""
     return Bounds(float(width), math.sqrt(width))

@@ -1,4 +1,4 @@
-"""The privacy statement of a run: the guarantee, the adversary it holds against, and what it leaves out."""
+"""The privacy statement of a run: the guarantee, its adversary, and its gaps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARED = (
 
 @dataclass(frozen=True)
 class Statement:
-    """The guarantee of a run, for which unit and against which adversary, and what it does not cover."""
+    """The guarantee of a run, its unit and adversary, and what it does not cover."""
 
     unit: str
     """The privacy unit, whose data is hidden."""
@@ -30,35 +30,34 @@ class Statement:
     delta: float
     """The delta of the guarantee."""
     epsilons: Mapping[str, float] = field(default_factory=dict)
-    """Epsilon by adversary; infinite where the adversary sees exact values."""
+    """Epsilon by adversary; infinite if the adversary observes exact values."""
     covered: Mapping[str, float] = field(default_factory=dict)
-    """Epsilon by adversary of the kinds of egress that noise covers."""
+    """Epsilon by adversary for the kinds of egress with noise."""
     covers: tuple[str, ...] = ()
-    """The kinds of egress that noise covers."""
+    """Kinds of egress with noise."""
     declared_public: tuple[str, ...] = ()
-    """What the configuration declares public."""
+    """Kinds that the configuration declares public."""
     unreleased: tuple[str, ...] = ()
-    """The kinds that the configuration declares public, or sets epsilon aside for, and that never left a hospital."""
+    """Kinds that the configuration declares public, or reserves epsilon for, and that never left a hospital."""
     not_private: tuple[str, ...] = ()
-    """The kinds of egress that are neither covered by noise nor declared public."""
+    """Kinds of egress that neither have noise nor are declared public."""
     noise_multiplier: float | None = None
-    """Standard deviation of the noise, in clips; None where each hospital has its own."""
+    """Standard deviation of the noise, in clips; None if each hospital has its own."""
     clip: float = math.inf
     """The norm to which updates, or patients' gradients, are clipped."""
     by_hospital: Mapping[str, tuple[float, float]] | None = None
-    """Epsilon and noise multiplier of the hospital with the ``least``, the ``median`` and the ``most`` of each, where
-    hospitals have their own."""
+    """Least, median and most of hospitals' epsilon and noise multiplier, if hospitals have their own."""
     releases: Mapping[str, Sequence[Sequence[Written]]] | None = None
-    """By adversary, the noisy releases that a unit is in: one list of them for all hospitals, or one for each hospital;
-    None where they are not known."""
+    """By adversary, the noisy releases that contain a unit: one list for all hospitals, or one for each hospital; None
+    if unknown."""
     twice: float | None = None
-    """Epsilon of a patient at any two hospitals against an outsider, of the kinds of egress that noise covers."""
+    """Epsilon of a patient at any two hospitals against an outsider, for the kinds of egress with noise."""
 
     noise: Origin = "system"
-    """Where the noise came from: a seed, or the operating system."""
+    """Source of the noise: a seed, or the operating system."""
 
     further: tuple[Statement, ...] = ()
-    """The guarantees of runs that were played for this one: without its attack, or to tune it."""
+    """Guarantees of the runs that this one needed: without its attack, or for tuning."""
 
     @property
     def epsilon(self) -> float:
@@ -66,7 +65,7 @@ class Statement:
         return self.epsilons[self.against]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields for ``summary.json``; infinite numbers are ``"inf"``."""
+        """Return the fields for ``summary.json``; infinite numbers are ``"inf"``."""
         return {
             "unit": self.unit,
             "mode": self.mode,
@@ -93,7 +92,7 @@ class Statement:
 
     @property
     def plays(self) -> tuple[Statement, ...]:
-        """The guarantees of this run and of all that were played for it."""
+        """Return the guarantees of this run and of all runs that it needed."""
         return (self, *(play for each in self.further for play in each.plays))
 
     def _all_plays(self) -> dict[str, float | int | str]:
@@ -101,7 +100,7 @@ class Statement:
         return {"plays": len(self.plays), "epsilon": _json(epsilon), "delta": delta, "against": against}
 
     def sentence(self) -> str:
-        """The guarantee and its limits in one line."""
+        """Return the guarantee and its limits in one line."""
         guarantee = (
             f"epsilon = {_shown(self.epsilon)}, delta = {self.delta:g} for one {self.unit} against the {self.against}"
         )
@@ -117,11 +116,11 @@ class Statement:
 
 
 def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
-    """The joint cost of all these runs, and of those that were played for them: epsilon, delta, and the adversary.
+    """Return the joint cost of all these runs and of those that they needed: epsilon, delta, and the adversary.
 
-    Known releases of all runs are composed at the largest delta. Where each hospital has its own, they are composed
-    hospital by hospital, and the largest epsilon counts. Where releases are not known, or runs have different units or
-    hospitals, epsilons and deltas are added up.
+    Known releases of all runs are composed at the largest delta. If each hospital has its own, they are composed by
+    hospital, and the largest epsilon counts. If releases are unknown, or runs have different units or hospitals,
+    epsilons and deltas are added.
     """
     statements = [play for each in statements for play in each.plays]
     first = statements[0]

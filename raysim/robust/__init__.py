@@ -1,1 +1,1 @@
-"""Robust rules over updates, some of them wrong."""
+"""Robust rules for updates, some of which may be wrong."""

@@ -1,4 +1,4 @@
-"""Robust aggregation: a rule by name, and the mixing before it, which replace the average of a server."""
+"""Robust aggregation: a named rule, and the pre-aggregation before it, instead of the server's average."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class Aggregation:
     name: str
     """One of :data:`RULES`."""
     assumed: float = 0.0
-    """The share of wrong updates that is assumed: ``f = floor(assumed * m)`` of ``m``."""
+    """The assumed share of wrong updates: ``f = floor(assumed * m)`` of ``m``."""
     before: str = "none"
     """Pre-aggregation: ``none``, ``nnm`` or ``bucketing``."""
     radius: float | None = None
     """Radius of centred clipping; None: the median of the distances."""
     passes: int = 1
-    """Passes of centred clipping."""
+    """Number of passes of centred clipping."""
     bound: float = 1.0
     """The largest 2-norm under the norm bound."""
     nu: float = 1e-6
     """Smoothing distance of the geometric median."""
     kept: int | None = None
-    """How many updates Multi-Krum averages, all where there are fewer; None: ``m - f``."""
+    """Number of updates that Multi-Krum averages, all if there are fewer; None: ``m - f``."""
 
     def count(self, m: int) -> int:
-        """How many of ``m`` updates are assumed to be wrong."""
+        """Return the assumed number of wrong updates among ``m``."""
         # The addend undoes rounding: 0.29 of 100 comes to 28.999999999999996 in float64, and is 29.
         return int(np.floor(self.assumed * m + 1e-9))
 
@@ -46,13 +46,13 @@ class Aggregation:
         order: Ids | None = None,
         weights: Floats | None = None,
     ) -> Aggregate:
-        """The aggregate of ``updates [m, P]``.
+        """Return the aggregate of ``updates [m, P]``.
 
-        ``centre [P]``: where centred clipping begins; None: at 0. ``root [P]``: the server's own update, for FLTrust.
-        ``order [m]``: the order in which updates fill buckets; None: as they are given. ``weights [m]``: for the rules
-        in :data:`raysim.robust.breakdown.WEIGHTED`, without pre-aggregation. Where there are too few updates for the
-        rule's formula (a small cluster), ``f`` is lowered until it can be computed. Raises ``ValueError`` without
-        updates, and for FLTrust without ``root``.
+        ``centre [P]``: the start of centred clipping; None: 0. ``root [P]``: the server's own update, for FLTrust.
+        ``order [m]``: the order in which updates fill buckets; None: as given. ``weights [m]``: for the rules in
+        :data:`raysim.robust.breakdown.WEIGHTED`, without pre-aggregation. With too few updates for the rule's formula
+        (a small cluster), ``f`` is lowered until it can be computed. Raises ``ValueError`` without updates, and for
+        FLTrust without ``root``.
         """
         if not len(updates):
             raise ValueError("there is no update to aggregate")
@@ -69,7 +69,7 @@ class Aggregation:
         return replace(made, admitted=made.admitted @ means)
 
     def _computable(self, m: int, f: int) -> int:
-        """The largest count up to ``f`` for which the rule's formula is defined."""
+        """Return the largest count up to ``f`` for which the rule's formula is defined."""
         if self.name == "bulyan":
             return max(0, min(f, (m - 3) // 4))
         return min(f, (m - 1) // 2) if self.name == "trimmed_mean" else f

@@ -1,4 +1,4 @@
-"""How many wrong updates each rule tolerates, and how robust it is.
+"""The number of wrong updates that each rule tolerates, and its coefficient of robustness.
 
 Coefficients: Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: *Fixing by Mixing: A Recipe for
 Optimal Byzantine ML under Heterogeneity*, AISTATS 2023.
@@ -20,19 +20,19 @@ NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
     "norm_bound": ("any number", lambda m, f: True),
     "fltrust": ("any number", lambda m, f: True),
 }
-"""By rule: how many hospitals it needs for f wrong ones, in words, and whether ``m`` are enough for ``f``."""
+"""By rule: the number of hospitals that it needs for f wrong ones, in words, and whether ``m`` suffice for ``f``."""
 
 WEIGHTED = ("median", "trimmed_mean", "geometric_median")
 """The rules that accept weights of hospitals."""
 
 
 def bears(rule: str, m: int, f: int) -> bool:
-    """Whether the guarantee of ``rule`` holds for ``f`` wrong updates of ``m``; for ``f = 0`` it always does."""
+    """Return whether the guarantee of ``rule`` holds for ``f`` wrong updates of ``m``; always for ``f = 0``."""
     return f == 0 or NEEDS[rule][1](m, f)
 
 
 def kappa(rule: str, m: int, f: int, neighbours: bool = False) -> float:
-    """The rule's coefficient of robustness; infinite where ``m <= 2f``, NaN where none is known.
+    """Return the rule's coefficient of robustness; infinite if ``m <= 2f``, NaN if unknown.
 
     The squared distance of the aggregate from the honest mean is at most kappa times the honest variance. With
     ``neighbours`` it is the coefficient of the rule after NNM.

@@ -13,8 +13,7 @@ import numpy as np
 from raysim.robust.rule import Aggregate, Floats, distances_to, uniform
 
 PASSES, MOVE = 1000, 1e-10
-"""The search for the geometric median ends after so many passes, or once it moves by less than this share of the
-median distance."""
+"""Largest number of passes for the geometric median, and the relative move (in median distances) at which it ends."""
 
 
 def geometric_median(
@@ -25,8 +24,10 @@ def geometric_median(
     passes: int = PASSES,
     start: Floats | None = None,
 ) -> Aggregate:
-    """The point with the least sum of distances to the updates (smoothed Weiszfeld), from their weighted mean or
-    ``start [P]``. The pull of an update stops growing below the distance ``nu``.
+    """Return the point with the least sum of distances to the updates (smoothed Weiszfeld).
+
+    The search starts at their weighted mean or at ``start [P]``. The weight of an update stops growing below the
+    distance ``nu``.
     """
     mass = np.ones(len(updates)) if weights is None else weights
     first = updates[0]
@@ -49,9 +50,9 @@ def geometric_median(
 def centred_clipping(
     updates: Floats, centre: Floats, radius: float | None = None, passes: int = 1, weights: Floats | None = None
 ) -> Aggregate:
-    """Starting at ``centre [P]``, move ``passes`` times by the mean of the differences, each clipped to ``radius``.
+    """Move from ``centre [P]`` ``passes`` times by the mean of the differences, each clipped to ``radius``.
 
-    ``radius`` None is the median norm of the differences, computed again in each pass.
+    ``radius`` None is the median norm of the differences, computed in each pass.
     """
     share = _shares(len(updates), weights)
     point, factor = centre.astype(np.float64), np.ones(len(updates))
@@ -64,7 +65,7 @@ def centred_clipping(
 
 
 def norm_bound(updates: Floats, bound: float, weights: Floats | None = None) -> Aggregate:
-    """The mean of the updates, each clipped to the norm ``bound``."""
+    """Return the mean of the updates, each clipped to the norm ``bound``."""
     share = _shares(len(updates), weights)
     factor = clipping(np.linalg.norm(updates, axis=1), bound)
     if weights is None:
@@ -73,7 +74,7 @@ def norm_bound(updates: Floats, bound: float, weights: Floats | None = None) -> 
 
 
 def clipping(norms: Floats, bound: float) -> Floats:
-    """The factors that shorten vectors of these ``norms`` to the ``bound``: 1 for shorter ones."""
+    """Return the factors that shorten vectors of these ``norms`` to the ``bound``: 1 for shorter ones."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(norms > bound, bound / norms, 1.0)
 

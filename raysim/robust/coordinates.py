@@ -1,7 +1,7 @@
-"""Rules for each coordinate by itself: median and trimmed mean, of equal or weighted hospitals.
+"""Rules for each coordinate separately: median and trimmed mean, with equal or weighted hospitals.
 
 D. Yin, Y. Chen, K. Ramchandran, P. Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical
-Rates*, ICML 2018, where hospitals count alike.
+Rates*, ICML 2018, with equal weights.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from raysim.robust.rule import Aggregate, Floats, by_columns, middle, uniform
 
 
 def median(updates: Floats, weights: Floats | None = None) -> Aggregate:
-    """The median of each coordinate; of an even number of updates the mean of the two middle values.
+    """Return the median of each coordinate; for an even number of updates the mean of the two middle values.
 
     With ``weights [m]``: the value with half of the weight on either side.
     """
@@ -34,10 +34,10 @@ def _weighted_middle(updates: Floats, weights: Floats) -> Floats:
 
 
 def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -> Aggregate:
-    """The mean of each coordinate without its ``trimmed`` lowest and highest values; ``2 * trimmed < m``.
+    """Return the mean of each coordinate without its ``trimmed`` lowest and highest values; ``2 * trimmed < m``.
 
-    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end, of the last hospital
-    perhaps only a part. Raises ``ValueError`` where nothing would be left.
+    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end; the last hospital may
+    be left out in part. Raises ``ValueError`` if nothing would remain.
     """
     m = len(updates)
     if 2 * trimmed >= m:

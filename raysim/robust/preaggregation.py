@@ -15,7 +15,7 @@ from raysim.robust.rule import Floats, Ids, squared_distances
 
 
 def nearest_neighbours(updates: Floats, f: int) -> Floats:
-    """Each update becomes the mean of its ``m - f`` nearest, itself among them, ``[m, m]``; ties go to the first."""
+    """Replace each update by the mean of its ``m - f`` nearest, including itself, ``[m, m]``; ties go to the first."""
     m = len(updates)
     distances = squared_distances(updates)
     np.fill_diagonal(distances, -1.0)
@@ -26,12 +26,12 @@ def nearest_neighbours(updates: Floats, f: int) -> Floats:
 
 
 def bucket_size(m: int, f: int) -> int:
-    """The size of buckets with which a rule still tolerates ``f`` wrong updates: ``max(1, floor(m / 2f))``."""
+    """Return the size of buckets with which a rule still tolerates ``f`` wrong updates: ``max(1, floor(m / 2f))``."""
     return max(1, m // (2 * f)) if f else 1
 
 
 def buckets(order: Ids, size: int) -> Floats:
-    """Updates in this ``order [m]`` become means of ``size`` consecutive ones; the last bucket may hold fewer."""
+    """Average ``size`` consecutive updates in this ``order [m]``; the last bucket may have fewer."""
     m = len(order)
     means = np.zeros((-(-m // size), m))
     for bucket, first in enumerate(range(0, m, size)):
@@ -41,7 +41,7 @@ def buckets(order: Ids, size: int) -> Floats:
 
 
 def mixed(means: Floats, updates: Floats) -> Floats:
-    """The means ``[k, P]`` of the updates; the mean of equal updates equals them to the last bit."""
+    """Return the means ``[k, P]`` of the updates; the mean of equal updates equals them to the last bit."""
     first = updates[0]
     made: Floats = means @ (updates - first)
     made += first

@@ -28,14 +28,15 @@ class Aggregate:
 
 
 PIECE = 2**17
-"""The most entries worked on at once: they and what is computed of them fit the second-level cache."""
+"""Largest number of entries processed at once; with intermediate results they fit into the second-level cache."""
 
 Rule = Callable[[Floats, int], Aggregate]
 """``rule(updates [m, P], f)``, of which ``f`` are assumed to be wrong."""
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
-    """``of(updates) [P]``, computed for some columns ``[m, w]`` at a time; ``of`` must treat columns separately."""
+    """Return ``of(updates) [P]``, computed for some columns ``[m, w]`` at a time; ``of`` must treat columns
+    separately."""
     columns = updates.shape[1]
     # Never one column alone: numpy adds up a single column in another order.
     parts = np.array_split(updates, max(1, min(updates.size // PIECE, columns // 2)), axis=1)
@@ -43,7 +44,7 @@ def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
 
 
 def middle(updates: Floats) -> Floats:
-    """The median of each column, ``[P]``; NaN where an entry is NaN."""
+    """Return the median of each column, ``[P]``; NaN if an entry is NaN."""
 
     def of(part: Floats) -> Floats:
         ordered, m = np.sort(part, axis=0), len(part)  # sorting is quicker than numpy's median
@@ -54,16 +55,16 @@ def middle(updates: Floats) -> Floats:
 
 
 def distances_to(point: Floats, updates: Floats) -> Floats:
-    """The distance of each update from ``point [P]``, ``[m]``."""
+    """Return the distance of each update from ``point [P]``, ``[m]``."""
     parts = np.array_split(updates, max(1, min(updates.size // PIECE, len(updates))))
     return np.concatenate([np.linalg.norm(part - point, axis=1) for part in parts])
 
 
 def squared_distances(updates: Floats) -> Floats:
-    """The squared distances between updates, ``[m, m]``, from one product of matrices.
+    """Return the squared distances between updates, ``[m, m]``, from one product of matrices.
 
-    The median is subtracted from the updates first: for nearly equal vectors far from the origin the product would keep
-    no digit of their difference.
+    The median is subtracted from the updates first: for nearly equal vectors far from the origin the product would lose
+    all digits of their difference.
     """
     centred = updates - middle(updates)
     squares = np.einsum("ip,ip->i", centred, centred)
@@ -73,5 +74,5 @@ def squared_distances(updates: Floats) -> Floats:
 
 
 def uniform(updates: Floats) -> Floats:
-    """The unweighted mean, ``[P]``; the mean of equal updates equals them to the last bit."""
+    """Return the unweighted mean, ``[P]``; the mean of equal updates equals them to the last bit."""
     return by_columns(lambda part: part[0] + (part - part[0]).mean(axis=0), updates)

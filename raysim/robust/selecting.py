@@ -14,7 +14,7 @@ from raysim.robust.rule import Aggregate, Floats, Ids, by_columns, middle, squar
 
 
 def krum_scores(distances: Floats, f: int) -> Floats:
-    """For each update the sum of the squared distances to its ``max(1, m - f - 2)`` nearest others, ``[m]``."""
+    """Return for each update the sum of the squared distances to its ``max(1, m - f - 2)`` nearest others, ``[m]``."""
     m = len(distances)
     others = np.sort(distances + np.diag(np.full(m, np.inf)), axis=1)
     scores: Floats = others[:, : min(max(1, m - f - 2), m - 1)].sum(axis=1)
@@ -22,12 +22,13 @@ def krum_scores(distances: Floats, f: int) -> Floats:
 
 
 def krum(updates: Floats, f: int) -> Aggregate:
-    """The update with the least score; ties go to the first."""
+    """Return the update with the least score; ties go to the first."""
     return _mean_of(updates, np.array([np.argmin(krum_scores(squared_distances(updates), f))]))
 
 
 def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
-    """The mean of the ``kept`` updates (None: ``m - f``) with the least scores. Raises ``ValueError`` unless 1 to m."""
+    """Return the mean of the ``kept`` updates (None: ``m - f``) with the least scores. Raises ``ValueError`` unless 1
+    to m."""
     m = len(updates)
     count = max(1, m - f) if kept is None else kept
     if not 1 <= count <= m:
@@ -37,8 +38,10 @@ def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
 
 
 def bulyan(updates: Floats, f: int) -> Aggregate:
-    """Bulyan: choose ``m - 2f`` updates, each by Krum among those that remain; then, in each coordinate, average the
-    ``m - 4f`` chosen values nearest to their median. Needs ``m >= 4f + 3``.
+    """Return Bulyan's aggregate.
+
+    It chooses ``m - 2f`` updates, each by Krum among the remaining ones. In each coordinate it then averages the ``m -
+    4f`` chosen values nearest to their median. Needs ``m >= 4f + 3``.
     """
     chosen = bulyan_selection(updates, f)
     selected = updates[chosen]
@@ -55,7 +58,7 @@ def bulyan(updates: Floats, f: int) -> Aggregate:
 
 
 def bulyan_selection(updates: Floats, f: int) -> Ids:
-    """The updates that Bulyan averages over, in the order in which they win, ``[m - 2f]``."""
+    """Return the updates that Bulyan averages over, in the order of selection, ``[m - 2f]``."""
     m = len(updates)
     if m < 4 * f + 3:
         raise ValueError(f"{m} updates are fewer than the {4 * f + 3} that Bulyan needs for {f} wrong ones")
@@ -75,7 +78,7 @@ def _mean_of(updates: Floats, chosen: Ids) -> Aggregate:
 
 
 def trust_scores(updates: Floats, root: Floats) -> Floats:
-    """The cosine of each update with the ``root [P]``, 0 where it is negative or a length is 0, ``[m]``."""
+    """Return the cosine of each update with the ``root [P]``, 0 if it is negative or a length is 0, ``[m]``."""
     lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(root)
     with np.errstate(divide="ignore", invalid="ignore"):
         cosines = np.where(lengths > 0, updates @ root / lengths, 0.0)
@@ -83,7 +86,8 @@ def trust_scores(updates: Floats, root: Floats) -> Floats:
 
 
 def fltrust(updates: Floats, root: Floats) -> Aggregate:
-    """The mean of the updates weighted by trust, each scaled to the length of ``root [P]``; 0 where none is trusted."""
+    """Return the mean of the updates weighted by trust, each scaled to the length of ``root [P]``; 0 if none is
+    trusted."""
     trust = trust_scores(updates, root)
     if not trust.any():
         return Aggregate(np.zeros(updates.shape[1]), np.zeros(len(updates)), selects=True)

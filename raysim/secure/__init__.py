@@ -1,1 +1,1 @@
-"""Secure sums: masks, shares of keys, lost hospitals."""
+"""Secure aggregation: masks, shares of keys, lost hospitals."""

@@ -18,27 +18,28 @@ Ids = NDArray[np.int64]
 
 
 def default_neighbours(m: int) -> int:
-    """How many neighbours each of ``m`` hospitals has: even, 30 of 208; all others where these are fewer."""
+    """Return the number of neighbours of each of ``m`` hospitals: even, 30 for 208; all others if these are fewer."""
     return min(m - 1, 2 * ceil(1.5 * log2(max(m, 2))) + 6)
 
 
 def degree(given: Literal["auto", "all"] | int, m: int) -> int:
-    """How many neighbours each of ``m`` hospitals has, where the configuration has the number ``given``."""
+    """Return the number of neighbours of each of ``m`` hospitals, if the configuration has the number ``given``."""
     if given == "all":
         return m - 1
     return default_neighbours(m) if given == "auto" else min(int(given), m - 1)
 
 
 def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
-    """How many shares open a secret of a hospital with ``degree`` neighbours among ``m``; ``given``: as configured."""
+    """Return how many shares open a secret of a hospital with ``degree`` neighbours among ``m``; ``given``: as
+    configured."""
     holders = m if degree >= m - 1 else degree
     return min(default_threshold(holders) if given == "auto" else int(given), degree + 1)
 
 
 def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
-    """The neighbours of each of ``ids [m]``, ascending: all others, or an even ``count`` of them.
+    """Return the neighbours of each of ``ids [m]``, ascending: all others, or an even ``count`` of them.
 
-    They sit on a ring in an order drawn for the ``round``; each is joined to the next ``count / 2`` on either side.
+    They are on a ring in a random order of the ``round``; each is joined to the next ``count / 2`` on either side.
     """
     m = len(ids)
     if count >= m - 1:
@@ -51,5 +52,5 @@ def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
 
 
 def default_threshold(around: int) -> int:
-    """How many shares open a secret among ``around`` holders: the least number above two thirds of them."""
+    """Return how many shares open a secret among ``around`` holders: the least number above two thirds of them."""
     return 2 * around // 3 + 1

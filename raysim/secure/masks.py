@@ -1,4 +1,4 @@
-"""Keys and masks: X25519 agrees on a secret, HKDF makes a key of it, AES in counter mode makes a mask of that.
+"""Keys and masks: X25519 agrees on a secret, HKDF derives a key from it, and AES in counter mode a mask from the key.
 
 The package ``cryptography`` is imported when a mask is made, and not before.
 """
@@ -19,33 +19,33 @@ INFO = b"raysim/secagg/mask"
 
 
 def check_installed() -> None:
-    """Raise ``ConfigError`` where ``cryptography`` is missing."""
+    """Raise ``ConfigError`` if ``cryptography`` is missing."""
     if find_spec("cryptography") is None:
         raise ConfigError("secure.mode: execute needs the package cryptography; pip install 'raysim[privacy]'")
 
 
 def private_key(secret: bytes) -> Any:
-    """The X25519 private key that these 32 bytes are."""
+    """Return the X25519 private key of these 32 bytes."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     return X25519PrivateKey.from_private_bytes(secret)
 
 
 def public_bytes(private: Any) -> bytes:
-    """The 32 bytes of the public key that belongs to ``private``."""
+    """Return the 32 bytes of the public key of ``private``."""
     raw: bytes = private.public_key().public_bytes_raw()
     return raw
 
 
 def agreed_key(private: Any, public: bytes, info: bytes = INFO) -> bytes:
-    """The key of 32 bytes that two hospitals agree on, each from its own private key and the other's public one."""
+    """Return the 32-byte key that two hospitals agree on, each from its private key and the other's public key."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
     return derived(private.exchange(X25519PublicKey.from_public_bytes(public)), info)
 
 
 def derived(secret: bytes, info: bytes = INFO) -> bytes:
-    """A key of 32 bytes from ``secret``, by HKDF-SHA256, for the purpose that ``info`` names."""
+    """Derive a 32-byte key from ``secret``, by HKDF-SHA256, for the purpose ``info``."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -53,7 +53,7 @@ def derived(secret: bytes, info: bytes = INFO) -> bytes:
 
 
 def mask(key: bytes, count: int) -> Mask:
-    """``count`` pseudo-random integers of 64 bits made of ``key``: AES-256-CTR from a zero nonce."""
+    """Return ``count`` pseudo-random 64-bit integers from ``key``: AES-256-CTR from a zero nonce."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(8 * count))
@@ -61,14 +61,14 @@ def mask(key: bytes, count: int) -> Mask:
 
 
 def sealed(key: bytes, text: bytes) -> bytes:
-    """``text`` encrypted under ``key`` (ChaCha20-Poly1305). The nonce is 0, so a key may seal one text only."""
+    """Encrypt ``text`` under ``key`` (ChaCha20-Poly1305). The nonce is 0, so a key may encrypt one text only."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     return ChaCha20Poly1305(key).encrypt(bytes(12), text, None)
 
 
 def opened(key: bytes, text: bytes) -> bytes:
-    """The text that :func:`sealed` encrypted."""
+    """Return the text that :func:`sealed` encrypted."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     return ChaCha20Poly1305(key).decrypt(bytes(12), text, None)

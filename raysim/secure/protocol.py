@@ -1,13 +1,13 @@
-"""One secure sum among a group of hospitals in a round, with hospitals lost at any stage.
+"""One secure sum among a group of hospitals in a round; hospitals may be lost at any stage.
 
 K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017.
 
-Hospitals agree pairwise on masks that cancel in the sum, and each adds a mask of its own. It and its neighbours hold
-shares of the secrets behind these masks. After the sum, the remaining hospitals reveal the own masks of hospitals whose
-vector is in it, and the keys of hospitals that were lost after sharing; never both of the same hospital. Everything is
-arithmetic modulo 2^64, so that the sum is that of the vectors to the last bit.
+Hospitals agree pairwise on masks that cancel in the sum, and each adds its own mask. The hospital and its neighbours
+hold shares of the secrets behind these masks. After the sum, the remaining hospitals reveal the own masks of hospitals
+whose vector is in it, and the keys of hospitals that were lost after sharing; never both of the same hospital.
+Arithmetic is modulo 2^64, so that the sum of the masked vectors equals that of the vectors to the last bit.
 
-Secrets are drawn from the run's seed, so that a run can be repeated; it simulates the protocol and protects nobody.
+Secrets come from the run's seed, so that a run can be repeated; the protocol is simulated and protects nobody.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Lost:
-    """Which hospitals were lost, by stage; every other hospital stays to the end."""
+    """The lost hospitals by stage; every other hospital stays to the end."""
 
     before_shares: frozenset[int] = frozenset()
     """Sent keys, but no shares."""
@@ -51,11 +51,11 @@ class SecureSum:
     ids: Ids
     """The hospitals of the group, ``[m]``, ascending."""
     neighbours: int
-    """With how many others each hospital masks; see :func:`raysim.secure.graph.neighbours`."""
+    """Number of other hospitals with which each masks; see :func:`raysim.secure.graph.neighbours`."""
     threshold: int
-    """How many shares open a secret."""
+    """Number of shares that open a secret."""
     minimum: int
-    """How many vectors a sum needs."""
+    """Smallest number of vectors in a sum."""
     lost: Lost
     """The hospitals that are lost, by stage."""
     seed: int
@@ -63,7 +63,7 @@ class SecureSum:
     round: int
     """The number of the round."""
     group: int
-    """Which of the round's sums it is."""
+    """Index of the sum within the round."""
     _keys: dict[int, tuple[Any, bytes]] = field(default_factory=dict)
     _agreed: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ class SecureSum:
 
     @property
     def degree(self) -> int:
-        """How many neighbours each hospital has."""
+        """The number of neighbours of each hospital."""
         return min(self.neighbours, len(self.ids) - 1)
 
     @cached_property
@@ -103,7 +103,7 @@ class SecureSum:
 
     @cached_property
     def opens(self) -> bool:
-        """Whether enough hospitals stay; if not, the sum is given up, and the server learns nothing of it."""
+        """Whether enough hospitals remain; otherwise the sum is abandoned, and the server learns nothing about it."""
         if not self.lost.anybody:
             return len(self.ids) >= self.minimum and self.degree + 1 >= self.threshold
         sharing, masking, revealing = set(self.sharing), self.masking, set(self.revealing)
@@ -118,7 +118,7 @@ class SecureSum:
         return True
 
     def masked(self, hospital: int, vector: NDArray[np.int64]) -> Words:
-        """The masked vector that ``hospital`` sends in place of ``vector [n]``."""
+        """Return the masked vector that ``hospital`` sends instead of ``vector [n]``."""
         sent = vector.view(np.uint64) + masks.mask(self._own_key(hospital), len(vector))
         sharing = set(self.sharing)
         for other in self.around[hospital].tolist():
@@ -129,10 +129,10 @@ class SecureSum:
         return sent
 
     def unmasked(self, total: Words) -> NDArray[np.int64]:
-        """The sum of the vectors, from the sum of the masked ones. Raises ``ValueError`` where too few hospitals are
-        left.
+        """Return the sum of the vectors, from the sum of the masked ones. Raises ``ValueError`` if too few hospitals
+        remain.
 
-        Secrets are computed only from the shares that are revealed.
+        Secrets are computed only from the revealed shares.
         """
         if not self.opens:
             raise ValueError("too few hospitals are left to open the sum")

@@ -1,4 +1,4 @@
-"""One secure sum of all hospitals before the first round. It waits for every hospital: none is lost."""
+"""One secure sum of all hospitals before the first round. It waits for every hospital."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class SetupSums:
     """How sums before the first round are hidden."""
 
     neighbours: Literal["auto", "all"] | int
-    """How many others each hospital masks with; see :func:`raysim.secure.graph.degree`."""
+    """Number of other hospitals with which each masks; see :func:`raysim.secure.graph.degree`."""
     threshold: Literal["auto"] | int
-    """How many shares open a secret; see :func:`raysim.secure.graph.threshold`."""
+    """Number of shares that open a secret; see :func:`raysim.secure.graph.threshold`."""
     group: int
-    """Which of these sums it is: no two share a mask."""
+    """Index of the sum; no two sums share a mask."""
     execute: bool
-    """Whether masks are made; otherwise vectors are added up unmasked, which gives the same bits."""
+    """Whether masks are made; otherwise vectors are added unmasked, which gives the same bits."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
-        """The sum of ``vectors [n]``, one from each hospital, modulo 2^64; masks are made from ``seed``."""
+        """Return the sum of ``vectors [n]``, one from each hospital, modulo 2^64; masks are made from ``seed``."""
         m, total = len(vectors), np.zeros(len(vectors[0]), dtype=np.uint64)
         if not self.execute or m < 2:
             for vector in vectors:

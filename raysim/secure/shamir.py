@@ -1,4 +1,4 @@
-"""Secret sharing: any ``t`` shares give the secret, ``t - 1`` say nothing about it.
+"""Secret sharing: any ``t`` shares give the secret, ``t - 1`` reveal nothing about it.
 
 A. Shamir: *How to Share a Secret*, Communications of the ACM 22(11), 1979.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 PRIME = 2**256 + 297
-"""The smallest prime above 2^256, so that 32 bytes are one secret."""
+"""The smallest prime above 2^256; a secret has 32 bytes."""
 
 
 def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:
-    """The shares ``{point: value}`` of the polynomial with ``secret`` at 0 and these further ``coefficients``.
+    """Return the shares ``{point: value}`` of the polynomial with ``secret`` at 0 and these further ``coefficients``.
 
     One more share than there are coefficients gives the secret. Raises ``ValueError`` for a point that is 0 modulo
     ``prime``.
@@ -29,13 +29,13 @@ def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime
 
 
 def combine(shares: Mapping[int, int], prime: int = PRIME) -> int:
-    """The secret from ``t`` shares ``{point: value}``."""
+    """Return the secret from ``t`` shares ``{point: value}``."""
     weights = lagrange(tuple(shares), prime)
     return sum(weight * value for weight, value in zip(weights, shares.values(), strict=True)) % prime
 
 
 def lagrange(points: Sequence[int], prime: int = PRIME) -> list[int]:
-    """The Lagrange coefficients of shares at ``points``: with them the shares sum to the secret."""
+    """Return the Lagrange coefficients of shares at ``points``, with which the shares sum to the secret."""
     weights = []
     for i in points:
         above = below = 1

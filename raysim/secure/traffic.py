@@ -1,4 +1,4 @@
-"""The bytes that each hospital of a group sends in a secure sum and receives for it, by formula."""
+"""The bytes that each hospital of a group sends and receives in a secure sum, by formula."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Boosted trees as plain JSON, as a model of xgboost, and as ONNX (TreeEnsembleRegressor of ``ai.onnx.ml``).
 
-All start from :meth:`raysim.trees.forest.Forest.tree`. xgboost and ONNX add values in single precision, and xgboost
+All start from :func:`raysim.trees.written.as_json`. xgboost and ONNX add values in single precision, and xgboost
 knows no "at most": ``x <= e`` is ``x < e'`` with the next number in single precision.
 """
 
@@ -20,6 +20,7 @@ from raysim.serving.outputs import TRIED, check_same
 from raysim.serving.predictor import Predictor
 from raysim.storage.served import Shift
 from raysim.training.base import Grows
+from raysim.trees.written import as_json
 
 Tree = Mapping[str, Any]
 
@@ -39,7 +40,7 @@ def writer(predictor: Predictor, owner: str, form: str) -> Callable[[Path], None
     """What writes the model of ``owner`` to a path. Raises ``ConfigError`` where ONNX says something else."""
     theta, shift = predictor.served.of(owner)
     model = cast(Grows, predictor.model)
-    tree = shifted(model.forest(theta).tree(predictor.preprocessing.features), shift)
+    tree = shifted(as_json(model.forest(theta), predictor.preprocessing.features), shift)
     if form == "json":
         return lambda path: write_json(path, tree)
     if form == "xgboost":

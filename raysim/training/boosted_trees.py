@@ -1,7 +1,7 @@
 """The model ``boosted_trees``: trees grown from sums over rows, which take columns as they were recorded.
 
 Numbers are not scaled, missing values stay missing, and categories are positions. The model is stored, served and
-evaluated as a vector of parameters like any other (:mod:`raysim.trees.forest`), but no gradient moves it: strategies
+evaluated as a vector of parameters like any other (:mod:`raysim.trees.stored`), but no gradient moves it: strategies
 for trees grow it.
 """
 
@@ -18,8 +18,9 @@ from raysim.training.base import Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.poisson import LARGEST, poisson_losses
 from raysim.training.losses import LOG_LOSS, row_losses
 from raysim.trees.boosting import bins_of, boosted
-from raysim.trees.forest import Forest, Shape
+from raysim.trees.forest import Forest
 from raysim.trees.settings import TreeSettings, TreeTask
+from raysim.trees.stored import Shape
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class BoostedTrees(TreeSettings):
 
 
 class TreeModel:
-    """The vector is cut as :class:`raysim.trees.forest.Shape` says. Zeros ``[P]`` are no tree."""
+    """The vector is cut as :class:`raysim.trees.stored.Shape` says. Zeros ``[P]`` are no tree."""
 
     unclippable = "is grown without steps of gradient descent"
 

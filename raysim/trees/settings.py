@@ -95,6 +95,16 @@ class TreeTask:
         return self.classes if self.classes > 2 else 1
 
     @property
+    def splits(self) -> int:
+        """I, the most splits of a tree."""
+        return int(2**self.settings.depth) - 1
+
+    @property
+    def nodes(self) -> int:
+        """N, the most nodes of a tree."""
+        return 2 * self.splits + 1
+
+    @property
     def together(self) -> int:
         """How many times K trees are grown: the rounds of boosting."""
         return self.settings.trees

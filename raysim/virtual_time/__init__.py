@@ -1,1 +1,1 @@
-"""A clock of the simulation: late and lost hospitals."""
+"""A virtual clock for the simulation: late and lost hospitals."""

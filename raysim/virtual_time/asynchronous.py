@@ -1,4 +1,4 @@
-"""Asynchronous training: which updates the next version of the global model is made of."""
+"""Asynchronous training: the updates of each new version of the global model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raysim.virtual_time.scheduling import ClockedScheduler, ScheduledCohort, ch
 
 
 class AsynchronousScheduler(ClockedScheduler):
-    """Hospitals that start one after the other, each from the global model of its moment."""
+    """Hospitals that start one after the other, each from the current global model."""
 
     def __init__(self, asynchrony: Asynchrony, trainable: int, *rest: Any) -> None:
         super().__init__(*rest)
@@ -52,9 +52,7 @@ class AsynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
-        """Let available hospitals start until enough are under way. Returns how many started, and the bytes to those
-        lost.
-        """
+        """Start available hospitals until enough are training. Returns how many started, and the bytes to lost ones."""
         room = self._concurrency - len(self.clock.hospital)
         available, until = self._there(*key)
         available[self.clock.hospital] = available[arrived] = False

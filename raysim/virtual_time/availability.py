@@ -13,14 +13,15 @@ from raysim.core.tabular import number, read_rows
 from raysim.strategies.base import Floats, Ids
 
 ROUNDING = 1e-12
-"""Relative error of a moment that was computed as a sum of durations."""
+"""Relative error of a moment that is computed as a sum of durations."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """``R`` intervals, none of one hospital touching another of it: ``hospital [R]`` is there from ``begin [R]`` until
-    before ``end [R]``, again each ``period`` seconds (infinite: once). ``carry [N]``: how long each hospital that is
-    there at the end of a period stays on in the next.
+    """``R`` disjoint intervals: ``hospital [R]`` is available from ``begin [R]`` until before ``end [R]``.
+
+    They repeat every ``period`` seconds (infinite: once). ``carry [N]``: how long each hospital that is available at
+    the end of a period stays in the next.
     """
 
     hospital: Ids
@@ -30,7 +31,7 @@ class Trace:
     carry: Floats
 
     def until(self, now: float) -> Floats:
-        """When each of ``N`` hospitals leaves, ``[N]``; minus infinity for those that are not available."""
+        """Return when each of ``N`` hospitals leaves, ``[N]``; minus infinity for those that are not available."""
         base, phase = self._split(now)
         available = (self.begin <= phase + ROUNDING * (1 + now)) & (phase < self.end)
         leaves = np.full(len(self.carry), -np.inf)
@@ -39,7 +40,7 @@ class Trace:
         return leaves
 
     def following(self, now: float) -> float:
-        """The next moment after ``now`` at which a hospital becomes available; infinite where none ever does."""
+        """Return the next moment after ``now`` at which a hospital becomes available; infinite if none ever does."""
         base, phase = self._split(now)
         later = self.begin[self.begin > phase + ROUNDING * (1 + now)]
         if len(later):
@@ -52,7 +53,7 @@ class Trace:
         return len(np.unique(self.begin))
 
     def _split(self, now: float) -> tuple[float, float]:
-        """The beginning of the period that ``now`` is in, and how far it is in it."""
+        """Return the beginning of the period of ``now``, and the time since it."""
         if not np.isfinite(self.period):
             return 0.0, now
         # A moment that was reached by adding up periods may be just short of the one that begins there.
@@ -61,9 +62,10 @@ class Trace:
 
 
 def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
-    """The trace in a CSV file with the columns ``hospital, from, to``, which names every hospital.
+    """Read a trace from a CSV file with the columns ``hospital, from, to``, which names every hospital.
 
-    A hospital that is never there has a line with empty ``from`` and ``to``. Raises ``ConfigError`` naming the line.
+    A hospital that is never available has a line with empty ``from`` and ``to``. Raises ``ConfigError`` naming the
+    line.
     """
     field, index = "system.trace", {name: i for i, name in enumerate(names)}
     intervals: dict[int, list[tuple[float, float]]] = {}

@@ -1,7 +1,7 @@
-"""The virtual clock: how long hospitals take, who answers in time, and what is still under way.
+"""The virtual clock: the hospitals' times, timely replies, and training under way.
 
-Nothing here trains. What a hospital exchanges and how many rows it trains are known before it does, so that who answers
-when is known too, and only those are really trained whose updates are used.
+Nothing is trained here. A hospital's messages and training rows are known in advance, and so is the time of its reply.
+Therefore only hospitals whose updates are used really train.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NOBODY: Ids = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """The virtual clock, in plain values that a checkpoint keeps. ``F`` hospitals are under way."""
+    """The state of the virtual clock, in plain values for a checkpoint. ``F`` hospitals are training."""
 
     now: float
-    """Virtual seconds since the beginning; NaN where undefined, after what no federation could do."""
+    """Virtual seconds since the beginning; NaN if undefined, after something that no real federation could do."""
     waits: int
-    """How many waits in a row have brought no update."""
+    """Number of consecutive waits without an update."""
     hospital: Ids
-    """The hospitals under way, ``[F]``, in the order in which they started."""
+    """The training hospitals, ``[F]``, in the order in which they started."""
     version: Ids
     """The round whose global model each started from, ``[F]``."""
     ends: Floats
@@ -35,22 +35,23 @@ class Clock:
     lost: Mask
     """Whether each ends without an update, ``[F]``."""
     kept: Ids
-    """The rounds whose global models somebody under way started from, ``[V]``."""
+    """The rounds whose global models training hospitals started from, ``[V]``."""
     models: Floats
     """The models of these rounds, ``[V, P]``."""
 
     @staticmethod
     def zero(parameters: int) -> Clock:
-        """The beginning: nobody is under way with a model of so many parameters."""
+        """Return the clock at the beginning: no hospital is training a model of this size."""
         none = np.empty(0)
         return Clock(0.0, 0, NOBODY, NOBODY, none, none.astype(bool), NOBODY, np.empty((0, parameters)))
 
     def at(self, now: float, waits: int = 0) -> Clock:
-        """This clock at another time."""
+        """Return this clock at another time."""
         return replace(self, now=now, waits=waits)
 
     def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: Mask) -> Clock:
-        """With hospitals ``ids [h]`` under way too, from ``model [P]``, the one after round ``version``."""
+        """Return the clock with hospitals ``ids [h]`` also training, from ``model [P]``, the one after round
+        ``version``."""
         if not len(ids):
             return self
         has_model = version in self.kept
@@ -65,7 +66,7 @@ class Clock:
         )
 
     def without(self, done: Mask) -> Clock:
-        """Without those under way that are ``done [F]``; the models stay until :meth:`tidied`."""
+        """Return the clock without the hospitals that are ``done [F]``; the models stay until :meth:`tidied`."""
         return replace(
             self,
             hospital=self.hospital[~done],
@@ -75,12 +76,12 @@ class Clock:
         )
 
     def tidied(self) -> Clock:
-        """Without models that nobody under way started from."""
+        """Return the clock without models that no training hospital started from."""
         used = np.isin(self.kept, self.version)
         return replace(self, kept=self.kept[used], models=self.models[used])
 
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
-        """The state with older models behind its own, and the problem from them.
+        """Return the state with older models after its own, and the problem that starts from them.
 
         The cohort received the global model after round ``versions [H]``; the one after ``round`` is the last one.
         """
@@ -101,7 +102,7 @@ class Clock:
 
 
 def checked(clock: Any) -> Clock | None:
-    """A clock that was read from a file, or None. Raises ``ValueError`` for one that no server can have."""
+    """Return a clock that was read from a file, or None. Raises ``ValueError`` for one that no server can have."""
     if clock is None:
         return None
     if not isinstance(clock, Clock) or not isinstance(clock.now, float):
@@ -117,7 +118,7 @@ def checked(clock: Any) -> Clock | None:
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
-    """Rows times epochs that each of hospitals ``ids [H]`` trains, ``[H]``."""
+    """Return rows times epochs that each of hospitals ``ids [H]`` trains, ``[H]``."""
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
         epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)
@@ -131,7 +132,7 @@ def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Float
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The fate of a call to ``H`` hospitals at a moment."""
+    """The times and outcomes of calls to ``H`` hospitals at a moment."""
 
     ends: Floats
     """When each ends, ``[H]``."""
@@ -139,10 +140,10 @@ class Answers:
     """Whether each ends without an update, ``[H]``."""
 
     def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[Mask, float]:
-        """Which updates are taken, ``[H]``, and when the server goes on.
+        """Return which updates are used, ``[H]``, and when the server continues.
 
-        That is when ``wanted`` updates are there, when everybody has answered or is known to be lost, or at the
-        ``deadline``. Of updates that come at once, those of smaller ids are taken first.
+        It continues when ``wanted`` updates have arrived, when every hospital has replied or is known to be lost, or at
+        the ``deadline``. Of simultaneous updates, those of smaller ids are used first.
         """
         order = np.lexsort((ids, self.ends))
         order = order[~self.lost[order]]
@@ -157,10 +158,10 @@ class Answers:
 def answers(
     system: System, seed: int, ids: Ids, began: float, seconds: Floats, until: Floats | None, *key: int
 ) -> Answers:
-    """The fate of hospitals ``ids [H]`` that start at ``began`` and would need ``seconds [H]``.
+    """Return times and outcomes of hospitals ``ids [H]`` that start at ``began`` and would need ``seconds [H]``.
 
-    ``until [H]``: when each leaves (None: nobody does). Who drops out does so at a uniform moment; ``key`` names the
-    draw.
+    ``until [H]``: when each leaves (None: no hospital does). A hospital drops out at a uniform moment; ``key``
+    identifies the stream.
     """
     ends, lost = began + seconds, np.zeros(len(ids), dtype=np.bool_)
     if system.dropout.any():

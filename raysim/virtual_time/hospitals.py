@@ -36,14 +36,15 @@ class System:
     """When hospitals are available; None: by ``availability``."""
 
     def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
-        """How long hospitals ``ids [H]`` take to receive ``down`` bytes, train ``rows`` and send ``up`` bytes back."""
+        """Return the time of hospitals ``ids [H]`` to receive ``down`` bytes, train ``rows`` and send ``up`` bytes
+        back."""
         transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
         seconds: Floats = transfer + rows / self.rate[ids]
         return seconds
 
 
 def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
-    """The system of hospitals with these names. Raises ``ConfigError`` for files and names that do not fit them."""
+    """Return the system of hospitals with these names. Raises ``ConfigError`` for files and names that do not match."""
     values = {}
     for key, otherwise in PERFECT.items():
         amount = getattr(section, key)
@@ -77,7 +78,7 @@ def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
 
 
 def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for impossible values: a lognormal draw need not be a probability."""
+    """Raise ``ConfigError`` for impossible values: a lognormal number need not be a probability."""
     words, fits = LIMITS[key]
     wrong = np.flatnonzero(~fits(values))
     if len(wrong):
@@ -87,7 +88,7 @@ def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
 
 
 def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
-    """The quantities in a CSV file, by hospital's name."""
+    """Return the quantities in a CSV file, by hospital's name."""
     hospitals: dict[str, Hospital] = {}
     federation = frozenset(names)
     for line, row in read_rows(path, "system.table", ("hospital",), tuple(LIMITS)):

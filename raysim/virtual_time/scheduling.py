@@ -1,8 +1,8 @@
-"""Which hospitals take part in a round, and from which model: all that were selected, or those that answer in time.
+"""The hospitals of each round, and the models that they start from: all sampled hospitals, or those that reply in time.
 
-Of unreliable hospitals only those are trained whose updates are used. A hospital that is lost, late or superfluous
-gives up its round as if it had never been called: it keeps nothing of it either, so that what it remembers (a control
-variate, its own model) always belongs to what the server has heard.
+Only unreliable hospitals whose updates are used are trained. A hospital that is lost, late or superfluous discards its
+round as if it had never been called. Therefore its memory (a control variate, its own model) always agrees with what
+the server has received.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from raysim.virtual_time.clock import Answers, Clock, answers, trained_rows
 from raysim.virtual_time.hospitals import System
 
 WAITS = 1000
-"""How often in a row the server may wait without an update; a trace adds one for each moment at which a hospital
-comes.
-"""
+"""Largest number of consecutive waits without an update; a trace adds one for each moment at which a hospital becomes
+available."""
 
 Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
 """Bytes down and up of each hospital of a cohort, ``[H]`` each."""
@@ -40,20 +39,20 @@ Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
 
 @dataclass(frozen=True, eq=False)
 class ScheduledCohort:
-    """A round's cohort and what it minimises."""
+    """A round's cohort and its problem."""
 
     ids: Ids
     """The hospitals that take part, ``[H]``."""
     problem: LocalProblem | None
-    """What they minimise; None: nobody takes part."""
+    """The problem that they minimise; None if no hospital takes part."""
     state: State
-    """The state whose ``models`` have the rows that the problem names."""
+    """The state whose ``models`` contain the rows that the problem names."""
     asked: int = 0
-    """How many hospitals were called for it."""
+    """The number of hospitals called."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
-    """Hospitals whose updates came but were too few to be used, with the problems that they minimised."""
+    """Hospitals whose updates arrived but were too few to be used, with the problems that they minimised."""
     in_vain: int = 0
-    """Bytes that hospitals received whose updates never came."""
+    """Bytes that hospitals received whose updates never arrived."""
     staleness: float = 0.0
     """The mean staleness of the cohort's updates, in versions of the global model."""
 
@@ -63,20 +62,20 @@ class CohortScheduler(Protocol):
 
     @property
     def clock(self) -> Clock | None:
-        """The virtual clock, which is carried from round to round; None without one."""
+        """The virtual clock, which is passed from round to round; None without one."""
         ...
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
-        """Who takes part in the next round."""
+        """Return the cohort of the next round."""
         ...
 
     def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
-        """Hospitals ``ids [H]`` have answered a question: bytes that each received, and sent, ``[H]``."""
+        """Record that hospitals ``ids [H]`` have replied to a request: bytes that each received, and sent, ``[H]``."""
         ...
 
 
 class PerfectScheduler:
-    """Everybody that was selected takes part, and no time passes."""
+    """Every sampled hospital takes part, and no time passes."""
 
     clock: Clock | None = None
 
@@ -92,7 +91,7 @@ class PerfectScheduler:
 
 
 class ClockedScheduler:
-    """What schedulers on a virtual clock share. ``measure`` repeats a question, without traffic or time."""
+    """Common parts of schedulers on a virtual clock. ``measure`` repeats a request, without traffic or time."""
 
     def __init__(
         self,
@@ -122,7 +121,7 @@ class ClockedScheduler:
         self.clock = self.clock.at(now, self.clock.waits)
 
     def _wait(self, why: str) -> None:
-        """Let time pass without an update. Raises ``ConfigError`` where none will ever come."""
+        """Let time pass without an update. Raises ``ConfigError`` if none will ever come."""
         trace, now, waits = self._system.trace, self.clock.now, self.clock.waits + 1
         later = now + self._section.wait if trace is None else trace.following(now)
         if not np.isfinite(later):
@@ -138,7 +137,8 @@ class ClockedScheduler:
         self.clock = self.clock.at(later, waits)
 
     def _there(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
-        """Which hospitals are available now ``[N]``, and when each leaves (None: never); ``key`` names the draw."""
+        """Return which hospitals are available now ``[N]``, and when each leaves (None: never); ``key`` identifies the
+        stream."""
         if self._system.trace is not None:
             until = self._system.trace.until(self.clock.now)
             return until > self.clock.now, until
@@ -150,7 +150,7 @@ class ClockedScheduler:
     def _visit(
         self, view: FederationView, ids: Ids, problem: LocalProblem, state: State, until: Floats | None, *key: int
     ) -> tuple[Answers, Floats, Floats]:
-        """The fate of a call to ``ids [H]`` now, and the bytes down to and up from each."""
+        """Return times and outcomes of a call to ``ids [H]`` now, and the bytes to and from each."""
         down, up = self._exchanged(ids, problem, state)
         rows = trained_rows(view, ids, problem)
         seconds = self._system.seconds(ids, rows, down, up) if problem.sent else rows / self._system.rate[ids]
@@ -159,12 +159,12 @@ class ClockedScheduler:
 
 
 def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generator]:
-    """The streams of an attempt; those of the first (0) are those of a run in which nothing has to be tried again."""
+    """Return the key of an attempt's streams; the first attempt (0) has those of a run without repetitions."""
     return view.rng if attempt == 0 else lambda purpose, *key: view.rng(purpose, *key, attempt)
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str) -> None:
-    """Raise ``ConfigError`` for old models of a strategy that has others than the global one; ``what`` needs them."""
+    """Raise ``ConfigError`` for old models of a strategy with other models than the global one; ``what`` needs them."""
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program
     if len(state.models) > 1 or several or further is not None:

@@ -1,6 +1,4 @@
-"""Synchronous rounds of unreliable hospitals: which are called, which answer in time, and what is done with late
-updates.
-"""
+"""Synchronous rounds of unreliable hospitals: which are called, which reply in time, and how late updates are used."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from raysim.virtual_time.scheduling import ClockedScheduler, ScheduledCohort, ch
 
 
 class SynchronousScheduler(ClockedScheduler):
-    """Rounds that end when enough hospitals have answered, or at a deadline."""
+    """Rounds that end when enough hospitals have replied, or at a deadline."""
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         rules, done = self._section.rounds, ScheduledCohort(NOBODY, None, state)
@@ -50,7 +48,7 @@ class SynchronousScheduler(ClockedScheduler):
         return done
 
     def _seen(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
-        """The server's view once enough hospitals are available, and when each of these leaves."""
+        """Return the server's view once enough hospitals are available, and when each of these leaves."""
         available, until = self._there(round, attempt)
         least = self._section.rounds.minimum_cohort
         while until is not None and (available & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
@@ -68,9 +66,9 @@ class SynchronousScheduler(ClockedScheduler):
         until: Floats | None,
         *key: int,
     ) -> tuple[Ids, int]:
-        """The hospitals whose updates are taken, and the bytes that the others received without effect.
+        """Return the hospitals whose updates are used, and the bytes that the others received without effect.
 
-        Time goes on until then. A late hospital stays under way, if late updates are used.
+        Time advances until then. A late hospital continues, if late updates are used.
         """
         rules, round = self._section.rounds, key[0]
         deadline = np.inf if rules.deadline is None else self.clock.now + rules.deadline
@@ -108,7 +106,7 @@ class SynchronousScheduler(ClockedScheduler):
         round: int,
         done: ScheduledCohort,
     ) -> ScheduledCohort:
-        """The cohort of those that answered, with ``stale [F]`` of those under way among them, and its problem."""
+        """Return the cohort that replied, with ``stale [F]`` of the late hospitals among them, and its problem."""
         if len(fresh) == len(ids) and not stale.any():
             return replace(done, ids=ids, problem=problem)
         late = self.clock.hospital[stale]
@@ -125,12 +123,13 @@ class SynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=state, staleness=float(age.mean()))
 
     def _wanted(self, ids: Ids, problem: LocalProblem) -> int:
-        """How many updates the server waits for."""
+        """Return the number of updates that the server waits for."""
         share = 1.0 + self._section.rounds.over_selection if problem.sent else 1.0
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """The view in which questions to hospitals called in this round are free, unlike those to the ``late``."""
+        """Return the view in which requests to hospitals called in this round are free, unlike those to the
+        ``late``."""
 
         def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
             unheard = late if ids is None else np.intersect1d(ids, late)
@@ -141,13 +140,14 @@ class SynchronousScheduler(ClockedScheduler):
         return replace(view, ask=ask)
 
     def _calls_nobody(self, view: FederationView, state: State, round: int) -> bool:
-        """Whether the strategy would call nobody in this round even if all were there."""
+        """Return whether the strategy would call no hospital in this round even if all were available."""
         return not len(self._strategy.select(replace(self._measuring(view), available=None), state, round))
 
     def _check_selection(self, view: FederationView) -> None:
-        """Raise ``ConfigError`` where so few are selected although everybody is there, and never will be more.
+        """Raise ``ConfigError`` if the sample is too small although every hospital is available, and will never be
+        larger.
 
-        A draw that depends on data may be of fewer than the selection's size, and the next one of enough.
+        A sample that depends on data may be smaller than the selection's size, and the next one large enough.
         """
         size, needed, everyone = sized(view.selection), self._section.rounds.minimum_cohort, len(view.trainable)
         if not size or not self._strategy.uses_selection() or len(view.present) < everyone:
@@ -161,7 +161,7 @@ class SynchronousScheduler(ClockedScheduler):
             )
 
     def _check_deadline(self, view: FederationView, ids: Ids, problem: LocalProblem, down: Floats, up: Floats) -> None:
-        """Raise ``ConfigError`` where no federation of so many hospitals can meet the deadline, lost or not."""
+        """Raise ``ConfigError`` if no federation of this size can meet the deadline, lost hospitals or not."""
         rules, everyone = self._section.rounds, view.trainable
         rows = view.sizes[everyone] * (trained_rows(view, ids, problem) / view.sizes[ids]).min()
         seconds = np.sort(self._system.seconds(everyone, rows, down.min(), up.min()))
@@ -174,7 +174,7 @@ class SynchronousScheduler(ClockedScheduler):
 
 
 def discounted(problem: LocalProblem, factor: Floats) -> LocalProblem:
-    """The problem with each hospital's weight times ``factor [H]``, all together as heavy as before."""
+    """Return the problem with each hospital's weight times ``factor [H]``, with the same total weight."""
     upload = problem.upload
     if upload is None or upload.weight is None:
         raise ValueError("the problem has no weights to discount")

@@ -28,7 +28,8 @@ def scheduler(
     measure: Ask,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """The scheduler of a run, resumed at ``clock`` (None: from the beginning), and the server's view from now on."""
+    """Return the scheduler of a run, resumed at ``clock`` (None: from the beginning), and the server's view from now
+    on."""
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view
@@ -51,7 +52,7 @@ def scheduler(
 
 
 def usual_seconds(system: System, view: FederationView) -> Floats:
-    """How long a round of federated averaging takes each hospital, ``[N]``."""
+    """Return the time of a round of federated averaging for each hospital, ``[N]``."""
     everyone, model = np.arange(len(view.sizes)), np.full(len(view.sizes), float(SCALAR_BYTES * view.initial.size))
     return system.seconds(everyone, (view.local_epochs * view.sizes).astype(float), model, model + SCALAR_BYTES)
 
@@ -68,9 +69,7 @@ def check_system(section: SystemSection, selection: Selection, names: Sequence[s
 
 
 def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemSection) -> None:
-    """Raise ``ConfigError`` where a run's rounds, which had ``cohorts`` and ended at ``clock``, never used an
-    update.
-    """
+    """Raise ``ConfigError`` if a run's rounds, with these ``cohorts`` until ``clock``, never used an update."""
     if clock is not None and clock.waits and not any(cohorts):
         raise ConfigError(
             f"system.rounds: none of {len(cohorts)} rounds brought {section.rounds.minimum_cohort} updates; lower "

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.base import FederationView, Floats, Ids, Mask, State, Strategy, Training, own_state
-from raysim.trees.forest import Forest, Shape
+from raysim.trees.forest import Forest
 from raysim.trees.growing import Grown
 from raysim.trees.settings import TreeTask
+from raysim.trees.stored import Shape
 
 _STEP = 0x9E3779B97F4A7C15
 """Between two numbers of splitmix64."""
@@ -36,6 +37,12 @@ class Trees(Strategy):
     def check_training(self, training: Training) -> None:
         if training.weighted:
             raise ValueError("training.class_weights: trees count all rows alike; set none")
+        task = training.trees
+        if task is not None and task.classes and task.settings.loss != "auto":
+            raise ValueError(
+                f"model.loss: {task.settings.loss} is for a label that is a number, and data.label has {task.classes} "
+                "classes; set auto"
+            )
 
     def uses_selection(self) -> bool:
         return False

@@ -16,7 +16,7 @@ from raysim.strategies.base import Calls, FederationView, Needs, State
 from raysim.strategies.trees.base import forest_of, task_of
 from raysim.strategies.trees.federated import Lost
 from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
-from raysim.trees.forest import Shape
+from raysim.trees.stored import Shape
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,10 @@ from raysim.strategies.base import POOLED, Answers, Call, Calls, FederationView,
 from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_of, rows_key, sent, task_of
 from raysim.strategies.trees.programs import Histograms, LabelScales, LabelSums, ValueCounts, scaled
 from raysim.trees.binning import Bins, find_bins
-from raysim.trees.forest import Forest, Shape
+from raysim.trees.forest import Forest
 from raysim.trees.growing import grow
 from raysim.trees.losses import base
+from raysim.trees.stored import Shape
 
 
 class Lost(Exception):

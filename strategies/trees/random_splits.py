@@ -49,10 +49,10 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_of, sent, task_of, unpacked
 from raysim.trees.binning import Bins
-from raysim.trees.forest import Shape
 from raysim.trees.growing import Grown, reached
 from raysim.trees.losses import GRID, LARGEST, MARGIN, gradients
 from raysim.trees.settings import TreeTask
+from raysim.trees.stored import Shape
 
 BITS = 24
 """The grid of the sums."""

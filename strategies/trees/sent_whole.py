@@ -27,8 +27,9 @@ from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_o
 from raysim.strategies.trees.federated import prepared
 from raysim.trees.binning import Bins
 from raysim.trees.boosting import boosted
-from raysim.trees.forest import Forest, Shape
+from raysim.trees.forest import Forest
 from raysim.trees.settings import TreeTask
+from raysim.trees.stored import Shape
 
 SENDS_TREES = Needs.more("sends each hospital's trees")
 

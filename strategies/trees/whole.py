@@ -25,9 +25,10 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.trees.base import Trees, TreesState, columns_of, row_numbers, rows_key, taken, task_of
 from raysim.trees.boosting import bins_of, boosted, starting
-from raysim.trees.forest import Forest, Shape
+from raysim.trees.forest import Forest
 from raysim.trees.losses import base
 from raysim.trees.settings import TreeTask
+from raysim.trees.stored import Shape
 
 
 def grown_alone(task: TreeTask, at: Context, key: int) -> Forest:

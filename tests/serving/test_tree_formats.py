@@ -14,6 +14,7 @@ from raysim.serving.tree_formats import onnx_model, shifted, xgboost_model
 from raysim.storage.served import Shift
 from raysim.trees.boosting import boosted
 from raysim.trees.settings import TreeSettings, TreeTask
+from raysim.trees.written import as_json
 from tests.trees.tables import table_r, task_r
 
 
@@ -72,7 +73,7 @@ def by_json(tree: Any, row: Any) -> Any:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_plain_json_is_all_of_the_model(loss: str) -> None:
     forest, X = of(loss)
-    tree = json.loads(json.dumps(forest.tree()))
+    tree = json.loads(json.dumps(as_json(forest)))
     np.testing.assert_allclose([by_json(tree, row) for row in X], forest.margins(X), rtol=0, atol=1e-12)
     assert any("levels" in node for each in tree["trees"] for node in each["nodes"])
 
@@ -81,7 +82,7 @@ def test_the_plain_json_is_all_of_the_model(loss: str) -> None:
 def test_onnx_says_the_same(loss: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     forest, X = of(loss)
-    session = onnxruntime.InferenceSession(onnx_model(forest.tree()), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(onnx_model(as_json(forest)), providers=["CPUExecutionProvider"])
     for rows in (X, X[:0]):
         said = session.run(None, {"features": rows})[0]
         expected = scores(loss, forest.margins(rows))
@@ -93,10 +94,10 @@ def test_onnx_says_the_same(loss: str) -> None:
 def test_xgboost_says_the_same(loss: str, tmp_path: Path) -> None:
     xgboost = pytest.importorskip("xgboost")
     forest, X = of(loss)
-    (tmp_path / "model.json").write_text(json.dumps(xgboost_model(forest.tree())))
+    (tmp_path / "model.json").write_text(json.dumps(xgboost_model(as_json(forest))))
     booster = xgboost.Booster(model_file=tmp_path / "model.json")
     types = ["c" if levels else "float" for levels in forest.task.levels]
-    rows = xgboost.DMatrix(X, feature_names=forest.tree()["columns"], feature_types=types, enable_categorical=True)
+    rows = xgboost.DMatrix(X, feature_names=as_json(forest)["columns"], feature_types=types, enable_categorical=True)
     np.testing.assert_allclose(booster.predict(rows), scores(loss, forest.margins(X)), rtol=2e-6, atol=1e-6)
 
 
@@ -120,7 +121,7 @@ def test_table_r_with_an_infinite_threshold(tmp_path: Path) -> None:
     xgboost, onnxruntime = pytest.importorskip("xgboost"), pytest.importorskip("onnxruntime")
     X, y = table_r()
     forest = boosted(task_r(), X, y)
-    tree = forest.tree()
+    tree = as_json(forest)
     assert any(node.get("at_most", 0) is None for each in tree["trees"] for node in each["nodes"])
     (tmp_path / "model.json").write_text(json.dumps(xgboost_model(tree)))
     booster = xgboost.Booster(model_file=tmp_path / "model.json")
@@ -132,7 +133,7 @@ def test_table_r_with_an_infinite_threshold(tmp_path: Path) -> None:
 
 def test_a_recalibration_is_in_the_trees() -> None:
     forest, X = of("logistic")
-    tree = shifted(forest.tree(), Shift("global", 0.3, 0.5))
+    tree = shifted(as_json(forest), Shift("global", 0.3, 0.5))
     moved = 0.3 + 0.5 * forest.margins(X)[:40, 0]
     np.testing.assert_allclose([by_json(tree, row)[0] for row in X[:40]], moved, atol=1e-12)
-    assert shifted(forest.tree(), None) == forest.tree()
+    assert shifted(as_json(forest), None) == as_json(forest)

@@ -7,6 +7,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from raysim.trees.boosting import boosted
 from raysim.trees.losses import GRID, probability
 from raysim.trees.settings import TreeSettings, TreeTask
+from raysim.trees.written import as_json
 from tests.trees.tables import table_c, table_r, task_r
 
 TREES_R = [
@@ -73,7 +74,7 @@ def test_split_by_categories():
     from raysim.trees.forest import Forest
 
     forest = boosted(task, X, y.astype(np.int64), forest=Forest.start(task, np.zeros(1, np.int64)))
-    node = forest.tree()["trees"][0]["nodes"][0]
+    node = as_json(forest)["trees"][0]["nodes"][0]
     assert node["levels"] == [0, 2, 3, 4]
     assert node["gain"] == pytest.approx(7.5740259740, abs=1e-9)
     assert forest.value[0, 1:] / 2**40 == pytest.approx([0.9090909091, -1.2], abs=1e-9)

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from raysim.trees.binning import Bins
 from raysim.trees.boosting import bins_of, boosted
 from raysim.trees.edges import answered, counts, find_edges, ordered, pooled, ranked, unordered
-from raysim.trees.forest import Forest, Shape
+from raysim.trees.forest import Forest
 from raysim.trees.histograms import Binned, cells_of
 from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeSettings, TreeTask, check_levels
 from raysim.trees.splits import best_splits
+from raysim.trees.stored import Shape
+from raysim.trees.written import as_json
 from tests.trees.tables import table_r, task_r
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -46,7 +48,7 @@ def test_order_of_rows_changes_nothing(seed, classes, edges):
     task = task_of(classes, edges=edges)
     order = np.random.default_rng(seed + 1).permutation(len(y))
     mixed = boosted(task, X[order], y[order])
-    assert mixed.tree() == boosted(task, X, y).tree()
+    assert as_json(mixed) == as_json(boosted(task, X, y))
 
 
 @examples(max_examples=20)
@@ -161,7 +163,7 @@ def test_ties_go_to_the_first_column_then_bin():
 def test_missing_against_the_rest_is_written_so():
     X = np.array([[0], [1], [np.nan], [np.nan]], np.float32)
     forest = boosted(TreeTask(TreeSettings(trees=1, depth=1, min_rows=1), (0,), 2), X, np.array([0, 0, 1, 1]))
-    node = forest.tree()["trees"][0]["nodes"][0]
+    node = as_json(forest)["trees"][0]["nodes"][0]
     assert (node["at_most"], node["missing"]) == (None, "right")
     assert forest.margins(np.array([[1e30]], np.float32)) == forest.margins(X[:1])
 
@@ -191,7 +193,7 @@ def test_all_rows_and_columns_are_as_none_chosen():
     X, y = table(6)
     everyone = np.ones(len(y), bool)
     chosen = boosted(task_of(), X, y, rows=lambda t: everyone, columns=lambda t: np.ones(4, bool))
-    assert chosen.tree() == boosted(task_of(), X, y).tree()
+    assert as_json(chosen) == as_json(boosted(task_of(), X, y))
 
 
 def test_columns_left_out_of_a_tree():
@@ -233,7 +235,7 @@ def test_going_on_from_trees_is_growing_them_all():
     bins = bins_of(task_of(), X)
     three = boosted(task_of(trees=3), X, y, bins)
     five = boosted(task_of(trees=2), X, y, bins, three)
-    assert five.tree() == boosted(task_of(trees=5), X, y, bins).tree()
+    assert as_json(five) == as_json(boosted(task_of(trees=5), X, y, bins))
 
 
 def test_counts_start_from_the_logarithm_of_their_mean():

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
+from raysim.data.sources.frame import FILE as FRAME
 from raysim.data.tables.ages import in_years
 from raysim.data.tables.columns import numbers, placed, texts
 from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns
@@ -182,11 +183,20 @@ class Table(BaseModel):
         keys = Keys(self.separator, self.decimal, self.encoding)
         numeric, named_after = self.numeric or (), self.silo is None
         files = list(self.files())
-        read = read_files(files, as_text, keys=keys, numeric=numeric, dropped=self.drop, named_after=named_after)
         try:
-            return self._records(read)
+            read = read_files(files, as_text, keys=keys, numeric=numeric, dropped=self.drop, named_after=named_after)
+            try:
+                return self._records(read)
+            except DataError as error:
+                raise DataError(read.placed(str(error))) from None
         except DataError as error:
-            raise DataError(read.placed(str(error))) from None
+            raise DataError(self._shown(str(error))) from None
+
+    def _shown(self, text: str) -> str:
+        """A sentence with a data frame called so, and not by its file in the cache."""
+        if self.path.name != FRAME:
+            return text
+        return text.replace(f"'{self.path}'", "the data frame").replace(f"of {self.path}", "of the data frame")
 
     def _records(self, read: Files) -> Records:
         """The records of what the files hold; :meth:`read`."""
@@ -255,13 +265,16 @@ class Table(BaseModel):
             scores=scores,
             attributes=described,
             notes=(
-                f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, "
-                f"{counted(made.frame.shape[1], 'feature column')}; "
+                self._shown(f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, ")
+                + f"{counted(made.frame.shape[1], 'feature column')}; "
                 f"label '{self.label}': {label.described}",
                 *unlabelled,
                 *made.notes,
             ),
-            warnings=(*read.remarks, *map(read.placed, (*idle, *label.warnings, *made.warnings, *alike, *differing))),
+            warnings=(
+                *map(self._shown, read.remarks),
+                *map(read.placed, (*idle, *label.warnings, *made.warnings, *alike, *differing)),
+            ),
         )
 
     def _check_columns(self, table: pa.Table) -> None:

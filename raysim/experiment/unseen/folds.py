@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,6 +79,12 @@ def refuse(config: Config, command: str) -> None:
         raise ConfigError(f"evaluation.unseen: raysim {command} leaves no hospital out; use raysim compare")
 
 
+def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
+    """What leaving hospitals out costs, as a line for the user."""
+    runs = len(folds) * strategies * seeds
+    return f"hospitals are left out in {counted(len(folds), 'fold')}: {runs:,} more runs"
+
+
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:
     """The folds of a run with ``seed``. Raises ``ConfigError`` where too few hospitals would take part in one."""
     names = natural(federation.hospitals)
@@ -92,6 +99,11 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
     if folds == "leave_one_out":
         held: list[tuple[str, ...]] = [(name,) for name in names]
     elif isinstance(folds, int):
+        if folds > len(names):
+            raise ConfigError(
+                f"evaluation.unseen.folds: {folds} are more than the {counted(len(names), 'hospital')}; write "
+                "leave_one_out"
+            )
         shuffled = stream(seed, "folds of hospitals").permutation(len(names))
         held = [tuple(names[i] for i in np.sort(part)) for part in np.array_split(shuffled, folds) if len(part)]
     else:

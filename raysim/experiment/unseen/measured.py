@@ -209,7 +209,7 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection, within: st
             after = _JOINING[section.joining](run, model, h, order[: joins[k]])
             said = np.full_like(margins, np.nan) if after is None else after.margins
             out = ranked = said[judged]
-            changed = None if after is None else after.served_by
+            changed = NOBODY if after is None else after.served_by
         elif k != 0 and prior is not None:
             joined = order[: joins[k]]
             shifts = fit(rows_of(margins[joined], y[joined], [0, len(joined)]), "eb", prior)

@@ -22,7 +22,8 @@ CHANGES: dict[str, Any] = {"model": {"name": "logistic_regression"}, "strategies
 @pytest.mark.parametrize("joining", ["fine_tune", "cluster"])
 def test_the_curve_after_rows_have_joined(joining: str, tmp_path: Path) -> None:
     asked = config(onboarding=[0, 20], joining=joining) | CHANGES | {"seeds": [0]}
-    raysim.compare(asked, data=table(), out=tmp_path / "out", in_process=True)
+    # What joins is computed by another process than the one that trained: on Ray from what that one has stored.
+    raysim.compare(asked, data=table(), out=tmp_path / "out", in_process=joining == "cluster")
     unseen = pd.read_csv(tmp_path / "out" / "unseen.csv")
     one = unseen[(unseen["strategy"] == "fedavg") & (unseen["model"] == "global")]
     before, after = (one[one["k"] == k].set_index("hospital") for k in (0, 20))
@@ -35,6 +36,16 @@ def test_the_curve_after_rows_have_joined(joining: str, tmp_path: Path) -> None:
     alone = unseen[(unseen["strategy"] == "local") & (unseen["k"] == 20)]
     assert alone["log_loss"].isna().all()
     assert set(alone["served_by"]) == {"nobody"}
+
+
+def test_a_model_of_the_hospitals_own_cannot_be_fine_tuned_by_a_newcomer(tmp_path: Path) -> None:
+    unseen = {"folds": ["h0"], "onboarding": [0, 20], "joining": "fine_tune"}
+    asked = config(**unseen) | CHANGES | {"seeds": [0], "strategies": ["fedavg", "per_fedavg"]}
+    raysim.compare(asked, data=table(), out=tmp_path / "out", in_process=True)
+    found = pd.read_csv(tmp_path / "out" / "unseen.csv").set_index(["strategy", "model", "k"])
+    assert found.loc[("per_fedavg", "personal", 0), "served_by"] == "personal"
+    assert found.loc[("per_fedavg", "personal", 20), "served_by"] == "nobody"
+    assert np.isnan(found.loc[("per_fedavg", "personal", 20), "log_loss"])
 
 
 def left_out(tmp_path: Path, models: np.ndarray, cluster: list[int]) -> LeftOut:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from safetensors.numpy import load_file
 
 import raysim
+from raysim.config import reading
+from raysim.experiment.planning.plan import make_plan
+from raysim.experiment.planning.tables import render
 
 KEYS = ["strategy", "model", "seed", "hospital"]
 
@@ -178,6 +183,7 @@ def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
         ({"folds": ["h9"]}, "'h9' is not a hospital"),
         ({"folds": ["h0", ["h1", "h0"]]}, "'h0' stands there twice"),
         ({"folds": 1}, "1 folds leave nobody to train"),
+        ({"folds": 10**20}, "100000000000000000000 are more than the 5 hospitals; write leave_one_out"),
         ({"onboarding": [30, 10]}, "are not ascending numbers of rows"),
     ],
 )
@@ -207,6 +213,17 @@ def test_hospitals_that_take_part_train_on_all_rows_where_that_is_asked(tmp_path
     assert (without.loc[others, "n_train"] == seen.loc[others, ["n_train", "n_test"]].sum(axis=1)).all()
     assert (without.loc[others, "n_test"] == 0).all()
     assert "trained_on: all" in (fold / "config.yaml").read_text()
+
+
+def test_a_plan_says_what_leaving_out_costs(tmp_path: Path) -> None:
+    table().to_csv(tmp_path / "stays.csv", index=False)
+    asked = config()
+    asked["data"]["path"] = str(tmp_path / "stays.csv")
+    plan = make_plan(reading.resolve(asked, reads=reading.COMPARISON), "1x2cpu")
+    assert plan.left_out == "hospitals are left out in 5 folds: 40 more runs"
+    shown = StringIO()
+    render(plan, Console(file=shown))
+    assert plan.left_out in shown.getvalue()
 
 
 def test_folds_of_hospitals_are_dealt_by_the_seed(tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ from raysim.strategies.trees.base import hashed
 from raysim.strategies.trees.cyclic import TreesCyclic
 from raysim.strategies.trees.federated import FederatedTrees, PooledTrees
 from raysim.trees.boosting import bins_of, boosted, starting
-from raysim.trees.forest import Shape
 from raysim.trees.settings import TreeSettings, TreeTask
+from raysim.trees.stored import Shape
+from raysim.trees.written import as_json
 from tests.conftest import job_of, run
 from tests.equality import same_models
 from tests.trees.tables import table_r
@@ -69,7 +70,7 @@ def federation_of(tmp_path, table, silos, label="died", name="rows", **split):
 def trees_of(outcome, federation, **options):
     """The trees that the server has, as JSON."""
     task = TreeTask(TreeSettings(**OPTIONS | options), federation.levels, len(federation.classes))
-    return Shape(task).forest(outcome.models[0]).tree(federation.features)
+    return as_json(Shape(task).forest(outcome.models[0]), federation.features)
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_golden_trees_through_the_engine(tmp_path):
     options = {"trees": 3, "depth": 2, "rate": 0.3, "min_rows": 1, "bins": 64, "edges": "exact"}
     outcome = run(federation, job_of(federation, FederatedTrees(), rounds=3, model=model(**options)), 1)
     task = TreeTask(TreeSettings(**options), (0, 0, 0), 2)
-    assert trees_of(outcome, federation, **options) == boosted(task, X, y).tree(federation.features)
+    assert trees_of(outcome, federation, **options) == as_json(boosted(task, X, y), federation.features)
 
 
 def test_references_grow_the_same_trees_as_functions(three):
@@ -226,6 +227,15 @@ def test_what_takes_trees(three, strategy, said):
         return
     with pytest.raises(ConfigError, match=said):
         check_job(job, three)
+
+
+@pytest.mark.parametrize("strategy", [FederatedTrees(), PooledTrees(), Local().with_trees(), TreesCyclic()])
+@pytest.mark.parametrize("loss", ["poisson", "squared"])
+def test_a_loss_of_numbers_is_refused_for_classes(three, strategy, loss):
+    with pytest.raises(
+        ConfigError, match=rf"^model\.loss: {loss} is for a label that is a number, and data\.label has 2"
+    ):
+        check_job(job_of(three, strategy, model=model(loss=loss)), three)
 
 
 def test_one_class_is_said_in_a_line(tmp_path):

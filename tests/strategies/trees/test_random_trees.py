@@ -20,9 +20,9 @@ from raysim.engine.server.job_checks import check_job
 from raysim.privacy import accountant
 from raysim.privacy.events import Gaussian
 from raysim.strategies.trees.random_splits import RandomTrees, bound_of, values
-from raysim.trees.forest import Shape
 from raysim.trees.losses import MARGIN, probability, softmax
 from raysim.trees.settings import TreeSettings, TreeTask
+from raysim.trees.stored import Shape
 from tests.conftest import job_of, run
 from tests.equality import same_models
 from tests.strategies.trees.test_federated_trees import rows_of

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from raysim.config.nodes import inventory
 from raysim.core.words import counted
-from raysim.experiment.plan import Plan, PlannedActor
+from raysim.experiment.planning.plan import Plan, PlannedActor
 from raysim.report.terminal.progress import say
 from raysim.report.terminal.tables import titled
 
@@ -30,6 +30,8 @@ def render(plan: Plan, console: Console) -> None:
     console.print(_actors(plan, narrow=console.width < NARROW))
     console.print(_rounds(plan, narrow=console.width < NARROW))
     say(console, fits(plan))
+    if plan.left_out:
+        say(console, plan.left_out)
 
 
 def fits(plan: Plan) -> str:
@@ -61,6 +63,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "nodes": [{"name": node.name, "cpus": node.cpus, "gpus": node.gpus} for node in plan.machines],
         "actors": [actor._asdict() | {"node": names[actor.node]} for actor in plan.actors()],
         "rounds": {label: dataclasses.asdict(traffic) for label, traffic in plan.traffic.items()},
+        **({"left_out": plan.left_out} if plan.left_out else {}),
     }
 
 

@@ -22,7 +22,7 @@ from raysim.cluster.placement import Placement
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins
 from raysim.config.nodes import Node, parse_nodes
-from raysim.config.reading import compared, resolve
+from raysim.config.reading import compared, over_seeds, resolve
 from raysim.config.schema import Config
 from raysim.core import host
 from raysim.core.errors import ConfigError
@@ -41,6 +41,7 @@ from raysim.experiment.entries import Entry, entries
 from raysim.experiment.jobs import make_job
 from raysim.experiment.pairs import going_together
 from raysim.experiment.session import place_live
+from raysim.experiment.unseen.folds import cost, folds_of
 from raysim.strategies.base import POOLED, Floats, Ids
 
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
@@ -83,6 +84,8 @@ class Plan:
     placement: Placement
     machines: Sequence[Node]
     traffic: Mapping[str, PlannedTraffic]
+    left_out: str = ""
+    """What leaving hospitals out costs; empty where none is."""
 
     def actors(self) -> list[PlannedActor]:
         """What each actor would serve and need."""
@@ -129,7 +132,10 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
         traffic[entry.label] = weigh(jobs[entry.label], placement)
     if nodes is None and len(machines) == 1 and math.isinf(machines[0].memory):
         machines = (replace(machines[0], memory=float(of_this_machine())),)
-    return Plan(config, federation, placement, machines, traffic)
+    section, left_out = config.evaluation.unseen, ""
+    if section is not None:
+        left_out = cost(folds_of(section, federation, seed), len(planned), len(over_seeds(config).seeds or (seed,)))
+    return Plan(config, federation, placement, machines, traffic, left_out)
 
 
 def _job(entry: Entry, federation: Federation, seed: int) -> Job:

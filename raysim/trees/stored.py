@@ -1,0 +1,132 @@
+"""Trees as a flat vector of parameters, which is how a model is stored.
+
+It is cut into these tensors (:class:`Shape`), where T trees stand one behind the other (of more than two classes, tree
+``t`` is of class ``t mod K``), each with room for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i`` has
+the children ``2 i + 1`` (left) and ``2 i + 2``.
+
+==========  ============  =============================================================================================
+count       ``[1]``       how many trees there are; behind them all is 0
+scale       ``[1]``       margins are times ``2^scale``: 0 but for labels that are numbers
+base        ``[K, 2]``    the margins before the first tree, as two parts
+column      ``[T, I]``    the column that a node is split by, counted from 1; 0: it is not split
+threshold   ``[T, I]``    a number goes left up to here; ``3.4e38``: all do
+missing     ``[T, I]``    1 where missing values go left
+levels      ``[T, I, w]``  of categories the sets that go left, 16 levels a number; left out without categories
+value       ``[T, N, 2]``  the value of a leaf, as two parts
+gain        ``[T, I]``    of a split; ``hessian`` and ``rows`` ``[T, N]``: sums over the training rows of a node
+==========  ============  =============================================================================================
+
+A number in two parts is ``(high * 2^24 + low) * 2^-40``. All entries are exact in single precision but gains and
+sums, which score nothing. A vector of zeros has no tree, and the margin 0 for each row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.trees.edges import Floats, Ints
+from raysim.trees.forest import Forest, words_of
+from raysim.trees.settings import TreeTask
+
+PART = 2**24
+"""Numbers below it are exact in single precision."""
+
+BEYOND = float(np.finfo(np.float32).max)
+"""Stands for an infinite threshold in a vector, whose entries are finite."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the vector of a task's model is cut into tensors."""
+
+    task: TreeTask
+
+    @property
+    def trees(self) -> int:
+        """T, with room for those that a hospital adds."""
+        return (self.task.together + self.task.settings.own_trees) * self.task.outputs
+
+    @cached_property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor, by name and in order."""
+        T, inner, N, words = self.trees, self.task.splits, self.task.nodes, words_of(self.task)
+        sets = {"levels": (T, inner, words)} if words else {}
+        return {
+            "count": (1,),
+            "scale": (1,),
+            "base": (self.task.outputs, 2),
+            "column": (T, inner),
+            "threshold": (T, inner),
+            "missing": (T, inner),
+            **sets,
+            "value": (T, N, 2),
+            "gain": (T, inner),
+            "hessian": (T, N),
+            "rows": (T, N),
+        }
+
+    @property
+    def size(self) -> int:
+        """P."""
+        return sum(math.prod(shape) for shape in self.tensors.values())
+
+    def vector(self, forest: Forest) -> Floats:
+        """A ``forest`` of at most T trees as a vector ``[P]``."""
+        count = len(forest.column)
+        columns: dict[str, NDArray[Any]] = {
+            "count": np.array([count]),
+            "scale": np.array([forest.scale]),
+            "base": _parts(forest.base),
+            "column": forest.column + 1,
+            "threshold": np.minimum(forest.threshold, BEYOND),
+            "missing": forest.missing_left,
+            "levels": forest.levels,
+            "value": _parts(forest.value),
+            "gain": forest.gain,
+            "hessian": forest.hessian,
+            "rows": forest.rows,
+        }
+        made = np.zeros(self.size)
+        at = 0
+        for name, shape in self.tensors.items():
+            values = np.asarray(columns[name], np.float64).ravel()
+            made[at : at + len(values)] = values
+            at += math.prod(shape)
+        return made
+
+    def forest(self, vector: NDArray[Any]) -> Forest:
+        """The inverse of :meth:`vector`."""
+        parts, at = {}, 0
+        for name, shape in self.tensors.items():
+            parts[name] = vector[at : at + math.prod(shape)].astype(np.float64).reshape(shape)
+            at += math.prod(shape)
+        count = int(parts["count"][0])
+        trees = {name: values[:count] for name, values in parts.items() if name not in ("count", "scale", "base")}
+        threshold = trees["threshold"]
+        return Forest(
+            task=self.task,
+            scale=int(parts["scale"][0]),
+            base=_whole(parts["base"]),
+            column=trees["column"].astype(np.int16) - np.int16(1),
+            threshold=np.where(threshold >= BEYOND, np.inf, threshold),
+            missing_left=trees["missing"] > 0,
+            levels=trees.get("levels", np.zeros((count, self.task.splits, 0))).astype(np.int32),
+            value=_whole(trees["value"]),
+            gain=trees["gain"],
+            hessian=trees["hessian"],
+            rows=trees["rows"],
+        )
+
+
+def _parts(values: Ints) -> Floats:
+    return np.stack([values // PART, values % PART], axis=-1).astype(np.float64)
+
+
+def _whole(parts: Floats) -> Ints:
+    return parts[..., 0].astype(np.int64) * PART + parts[..., 1].astype(np.int64)
