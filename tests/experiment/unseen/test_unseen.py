@@ -154,6 +154,22 @@ def test_the_summary_and_the_answer_say_it(folder: Path) -> None:
     assert "Hospitals that took no part" in (folder / "report.html").read_text()
 
 
+def test_what_a_hospital_records_otherwise_is_said(folder: Path, tmp_path: Path) -> None:
+    said = "17% of the rows of h0 have a 'ward' that no participant has: they are scored with none of its categories."
+    assert said in json.loads((folder / "answer.json").read_text())["reasons"]
+    changed = table()
+    changed.loc[changed["hospital"] == "h1", "z"] = np.nan
+    asked = config(folds=["h1", "h2"]) | {
+        "strategies": ["fedavg"],
+        "seeds": [0],
+        "model": {"name": "mlp", "hidden": [4]},
+    }
+    raysim.compare(asked, data=changed, out=tmp_path / "out", in_process=True)
+    reasons = json.loads((tmp_path / "out" / "answer.json").read_text())["reasons"]
+    assert "h1 has no value of 'z': what participants fill in stands there." in reasons
+    assert not any("h2" in text and "no participant" in text for text in reasons)
+
+
 def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
     differences = pd.read_csv(folder / "unseen_difference.csv").set_index(["strategy", "model", "comparison"])
     hospitals = pd.read_csv(folder / "hospitals.csv")
