@@ -58,6 +58,11 @@ class Run:
     checked: Job | None = None
     """Its job with the noise of its privacy, where it has been checked before."""
 
+    @property
+    def serves_newcomers(self) -> bool:
+        """Whether its models are needed after it, by hospitals that took no part and join with some rows."""
+        return bool(self.entry.config.data.split.unseen)
+
     def asked(self) -> Job:
         """The job that its configuration asks for."""
         strategy, selection, config = self.entry.strategy, self.entry.selection, self.entry.config
@@ -215,10 +220,19 @@ class Run:
         if job.draws_anew:
             job = replace(job, earlier=opened.begins(begun))
             opened.reaches(min(begun + AHEAD, job.rounds))
-        goes_on = False
+        goes_on, kept = False, begun
+
+        def lost(line: str) -> None:
+            """Rounds after the last state are played again, as they are when a run is resumed."""
+            if job.draws_anew:
+                reached = opened.ticket.reached
+                opened.begins(kept)
+                opened.reaches(reached)
+            say(line)
+
         with Writer(checkpoints) as writer:
             try:
-                for event in session.run(job, since, section.every, say):
+                for event in session.run(job, since, section.every, lost):
                     goes_on = True
                     if isinstance(event, Round):
                         if job.draws_anew:
@@ -227,6 +241,7 @@ class Run:
                         if self.first and not self.trial:  # while hospitals are at the next round
                             import raysim.experiment.run_page  # noqa: F401
                     elif isinstance(event, RunState):
+                        kept = event.round
                         writer.offer(event)
                     else:
                         outcome = event

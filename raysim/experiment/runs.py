@@ -339,7 +339,7 @@ class Experiment:
             try:
                 with run.opened(self._data_of(run), again=self._again) as opened:
                     result = self._played(services, run, opened, parent)
-                    opened.finish(result.outcome)
+                    opened.finish(result.outcome, models=run.serves_newcomers)
             except spared as error:
                 yield run, error
             else:

@@ -99,6 +99,11 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
     if folds == "leave_one_out":
         held: list[tuple[str, ...]] = [(name,) for name in names]
     elif isinstance(folds, int):
+        if folds > len(names):
+            raise ConfigError(
+                f"evaluation.unseen.folds: {folds} are more than the {counted(len(names), 'hospital')}; write "
+                "leave_one_out"
+            )
         shuffled = stream(seed, "folds of hospitals").permutation(len(names))
         held = [tuple(names[i] for i in np.sort(part)) for part in np.array_split(shuffled, folds) if len(part)]
     else:

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 
 import raysim
 from raysim.config import reading
-from raysim.experiment.plan import make_plan
-from raysim.experiment.plan_tables import render
+from raysim.experiment.planning.plan import make_plan
+from raysim.experiment.planning.tables import render
 
 KEYS = ["strategy", "model", "seed", "hospital"]
 
@@ -154,6 +154,22 @@ def test_the_summary_and_the_answer_say_it(folder: Path) -> None:
     assert "Hospitals that took no part" in (folder / "report.html").read_text()
 
 
+def test_what_a_hospital_records_otherwise_is_said(folder: Path, tmp_path: Path) -> None:
+    said = "17% of the rows of h0 have a 'ward' that no participant has: they are scored with none of its categories."
+    assert said in json.loads((folder / "answer.json").read_text())["reasons"]
+    changed = table()
+    changed.loc[changed["hospital"] == "h1", "z"] = np.nan
+    asked = config(folds=["h1", "h2"]) | {
+        "strategies": ["fedavg"],
+        "seeds": [0],
+        "model": {"name": "mlp", "hidden": [4]},
+    }
+    raysim.compare(asked, data=changed, out=tmp_path / "out", in_process=True)
+    reasons = json.loads((tmp_path / "out" / "answer.json").read_text())["reasons"]
+    assert "h1 has no value of 'z': what participants fill in stands there." in reasons
+    assert not any("h2" in text and "no participant" in text for text in reasons)
+
+
 def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
     differences = pd.read_csv(folder / "unseen_difference.csv").set_index(["strategy", "model", "comparison"])
     hospitals = pd.read_csv(folder / "hospitals.csv")
@@ -183,6 +199,7 @@ def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
         ({"folds": ["h9"]}, "'h9' is not a hospital"),
         ({"folds": ["h0", ["h1", "h0"]]}, "'h0' stands there twice"),
         ({"folds": 1}, "1 folds leave nobody to train"),
+        ({"folds": 10**20}, "100000000000000000000 are more than the 5 hospitals; write leave_one_out"),
         ({"onboarding": [30, 10]}, "are not ascending numbers of rows"),
     ],
 )
