@@ -217,10 +217,19 @@ class Run:
         if job.draws_anew:
             job = replace(job, earlier=opened.begins(begun))
             opened.reaches(min(begun + AHEAD, job.rounds))
-        goes_on = False
+        goes_on, kept = False, begun
+
+        def lost(line: str) -> None:
+            """Rounds after the last state are played again, as they are when a run is resumed."""
+            if job.draws_anew:
+                reached = opened.ticket.reached
+                opened.begins(kept)
+                opened.reaches(reached)
+            say(line)
+
         with Writer(checkpoints) as writer:
             try:
-                for event in session.run(job, since, section.every, say):
+                for event in session.run(job, since, section.every, lost):
                     goes_on = True
                     if isinstance(event, Round):
                         if job.draws_anew:
@@ -229,6 +238,7 @@ class Run:
                         if self.first and not self.trial:  # while hospitals are at the next round
                             import raysim.experiment.run_page  # noqa: F401
                     elif isinstance(event, RunState):
+                        kept = event.round
                         writer.offer(event)
                     else:
                         outcome = event

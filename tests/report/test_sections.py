@@ -7,10 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from raysim.config import reading
 from raysim.report.pages import page, tabs
 from raysim.report.pages.rendering import Page
 from raysim.report.pages.sharing import shared
 from raysim.report.sections import equity
+from raysim.report.sections.protection import protections
 from raysim.report.sections.section import Section
 from tests.report.pages import CARD, PROVENANCE, assert_sound, frames
 
@@ -69,3 +71,14 @@ def test_of_many_models_the_band_of_chance_shows_those_that_the_answer_is_about(
     assert list(equity._few(SimpleNamespace(distinct=names, **of)).values()) == ["M3", "Alone"]
     few = dict(list(names.items())[1:])
     assert equity._few(SimpleNamespace(distinct=few, **of)) == few
+
+
+def test_sums_that_a_regression_hides_unasked_are_said():
+    config = reading.resolve({"strategies": ["fedavg", "newton"]})
+    facts = {"FedAvg": {}, "Newton": {"secure_sums": 12.0}}
+    runs = [SimpleNamespace(title=title, label="", outcome=SimpleNamespace(facts=of)) for title, of in facts.items()]
+    said = dict(protections(config, runs))["Secure aggregation"]
+    assert said.startswith("none: whoever")
+    assert "but for Newton: only sums can be read" in said
+    assert dict(protections(config, runs[1:]))["Secure aggregation"].startswith("on: only sums can be read")
+    assert "but" not in dict(protections(config, runs[:1]))["Secure aggregation"]

@@ -99,12 +99,24 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
             "evaluation.unseen.onboarding: recalibrates towards what validation rows of the others have in common; "
             "give data.split.validation a share, or let evaluation.unseen.joining be fine_tune"
         )
+    most = int((1 - section.held) * int(federation.totals.max()) + 1e-9)
+    asked = max((each for each in section.onboarding if isinstance(each, int)), default=0)
+    if asked > most:
+        raise ConfigError(
+            f"evaluation.unseen.onboarding: {asked:,} rows, but with held {section.held:g} no hospital has more than "
+            f"{most:,} for that; ask for fewer"
+        )
     folds = section.folds
     if folds is None:
         folds = "leave_one_out" if len(names) <= LEAVE_ONE else FOLDS
     if folds == "leave_one_out":
         held: list[tuple[str, ...]] = [(name,) for name in names]
     elif isinstance(folds, int):
+        if folds > len(names):
+            raise ConfigError(
+                f"evaluation.unseen.folds: {folds} are more than the {counted(len(names), 'hospital')}; write "
+                "leave_one_out"
+            )
         shuffled = stream(seed, "folds of hospitals").permutation(len(names))
         held = [tuple(names[i] for i in np.sort(part)) for part in np.array_split(shuffled, folds) if len(part)]
     else:

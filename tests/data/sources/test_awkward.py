@@ -512,3 +512,18 @@ def test_groups_that_are_nearly_one_are_said_once(tmp_path: Path) -> None:
         "data.attributes.region: 'North' (20), 'north' (20) differ in blanks or capitals alone: each is a group of its "
         "own; write them alike",
     )
+
+
+def test_marks_in_ages_and_scores_are_answered_with_their_keys(tmp_path: Path) -> None:
+    ages = with_marks("> 89", "?", values=[str(30 + i) for i in range(N)])
+    columns(age=ages, x=NUMBERS).to_csv(tmp_path / "rows.csv", index=False)
+    source = Table(path=tmp_path / "rows.csv", silo="hospital", label="died", age="age", categorical=["age", "..."])
+    said = (
+        "column 'age' holds numbers in 58 rows and other marks in 2 rows (first: row 59): '> 89' (1), '?' (1); say "
+        'what they are in data (censored: {">": limit}, na_values: {age: ["?"]}), or correct the file'
+    )
+    with pytest.raises(DataError, match=f"^{re.escape(f'data.age: {said}')}$"):
+        source.read()
+    plain = source.model_copy(update={"age": None, "categorical": None})
+    with pytest.raises(DataError, match=f"^{re.escape(f'data.scores: {said}')}$"):
+        plain.with_scores(("age",)).read()
