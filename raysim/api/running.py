@@ -183,9 +183,10 @@ def play_comparison(
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         from raysim.experiment import comparison, pairs
-        from raysim.experiment.unseen import files
+        from raysim.experiment.unseen import files, unknown
 
         left, asked = pairs.sentences(experiment.unpaired), experiment.config
+        left += unknown.notes(experiment.left_out)
         with tempfile.TemporaryDirectory() as scratch:
             found = scores.entered(results, asked.evaluation, out.folder, Path(scratch))
             unseen = files.write(out, asked, results, experiment.left_out)

@@ -16,12 +16,12 @@ from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
 from raysim.data.sources.frame import FILE as FRAME
 from raysim.data.tables.ages import in_years
-from raysim.data.tables.columns import numbers, placed, texts
-from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns
+from raysim.data.tables.columns import placed, texts
+from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns, number_column
 from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
-from raysim.data.tables.reading import Reading, limited
+from raysim.data.tables.reading import Reading
 from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twins_said
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
@@ -242,12 +242,9 @@ class Table(BaseModel):
                 if name not in made.frame:  # which has said it
                     alike += twins_said(f"data.{attribute}", Counter(patients[attribute].tolist()))
         if self.age is not None:
-            given = numbers(limited(table, self.age, reading), self.age, "data.age", rows=kept)
+            given = number_column(table, self.age, "data.age", reading, kept)
             patients["age"] = in_years(given, self.age, self.age_unit, kept)
-        scores = {
-            name: numbers(limited(table, name, reading), name, "data.scores", "correct it, or leave it empty", kept)
-            for name in self._scores
-        }
+        scores = {name: number_column(table, name, "data.scores", reading, kept) for name in self._scores}
         described, differing = hospital_attributes(self.attributes, table, silo)
         of_files = f" ({counted(len(read.files), 'file')})" if len(read.files) > 1 else ""
         return Records(
