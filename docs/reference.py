@@ -19,7 +19,7 @@ from raysim.config.listing import bounds_in_words, type_in_words
 from raysim.config.schema import Config
 from raysim.config.sections.system import LIMITS
 from raysim.core.defaults import FILES, table
-from raysim.experiment.curve import Curve
+from raysim.experiment.curves.curve import Curve
 from raysim.study.settings import Study
 from raysim.tune.settings import Sweep
 

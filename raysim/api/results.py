@@ -36,7 +36,7 @@ from raysim.storage.manifest import Manifest
 _log = logging.getLogger("raysim")
 
 if TYPE_CHECKING:
-    from raysim.experiment.curve_found import Found
+    from raysim.experiment.curves.found import Found
     from raysim.serving.predictor import Predictor
 
 Predictions = pd.DataFrame | pd.Series
@@ -388,7 +388,7 @@ class CurveResult(ComparisonResult):
     @cached_property
     def found(self) -> Found:
         """Which value is best for each strategy, whether intervals demonstrate it, and whether it is at an edge."""
-        from raysim.experiment.curve_found import Found
+        from raysim.experiment.curves.found import Found
 
         return Found.read(json.loads((self.folder / "curve_answer.json").read_text()))
 

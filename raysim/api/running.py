@@ -115,7 +115,7 @@ def curve(
     table and the picture are made. All else is as for :func:`compare`.
     """
     from raysim.api.results import CurveResult
-    from raysim.experiment.curve import begin
+    from raysim.experiment.curves.curve import begin
 
     tree = tree_of(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
     with search_path_restored(), alone_on_ray(in_process):
@@ -183,9 +183,10 @@ def play_comparison(
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         from raysim.experiment import comparison, pairs
-        from raysim.experiment.unseen import files
+        from raysim.experiment.unseen import files, unknown
 
         left, asked = pairs.sentences(experiment.unpaired), experiment.config
+        left += unknown.notes(experiment.left_out)
         with tempfile.TemporaryDirectory() as scratch:
             found = scores.entered(results, asked.evaluation, out.folder, Path(scratch))
             unseen = files.write(out, asked, results, experiment.left_out)
@@ -232,7 +233,7 @@ def resume_with(
 ) -> RunResult | ComparisonResult | CurveResult:
     """:func:`resume` of the run, comparison or curve in the folder ``path``, whose ``ticket`` this is."""
     from raysim.api.results import CurveResult
-    from raysim.experiment.curve import go_on
+    from raysim.experiment.curves.curve import go_on
     from raysim.experiment.pending_mlflow import send_kept
     from raysim.process.importing import standing_here
 

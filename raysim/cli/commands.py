@@ -148,8 +148,8 @@ def _smoothing(text: str | None) -> Smoothing:
 
 def show_plan(config: Config, nodes: str | None, console: Console, *, json: bool = False) -> None:
     """``raysim plan``."""
-    from raysim.experiment.plan import make_plan
-    from raysim.experiment.plan_tables import as_json, render
+    from raysim.experiment.planning.plan import make_plan
+    from raysim.experiment.planning.tables import as_json, render
 
     with waiting(console, "reading data"):
         plan = make_plan(config, nodes)

@@ -52,7 +52,7 @@ def curve(
     began = time.perf_counter()
 
     from raysim.api import running
-    from raysim.experiment.curve import DRAWING, FILE
+    from raysim.experiment.curves.curve import DRAWING, FILE
 
     console = console_of(json)
     settings = with_dashboard(set_, dashboard, in_process)

@@ -141,7 +141,7 @@ def write_comparison(
             ],
             cost=_virtual_time_figures(config, results, titles),
             method=training.drawn(results),
-            protections=protection.protections(config),
+            protections=protection.protections(config, results),
             traffic=protection.traffic(results, titles),
             privacy=limited,
             links=tracked_at(config.tracking.model_dump()),

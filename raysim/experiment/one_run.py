@@ -54,9 +54,10 @@ class Run:
     """Whether it is a trial of ``tune``, which is there for its figures: neither its model nor a page is written."""
     first: bool = True
     """Whether its seed is the first: of a comparison's runs those have a page, and test gaps between patient groups."""
-
     checked: Job | None = None
     """Its job with the noise of its privacy, where it has been checked before."""
+    held: tuple[str, ...] = ()
+    """The hospitals that it leaves out for a fold: they need its models afterwards, and their predictions alone."""
 
     def asked(self) -> Job:
         """The job that its configuration asks for."""
@@ -120,6 +121,7 @@ class Run:
                     config.training.precision,
                     config.system,
                     models=not self.trial,
+                    predicted=self.held,
                 )
                 if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
@@ -215,10 +217,19 @@ class Run:
         if job.draws_anew:
             job = replace(job, earlier=opened.begins(begun))
             opened.reaches(min(begun + AHEAD, job.rounds))
-        goes_on = False
+        goes_on, kept = False, begun
+
+        def lost(line: str) -> None:
+            """Rounds after the last state are played again, as they are when a run is resumed."""
+            if job.draws_anew:
+                reached = opened.ticket.reached
+                opened.begins(kept)
+                opened.reaches(reached)
+            say(line)
+
         with Writer(checkpoints) as writer:
             try:
-                for event in session.run(job, since, section.every, say):
+                for event in session.run(job, since, section.every, lost):
                     goes_on = True
                     if isinstance(event, Round):
                         if job.draws_anew:
@@ -227,6 +238,7 @@ class Run:
                         if self.first and not self.trial:  # while hospitals are at the next round
                             import raysim.experiment.run_page  # noqa: F401
                     elif isinstance(event, RunState):
+                        kept = event.round
                         writer.offer(event)
                     else:
                         outcome = event

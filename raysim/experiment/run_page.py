@@ -74,7 +74,7 @@ def write_run_page(
             use_shared=[*clinical.shared(served, part), *fitted],
             equity=kinds,
             method=training.drawn([result]),
-            protections=protection.protections(config),
+            protections=protection.protections(config, [result]),
             traffic=protection.traffic([result], titles),
             privacy=limited,
             links=[*back, *tracked_at(frozen.get("tracking"))],

@@ -33,8 +33,8 @@ from raysim.training.base import Layout
 FINISHED = "finished.safetensors"
 
 
-def save_finished(folder: Path, outcome: Outcome) -> None:
-    """Write the data of a finished run that its comparison needs."""
+def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> None:
+    """Write the data of a finished run that its comparison needs; its ``models`` only where these are asked for."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -55,6 +55,8 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "validation_scores": pack(_as_tuples(outcome.validation_scores), "validation_scores", arrays),
         "metrics": outcome.metrics,
         "cluster": pack(outcome.cluster, "cluster", arrays),
+        "serve": pack(outcome.serve if models else {}, "serve", arrays),
+        "models": pack(outcome.models if models else np.empty((0, 0)), "models", arrays),
         "seconds": outcome.seconds,
         "setup": dataclasses.astuple(outcome.setup),
         "losses": dataclasses.asdict(outcome.losses),
@@ -90,7 +92,7 @@ def _as_gap(packed: Mapping[str, Any]) -> WithinGap:
 
 
 def load_finished(folder: Path) -> Outcome | None:
-    """Read the result of :func:`save_finished`, without models, which are in another file; None if it is damaged."""
+    """Read the result of :func:`save_finished`, without models that were not asked for; None if it is damaged."""
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
         metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")
@@ -111,8 +113,8 @@ def load_finished(folder: Path) -> Outcome | None:
             scores=_as_counts(unpack(header["scores"], arrays)),
             validation_scores=_as_counts(unpack(header["validation_scores"], arrays)),
             metrics=metrics,
-            serve={},
-            models=np.empty((0, 0)),
+            serve=unpack(header["serve"], arrays),
+            models=unpack(header["models"], arrays),
             cluster=unpack(header["cluster"], arrays),
             kept={},
             layout=Layout((), ()),

@@ -226,11 +226,12 @@ class Opened:
     manifest: Manifest
     again: bool
 
-    def finish(self, outcome: Outcome | None = None) -> None:
-        """Record that nothing is left to do; with an ``outcome``, also write the data that a comparison needs."""
+    def finish(self, outcome: Outcome | None = None, *, models: bool = False) -> None:
+        """Record that nothing is left to do; with an ``outcome``, also write the data that a comparison needs, with
+        its ``models`` where these are asked for."""
         with writing(self.folder):
             if outcome is not None:
-                save_finished(self.folder, outcome)
+                save_finished(self.folder, outcome, models=models)
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierPlays:

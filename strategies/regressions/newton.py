@@ -8,7 +8,8 @@ Each round all hospitals add up, at the same coefficients, the loss of their row
 server takes Newton's step. A step whose loss rises is halved. After five to eight rounds this is the maximum-likelihood
 fit of the pooled rows; the strategy is then done, and one more call at the final coefficients gives standard errors.
 
-- Columns that are constant, or made of those before them, leave with a coefficient of 0.
+- Columns that are constant, or made of those before them, leave with a coefficient of 0. Under a ridge those that are
+  made of others stay, as with ``solver: lbfgs``.
 - Separated classes, whose coefficients would grow for ever, are noticed; with ``firth: auto`` Firth's penalty fits
   them.
 - ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
@@ -36,7 +37,6 @@ from raysim.strategies.base import (
     Call,
     Calls,
     FederationView,
-    Floats,
     Ids,
     Needs,
     Noise,
@@ -52,7 +52,7 @@ from raysim.strategies.regressions.families import FAMILIES, Family
 from raysim.strategies.regressions.label_size import LabelSize, scale_of
 from raysim.strategies.regressions.newton_steps import Fit, independent
 from raysim.strategies.regressions.noisy_newton import MOST_NOISY, BoundedSums, stepped
-from raysim.strategies.regressions.standard_errors import Errors, by_hospital, model_based
+from raysim.strategies.regressions.standard_errors import Ending, Errors, by_hospital, model_based
 from raysim.strategies.regressions.sums_program import (
     MOST_COLUMNS,
     RegressionSums,
@@ -68,21 +68,8 @@ from raysim.strategies.regressions.sums_program import (
 )
 from raysim.strategies.regressions.wide import WideState, wide_round
 
-
-@dataclass(frozen=True, eq=False)
-class Ending:
-    """Sums at the final coefficients."""
-
-    rows: int
-    hospitals: int
-    loss: float
-    pearson: float
-    outcomes: Floats
-    """The sums of rows, labels and :attr:`Family.own`."""
-    information: Floats
-    """The unpenalised Hessian, ``[p, p]``."""
-    meat: Floats
-    """The sum over hospitals of the products of their gradients, ``[p, p]``."""
+WIDEST = 2000
+"""With more columns than these, the second derivatives for standard errors are not asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +100,7 @@ class Newton(HiddenSums):
     firth: Literal["auto", "always", "never"] = "auto"
     """When Firth's penalty is used: ``auto`` where the classes are separated."""
     solver: Literal["newton", "lbfgs"] = "newton"
-    """``lbfgs``, for wide tables: gradients alone, with a ridge and without standard errors."""
+    """``lbfgs``, for wide tables: gradients alone, with a ridge; second derivatives once, for standard errors."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,7 +143,15 @@ class Newton(HiddenSums):
         ids = self.select(view, state, view.round)
         sizes = np.array([view.sizes[view.trainable].sum()]) if POOLED in ids else view.sizes[ids]
         if isinstance(state, WideState):
-            return (yield from wide_round(view, state, ids, sizes, self.ridge))
+            wide = yield from wide_round(view, state, ids, sizes, self.ridge)
+            if not wide.ended or wide.ending is not None or len(view.initial) > WIDEST:
+                return wide
+            family, (grid, scale) = family_of(view), units(view, wide.scale, sizes)
+            program = RegressionSums(family.name, len(view.initial), grid, last=True, scale=scale)
+            answers = yield Call(program, {"beta": as_beta(view, wide.models[0]) * scale}, ids)
+            rows = int(view.sizes[view.trainable].sum())
+            heard = len(answers.ids) == len(ids)
+            return replace(wide, ending=_ending(rows, len(ids), answers, scale) if heard else None)
         own, family, p = own_state(state, NewtonState), family_of(view), len(view.initial)
         if view.noise is not None:
             return (yield from self._noisy(view, own, view.noise, ids))
@@ -170,7 +165,7 @@ class Newton(HiddenSums):
         rows = int(view.sizes[view.trainable].sum())
         grid, scale = units(view, own.scale, sizes)
         program = RegressionSums(family.name, p, grid, scale=scale)
-        fit = own.fit or Fit(as_beta(view, own.models[0]) * scale, ridge=self.ridge, firth=self.firth == "always")
+        fit = own.fit or Fit(as_beta(view, own.models[0]) * scale, self.ridge, self.ridge > 0, self.firth == "always")
         answers = yield Call(program, {"beta": fit.beta}, ids)
         if len(answers.ids) < len(ids):
             return own
@@ -201,11 +196,16 @@ class Newton(HiddenSums):
         return replace(own, models=as_theta(view, stepped(beta, answers.sums, noise, self.ridge))[None])
 
     def done(self, view: FederationView, state: State) -> bool:
-        return state.ended if isinstance(state, WideState) else own_state(state, NewtonState).ending is not None
+        if isinstance(state, WideState):
+            return state.ended and (state.ending is not None or len(view.initial) > WIDEST)
+        return own_state(state, NewtonState).ending is not None
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
         if isinstance(state, WideState):
-            return None
+            if state.ending is None:
+                return None
+            found = Fit(as_beta(view, state.models[0]), self.ridge, keep=np.diag(state.ending.information) > 0)
+            return uncertainty_of(view, state.models[0], *_errors(family_of(view), found, state.ending))
         own = own_state(state, NewtonState)
         fit, ending = own.fit, own.ending
         if fit is None or ending is None or fit.keep is None or fit.status != "converged":
@@ -262,4 +262,4 @@ def _errors(family: Family, fit: Fit, ending: Ending) -> tuple[Errors, Errors]:
         variance=ending.pearson / free if linear and free > 0 else 1.0 if free > 0 else np.nan,
         rows=ending.rows if linear else np.inf,
     )
-    return model, by_hospital(ending.information, ending.meat, keep, ending.hospitals, ending.rows)
+    return model, by_hospital(ending.information, ending.meat, keep, ending.hospitals, ending.rows, fit.ridge)

@@ -73,6 +73,8 @@ class Fit:
     beta: Floats
     """The coefficients ``[p]`` of which sums are wanted next; those that have left are 0."""
     ridge: float = 0.0
+    shares: bool = False
+    """Whether columns that are made of others stay and share an effect, which a ridge makes unique."""
     firth: bool = False
     """Whether the likelihood is penalised by half the logarithm of the information's determinant."""
     status: Status = "going"
@@ -98,7 +100,9 @@ class Fit:
 
         Under :attr:`firth` their gradient is Firth's. ``curvature [p, p]`` is that of Firth's loss, where it is known.
         """
-        keep = independent(sums.hessian) if self.keep is None else self.keep
+        keep = self.keep
+        if keep is None:
+            keep = np.diag(sums.hessian) > 0.0 if self.shares else independent(sums.hessian)
         beta = np.where(keep, self.beta, 0.0)
         penalised = _penalised(sums, beta, self.ridge, self.firth, keep)
         losses = (*self.losses, penalised.loss)

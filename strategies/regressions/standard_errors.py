@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,22 @@ class Errors(NamedTuple):
     quantile: float
 
 
+@dataclass(frozen=True, eq=False)
+class Ending:
+    """Sums at the final coefficients."""
+
+    rows: int
+    hospitals: int
+    loss: float
+    pearson: float
+    outcomes: Floats
+    """The sums of rows, labels and :attr:`Family.own`."""
+    information: Floats
+    """The unpenalised Hessian, ``[p, p]``."""
+    meat: Floats
+    """The sum over hospitals of the products of their gradients, ``[p, p]``."""
+
+
 def model_based(
     information: Floats, keep: Mask, *, ridge: float = 0.0, variance: float = 1.0, rows: float = np.inf
 ) -> Errors:
@@ -40,7 +57,9 @@ def model_based(
     return Errors(_spread(inverse @ kept @ inverse * variance, keep), quantile)
 
 
-def by_hospital(information: Floats, meat: Floats, keep: Mask, hospitals: int, rows: float) -> Errors:
+def by_hospital(
+    information: Floats, meat: Floats, keep: Mask, hospitals: int, rows: float, ridge: float = 0.0
+) -> Errors:
     """Standard errors that hold where hospitals differ (Liang and Zeger 1986), with the usual factor for few of them.
 
     ``meat [p, p]`` is the sum over ``hospitals`` of ``s s'``, ``s [p]`` being a hospital's gradient at the final
@@ -49,7 +68,8 @@ def by_hospital(information: Floats, meat: Floats, keep: Mask, hospitals: int, r
     p = int(keep.sum())
     if hospitals < 2 or rows <= p:
         return Errors(np.full(len(keep), np.nan), np.nan)
-    inverse = np.linalg.inv(information[np.ix_(keep, keep)])
+    weights = np.where(np.flatnonzero(keep) == 0, 0.0, ridge)
+    inverse = np.linalg.inv(information[np.ix_(keep, keep)] + np.diag(weights))
     factor = hospitals / (hospitals - 1) * (rows - 1) / (rows - p)
     V = inverse @ meat[np.ix_(keep, keep)] @ inverse * factor
     return Errors(_spread(V, keep), float(stats.t.ppf((1 + LEVEL) / 2, hospitals - 1)))

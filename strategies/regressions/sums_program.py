@@ -240,7 +240,9 @@ class RegressionSums(Program):
         sent = {"loss": sums.loss, "gradient": gradient} | ({"hessian": upper(sums.hessian)} if self.second else {})
         if self.last:
             mu = family.mean(X @ beta)
-            sent["pearson"] = float((counts * (y - mu) ** 2 / family.weight(mu)).sum())
+            weight, squares = family.weight(mu), (y - mu) ** 2
+            # A row that is predicted to the last digit has neither a residual nor a weight.
+            sent["pearson"] = float((counts * np.divide(squares, weight, np.zeros_like(mu), where=weight > 0)).sum())
             sent["outcomes"] = np.array([counts.sum(), counts @ y, counts @ family.own(y)])
         sent = self.grid.sent(sent, at)
         if self.last:

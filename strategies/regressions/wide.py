@@ -4,7 +4,8 @@ See :mod:`.lbfgs`.
 
 At p columns a round of Newton's steps takes ``p (p + 1) / 2`` numbers of each hospital, this one ``p + 1``, and some
 thirty to a hundred rounds. What the second derivatives would tell, that columns are collinear or classes separated, it
-cannot know: so it needs a penalty, under which there is one optimum. There are no standard errors.
+cannot know: so it needs a penalty, under which there is one optimum. They are asked for once, at the end, for standard
+errors.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from raysim.strategies.base import Call, Calls, FederationView, Floats, Ids, Sta
 from raysim.strategies.regressions.label_size import LabelSize, scale_of
 from raysim.strategies.regressions.lbfgs import ARMIJO, Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import ROSE
+from raysim.strategies.regressions.standard_errors import Ending
 from raysim.strategies.regressions.sums_program import RegressionSums, as_theta, family_of, units
 
 STOP = 1e-13
@@ -44,6 +46,8 @@ class WideState(State):
     pairs: Pairs = ()
     halvings: int = 0
     ended: bool = False
+    ending: Ending | None = None
+    """What standard errors come from; None until the fit has ended."""
 
     @property
     def facts(self) -> dict[str, float]:

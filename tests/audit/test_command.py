@@ -163,6 +163,28 @@ def test_a_network_tells_a_row_too(tmp_path):
     np.testing.assert_allclose(inverted["patient"], inverted["read_from_update"], atol=1e-9)
 
 
+def test_a_regression_is_audited_by_what_its_sums_tell(tmp_path):
+    """Twelve hospitals of 20 to 200 rows: those with no more rows than columns would be read, if sums were seen."""
+    settings = ["--shadows", "0", "--canaries", "0", "--set", "strategy.name=newton", "--set", "data.features=30"]
+    shown = audited(tmp_path, *settings, "--set", "data.rows=300")
+    assert shown.code == 0, shown.err
+    sums = json.loads((tmp_path / "a" / "audit.json").read_text())["sums"]
+    assert sums["protected"]
+    assert 0 < sums["read"] <= sums["hospitals"] == 12
+    assert sums["rows"] >= sums["read"]
+    assert (
+        f"{sums['rows']} rows of {sums['read']} of 12 hospitals can be read from their sums, which this run hides."
+        in (" ".join(shown.out.split()))
+    )
+    clear = found(0.5, 0.0, None, exact=True, protected=True) | {"sums": sums | {"protected": False}}
+    assert words.headline(clear).startswith(words.from_sums(clear["sums"]))
+    assert words.block(clear, "a", "1 s", "a/audit.html", "").warnings[0].forbids
+    none = sums | {"read": 0, "protected": False, "fewest_rows": 155, "columns": 31}
+    assert words.from_sums(none) == (
+        "No row was read from the sums of a hospital: each has more rows (155 or more) than the 31 columns."
+    )
+
+
 def test_an_audit_prints_its_figures_as_json_and_all_else_beside_it(tmp_path):
     shown = audited(tmp_path, "--shadows", "0", "--canaries", "20", "--json")
     printed, written = json.loads(shown.out), json.loads((tmp_path / "a" / "audit.json").read_text())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from raysim.audit.row_sums import labels_of, rows_of
+from raysim.audit.row_sums import labels_of, rows_of, rows_read
 from raysim.strategies.regressions.families import LOGISTIC
 from tests.strategies.regressions.tables import SEPARATED, table_t
 
@@ -45,6 +45,12 @@ def test_rows_no_more_than_columns_are_read(seed: int, n: int) -> None:
     rows = rows_of(LOGISTIC.sums(X, y, np.zeros(6)).hessian, LOGISTIC.sums(X, y, beta).hessian)
     assert rows.shape == X.shape
     assert_allclose(in_order(np.round(rows, 4)), in_order(np.round(X, 4)), atol=1e-3)
+
+
+def test_rows_that_are_read_are_counted() -> None:
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(40, 5)), rng.integers(2, size=40).astype(float)
+    assert [rows_read(X[:n], y[:n]) for n in (1, 3, 6, 12, 40)] == [1, 3, 6, 0, 0]
 
 
 @pytest.mark.parametrize("n", [8, 30])

@@ -17,7 +17,7 @@ from raysim.config.sections.plugin_sections import ModelSection, StrategySection
 from raysim.core import registry
 from raysim.core.defaults import Default, default, table
 from raysim.data.split import Split
-from raysim.experiment.curve import Curve
+from raysim.experiment.curves.curve import Curve
 from raysim.strategies.shared.psi import EPSILON
 from raysim.study.settings import Study
 from raysim.tune.settings import Sweep

@@ -60,7 +60,11 @@ OTHER_MEANINGS = {
             "raysim/engine/attacks/colluding.py",
             "raysim/report/sections/attacks.py",
         ),  # what attackers know
-        *("raysim/config/sections/evaluation.py", "raysim/experiment/unseen/measured.py"),  # rows that may join
+        *(
+            "raysim/config/sections/evaluation.py",
+            "raysim/experiment/unseen/measured.py",
+        ),  # rows that may join, or train
+        *("raysim/data/assembly.py", "raysim/data/split.py"),  # rows that train
         *("raysim/data/checks/quality.py", "raysim/data/tables/spelling.py"),  # rows, and the name of a function
         *("raysim/config/sections/secure.py", "raysim/secure/graph.py", "raysim/secure/setup.py"),  # whom masks join
     ],

@@ -15,7 +15,7 @@ from raysim.data.federation import Federation
 from raysim.engine.client import hospital_group as engine
 from raysim.engine.measuring.divisions import HELD, Groups
 from raysim.engine.server.coordinator import Coordinator
-from raysim.experiment.plan import weigh
+from raysim.experiment.planning.plan import weigh
 from raysim.strategies.base import LocalProblem, LocalTraining, RowGroups, State, Strategy, Unfit, Upload
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform

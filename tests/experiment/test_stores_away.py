@@ -23,7 +23,7 @@ from rich.console import Console
 
 from raysim.core.errors import ResourceError
 from raysim.engine.job import Round
-from raysim.experiment import curve
+from raysim.experiment.curves import curve
 from raysim.report.terminal.progress import RunProgress
 from raysim.tracking import recording
 from raysim.tracking.client import Tracker

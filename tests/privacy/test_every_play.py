@@ -10,6 +10,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from dp_accounting.pld import PLDAccountant
 
 from raysim.config.sections.privacy import PrivacySection
 from raysim.engine import attack_figures
+from raysim.engine.job import Job, Round
 from raysim.engine.privacy.privacy_ledger import guaranteed as promised_before
+from raysim.experiment.session import InProcess
 from raysim.storage.resume import read_ticket
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of
@@ -159,6 +162,22 @@ def test_rounds_that_are_played_again_with_other_noise_are_charged(monkeypatch):
             go_on("twice")
     go_on("twice")
     assert guaranteed("twice")["epsilon"] == pytest.approx(by_hand(ROUNDS + 4))
+
+
+def test_rounds_after_a_lost_coordinator_are_charged_in_later_starts_too(monkeypatch):
+    """It is lost after round 3, and rounds 3 to 5 may have been played; then the run is stopped after round 5."""
+    play = InProcess.run
+
+    def losing(session: InProcess, job: Job, since: Any, every: Any, say: Callable[[str], None]) -> Iterator[Any]:
+        for event in play(session, job, since, every):
+            yield event
+            if isinstance(event, Round) and event.round == 3 and since is None:
+                say("the coordinator was lost")
+
+    monkeypatch.setattr(InProcess, "run", losing)
+    stopped(monkeypatch, system(TREE), "stopped", 5)
+    go_on("stopped")
+    assert guaranteed("stopped")["epsilon"] == pytest.approx(by_hand(ROUNDS + 3 + 2))
 
 
 def test_rounds_that_are_played_again_with_the_same_noise_are_not_charged(monkeypatch):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from raysim.config import reading
 from raysim.report.pages import page, tabs
 from raysim.report.pages.rendering import Page
 from raysim.report.pages.sharing import shared
+from raysim.report.sections import equity
+from raysim.report.sections.protection import protections
 from raysim.report.sections.section import Section
 from tests.report.pages import CARD, PROVENANCE, assert_sound, frames
 
@@ -59,3 +63,22 @@ def test_each_section_of_a_run_is_one_of_a_comparison(frame):
     of_all = tabs_of(compared(frame).html())
     assert of_run == ["answer-details", "figures", "setting"]
     assert of_all == [key for key in keys if key in of_all]
+
+
+def test_of_many_models_the_band_of_chance_shows_those_that_the_answer_is_about():
+    names = {(f"m{k}", "global"): f"M{k}" for k in range(equity.MOST)} | {("local", "personal"): "Alone"}
+    of = {"results": [SimpleNamespace(label="local", is_reference=True)], "best": ("m3", "global"), "against": None}
+    assert list(equity._few(SimpleNamespace(distinct=names, **of)).values()) == ["M3", "Alone"]
+    few = dict(list(names.items())[1:])
+    assert equity._few(SimpleNamespace(distinct=few, **of)) == few
+
+
+def test_sums_that_a_regression_hides_unasked_are_said():
+    config = reading.resolve({"strategies": ["fedavg", "newton"]})
+    facts = {"FedAvg": {}, "Newton": {"secure_sums": 12.0}}
+    runs = [SimpleNamespace(title=title, label="", outcome=SimpleNamespace(facts=of)) for title, of in facts.items()]
+    said = dict(protections(config, runs))["Secure aggregation"]
+    assert said.startswith("none: whoever")
+    assert "but for Newton: only sums can be read" in said
+    assert dict(protections(config, runs[1:]))["Secure aggregation"].startswith("on: only sums can be read")
+    assert "but" not in dict(protections(config, runs[:1]))["Secure aggregation"]

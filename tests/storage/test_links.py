@@ -17,7 +17,7 @@ import raysim
 from raysim.config import reading
 from raysim.core import bounded
 from raysim.core.errors import ConfigError
-from raysim.experiment.curve import begin
+from raysim.experiment.curves.curve import begin
 from raysim.report.checklist import checklist
 from raysim.report.pages.again import rewritten
 from raysim.serving.predictor import Predictor

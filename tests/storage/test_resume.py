@@ -20,7 +20,7 @@ from raysim.config import reading
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.engine.job import Round
-from raysim.experiment import curve
+from raysim.experiment.curves import curve
 from raysim.report.terminal.progress import RunProgress
 from raysim.storage import resume
 from raysim.storage.manifest import Manifest

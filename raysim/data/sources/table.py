@@ -14,13 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
+from raysim.data.sources.frame import FILE as FRAME
 from raysim.data.tables.ages import in_years
-from raysim.data.tables.columns import numbers, placed, texts
-from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns
+from raysim.data.tables.columns import placed, texts
+from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns, number_column
 from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
-from raysim.data.tables.reading import Reading, limited
+from raysim.data.tables.reading import Reading
 from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twins_said
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
@@ -182,11 +183,20 @@ class Table(BaseModel):
         keys = Keys(self.separator, self.decimal, self.encoding)
         numeric, named_after = self.numeric or (), self.silo is None
         files = list(self.files())
-        read = read_files(files, as_text, keys=keys, numeric=numeric, dropped=self.drop, named_after=named_after)
         try:
-            return self._records(read)
+            read = read_files(files, as_text, keys=keys, numeric=numeric, dropped=self.drop, named_after=named_after)
+            try:
+                return self._records(read)
+            except DataError as error:
+                raise DataError(read.placed(str(error))) from None
         except DataError as error:
-            raise DataError(read.placed(str(error))) from None
+            raise DataError(self._shown(str(error))) from None
+
+    def _shown(self, text: str) -> str:
+        """A sentence with a data frame called so, and not by its file in the cache."""
+        if self.path.name != FRAME:
+            return text
+        return text.replace(f"'{self.path}'", "the data frame").replace(f"of {self.path}", "of the data frame")
 
     def _records(self, read: Files) -> Records:
         """The records of what the files hold; :meth:`read`."""
@@ -232,12 +242,9 @@ class Table(BaseModel):
                 if name not in made.frame:  # which has said it
                     alike += twins_said(f"data.{attribute}", Counter(patients[attribute].tolist()))
         if self.age is not None:
-            given = numbers(limited(table, self.age, reading), self.age, "data.age", rows=kept)
+            given = number_column(table, self.age, "data.age", reading, kept)
             patients["age"] = in_years(given, self.age, self.age_unit, kept)
-        scores = {
-            name: numbers(limited(table, name, reading), name, "data.scores", "correct it, or leave it empty", kept)
-            for name in self._scores
-        }
+        scores = {name: number_column(table, name, "data.scores", reading, kept) for name in self._scores}
         described, differing = hospital_attributes(self.attributes, table, silo)
         of_files = f" ({counted(len(read.files), 'file')})" if len(read.files) > 1 else ""
         return Records(
@@ -255,13 +262,16 @@ class Table(BaseModel):
             scores=scores,
             attributes=described,
             notes=(
-                f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, "
-                f"{counted(made.frame.shape[1], 'feature column')}; "
+                self._shown(f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, ")
+                + f"{counted(made.frame.shape[1], 'feature column')}; "
                 f"label '{self.label}': {label.described}",
                 *unlabelled,
                 *made.notes,
             ),
-            warnings=(*read.remarks, *map(read.placed, (*idle, *label.warnings, *made.warnings, *alike, *differing))),
+            warnings=(
+                *map(self._shown, read.remarks),
+                *map(read.placed, (*idle, *label.warnings, *made.warnings, *alike, *differing)),
+            ),
         )
 
     def _check_columns(self, table: pa.Table) -> None:

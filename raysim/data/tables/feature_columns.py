@@ -14,9 +14,9 @@ from raysim.core.errors import DataError
 from raysim.core.plain_yaml import scalar
 from raysim.core.words import counted, some
 from raysim.data.records import natural
-from raysim.data.tables.columns import is_number, numbers, plain_text
+from raysim.data.tables.columns import is_number, numbers, placed, plain_text
 from raysim.data.tables.kinds import Finding, dates_of, described
-from raysim.data.tables.reading import Reading, is_texts, typed, uncensored, with_zeros, without_unit
+from raysim.data.tables.reading import Reading, is_texts, limited, typed, uncensored, with_zeros, without_unit
 from raysim.data.tables.spelling import twins, written
 
 if TYPE_CHECKING:
@@ -124,6 +124,21 @@ def feature_columns(
     if left:
         notes.append(f"no features, as data.numeric or data.categorical list others: {_quoted(left)}")
     return FeatureColumns(pd.DataFrame(kept), tuple(notes), tuple(warnings))
+
+
+def number_column(
+    table: pa.Table, name: str, field: str, reading: Reading, rows: NDArray[np.int64] | None
+) -> NDArray[np.float64]:
+    """A column of numbers ``[N]`` beside the features, NaN where empty, read as these are.
+
+    ``rows``: as in :func:`feature_columns`. Raises ``DataError`` naming ``field`` and the keys that settle other marks.
+    """
+    alone = limited(table, name, reading)
+    if is_texts(alone.column(name).type):
+        _, found = typed(alone.column(name))
+        if found is not None and found.first is not None and found.kind in ("mixed", "date"):
+            raise DataError(f"{field}: {described(name, found, placed(found.first - 1, rows), categories=False)}")
+    return numbers(alone, name, field, "correct it, or leave it empty", rows)
 
 
 def _quoted(names: Sequence[str]) -> str:

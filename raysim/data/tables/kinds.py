@@ -236,21 +236,24 @@ def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
     return None
 
 
-def described(name: str, found: Finding, row: int | None) -> str:
-    """What is wrong with a column ``name`` that is ``mixed`` or of dates, and what settles it; ``row``: of the file."""
+def described(name: str, found: Finding, row: int | None, categories: bool = True) -> str:
+    """What is wrong with a column ``name`` that is ``mixed`` or of dates, and what settles it; ``row``: of the file.
+
+    ``categories``: whether it may be one of categories, too.
+    """
     if found.kind == "date":
         return (
             f"column '{name}' holds dates or times in {counted(found.forms['date'], 'row')} (first: row {row}), "
             "neither numbers nor text; drop it (data.drop) or convert it into a number, such as days since admission"
         )
-    keys = found.keys(name)
+    keys = found.keys(name)[: None if categories else -1]
     several = found.units and not found.one_unit
     correct = f"convert its units ({', '.join(found.units[:_SHOWN])}) in the file" if several else "correct the file"
-    settled = ", ".join(keys[:-1]) + f" or {keys[-1]}" if keys[1:] else keys[0]
+    settled = ", ".join(keys[:-1]) + f" or {keys[-1]}" if categories and keys[1:] else ", ".join(keys)
+    say = f"say what they are in data ({settled}), or " if keys else ""
     return (
         f"column '{name}' holds numbers in {counted(found.numbers, 'row')} and other marks in "
-        f"{counted(found.recorded - found.numbers, 'row')} (first: row {row}): {found.shown}; say what they are in "
-        f"data ({settled}), or {correct}"
+        f"{counted(found.recorded - found.numbers, 'row')} (first: row {row}): {found.shown}; {say}{correct}"
     )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from raysim.audit import inversion, one_run
 from raysim.audit.membership import FALSE_POSITIVES, confidence, detection, lira
+from raysim.audit.row_sums import rows_read
 from raysim.core.streams import stream
 from raysim.data.derived.rearranged import Added, halves, rearranged, trained_on
 from raysim.data.federation import Federation
@@ -78,6 +79,8 @@ class Auditor:
         membership = pd.concat(tables, ignore_index=True)
         for attack, rows in membership.groupby("attack", sort=False):
             summary[str(attack)] = _federation_figures(rows)
+        if (of_sums := self._of_sums()) is not None:
+            summary["sums"] = of_sums
         return Audit(membership, self._inverted(), summary)
 
     def _margins(
@@ -183,6 +186,30 @@ class Auditor:
             "auroc_high": float(interval.high[0]),
             "variance": float(placed.variance[0, 0]),
         } | {f"found_at_{share:g}": caught for share, caught in detected.at.items()}
+
+    def _of_sums(self) -> dict[str, Any] | None:
+        """How many rows are read out of the sums that hospitals make for a regression of two classes; None where the
+        run sends none.
+        """
+        federation, strategy = self._federation, self._job.strategy
+        clear = getattr(strategy, "sums", None) == "clear"
+        if not (clear or strategy.hides_sums()) or len(federation.classes) != 2:
+            return None
+        columns, hospitals = federation.X.shape[1] + 1, np.flatnonzero(federation.sizes("train"))
+        read = {}
+        for hospital in hospitals.tolist():
+            rows = federation.rows(hospital, "train")
+            X, y = federation.X[rows].astype(np.float64), federation.y[rows].astype(np.float64)
+            # More rows than columns are not read by this attack.
+            read[hospital] = rows_read(X, y) if len(y) <= columns else 0
+        return {
+            "hospitals": len(hospitals),
+            "read": sum(count > 0 for count in read.values()),
+            "rows": sum(read.values()),
+            "columns": columns,
+            "fewest_rows": int(federation.sizes("train")[hospitals].min()),
+            "protected": self._job.secure is not None or self._job.privacy is not None,
+        }
 
     def _inverted(self) -> pd.DataFrame | None:
         """One patient's row as read from the update of a hospital that trains on it alone."""

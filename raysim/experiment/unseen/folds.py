@@ -23,6 +23,9 @@ LEAVE_ONE = 20
 FOLDS = 10
 """Folds of more hospitals."""
 
+MANY = 50
+"""Above so many folds the command says that fewer would do: each of them has rows of its own in the cache."""
+
 FEWEST = 3
 """The fewest hospitals that take part in a fold."""
 
@@ -82,7 +85,10 @@ def refuse(config: Config, command: str) -> None:
 def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
     """What leaving hospitals out costs, as a line for the user."""
     runs = len(folds) * strategies * seeds
-    return f"hospitals are left out in {counted(len(folds), 'fold')}: {runs:,} more runs"
+    line = f"hospitals are left out in {counted(len(folds), 'fold')}: {runs:,} more runs"
+    if len(folds) <= MANY:
+        return line
+    return f"{line}; with evaluation.unseen.folds {FOLDS} they are {FOLDS * strategies * seeds:,}"
 
 
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:
@@ -93,12 +99,24 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
             "evaluation.unseen.onboarding: recalibrates towards what validation rows of the others have in common; "
             "give data.split.validation a share, or let evaluation.unseen.joining be fine_tune"
         )
+    most = int((1 - section.held) * int(federation.totals.max()) + 1e-9)
+    asked = max((each for each in section.onboarding if isinstance(each, int)), default=0)
+    if asked > most:
+        raise ConfigError(
+            f"evaluation.unseen.onboarding: {asked:,} rows, but with held {section.held:g} no hospital has more than "
+            f"{most:,} for that; ask for fewer"
+        )
     folds = section.folds
     if folds is None:
         folds = "leave_one_out" if len(names) <= LEAVE_ONE else FOLDS
     if folds == "leave_one_out":
         held: list[tuple[str, ...]] = [(name,) for name in names]
     elif isinstance(folds, int):
+        if folds > len(names):
+            raise ConfigError(
+                f"evaluation.unseen.folds: {folds} are more than the {counted(len(names), 'hospital')}; write "
+                "leave_one_out"
+            )
         shuffled = stream(seed, "folds of hospitals").permutation(len(names))
         held = [tuple(names[i] for i in np.sort(part)) for part in np.array_split(shuffled, folds) if len(part)]
     else:

@@ -94,7 +94,38 @@ def drawn(found: Found, key: Key, name: str) -> Sequence[Figure]:
         f"{name} at each hospital when it was left out of training, with 95 % intervals over its patients (seed "
         f"{of['seed'].iloc[0]})."
     )
-    return forests(of, "Hospitals that took no part", caption)
+    return [*forests(of, "Hospitals that took no part", caption), *_joining(table, key, name)]
+
+
+def _joining(table: pd.DataFrame, key: Key, name: str) -> Sequence[Figure]:
+    """What labelled rows of a newcomer buy: means over the hospitals that have rows for every step."""
+    of = table[(table["strategy"] == key[0]) & (table["model"] == key[1])]
+    steps = list(dict.fromkeys(of["k"].astype(str)))
+    of = of.assign(
+        step=of["k"].astype(str), off=np.abs(np.log(of[RATIO].where(of[RATIO] > 0))) if RATIO in of else np.nan
+    )
+    charts: list[svg.Chart] = []
+    hospitals = 0
+    for column, heading in (("log_loss", "log loss"), ("off", "risks are off by, |ln O/E|")):
+        wide = of.pivot_table(index="hospital", columns="step", values=column).reindex(columns=steps).dropna()
+        if len(steps) < 2 or wide.empty:
+            continue
+        means, hospitals = wide.mean().to_numpy(), max(hospitals, len(wide))
+        chart = svg.Chart(
+            svg.names("labelled rows that joined", steps),
+            svg.linear(heading, means, count=4),
+            name=f"joining-{column.replace('_', '-')}",
+            description="; ".join(f"{step} rows: {number(each, 3)}" for step, each in zip(steps, means, strict=True)),
+            width=1.2 * svg.PANEL,
+        )
+        chart.line(np.arange(len(steps)), means, Style(0, "circle"))
+        chart.dots(np.arange(len(steps)), means, Style(0, "circle"))
+        charts.append(chart)
+    if not charts:
+        return []
+    among = f"{hospitals:,} of {counted(of['hospital'].nunique(), 'hospital')}"
+    caption = f"{name} after a hospital has joined, the mean over {among} with rows for every step, on the same rows."
+    return [svg.figure("joining", "What labelled rows of a newcomer buy", charts, caption)]
 
 
 def forests(table: pd.DataFrame, heading: str, caption: str) -> Sequence[Figure]:

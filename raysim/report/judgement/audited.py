@@ -27,6 +27,8 @@ def headline(summary: Mapping[str, Any]) -> str:
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     parts = [canaries(bound)] if bound is not None and _refuted(bound) else []
     parts += [read_out(inversion)] if inversion is not None and _bare(inversion) else []
+    if (sums := summary.get("sums")) is not None and (sums["read"] or not sums["protected"]):
+        parts.append(from_sums(sums))
     return " ".join(filter(None, [*parts, members(summary)]))
 
 
@@ -39,6 +41,19 @@ def read_out(inversion: Mapping[str, Any]) -> str:
     )
     if inversion["protected"]:
         return f"{text}, before the noise or secure aggregation that this run adds."
+    return f"{text}."
+
+
+def from_sums(sums: Mapping[str, Any]) -> str:
+    """A sentence on the rows that were read out of the sums of a regression."""
+    if not sums["read"]:
+        return (
+            f"No row was read from the sums of a hospital: each has more rows ({sums['fewest_rows']} or more) than the "
+            f"{sums['columns']} columns."
+        )
+    text = f"{sums['rows']:,} rows of {sums['read']} of {sums['hospitals']} hospitals can be read from their sums"
+    if sums["protected"]:
+        return f"{text}, which this run hides."
     return f"{text}."
 
 
@@ -81,6 +96,8 @@ def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next
     warnings = []
     if inversion is not None and _bare(inversion):
         warnings.append(Warning("Updates give rows away: switch on secure or privacy before one leaves.", True))
+    if (sums := summary.get("sums")) is not None and sums["read"] and not sums["protected"]:
+        warnings.append(Warning("Sums give rows away: write sums: secure.", True))
     leaking = [title for attack, title in TITLES.items() if summary.get(attack, {}).get("smaller_leak_more")]
     if leaking:
         warnings.append(Warning(f"Smaller hospitals leak more ({' and '.join(leaking)}).", False))

@@ -48,18 +48,20 @@ COMPARISON = """\
 
 def values(material: Material) -> Values:
     """The forest, the reasons, and the evidence behind them."""
-    hospitals, part, drawn = material.hospitals, material.part, []
+    hospitals, part = material.hospitals, material.part
+    drawn, evidence, events = [], [], []
     if material.shown is not None and material.differences is not None:
         drawn = forest(material.shown, material.differences, material.looks)
-    known = hospitals is not None and (material.compared or not hospitals.empty)
-    evidence = [judged.sentence(hospitals, part), *judged.not_trained(hospitals, material.called)] if known else []
+    if hospitals is not None and (material.compared or not hospitals.empty):
+        evidence = [judged.sentence(hospitals, part), *judged.not_trained(hospitals, material.called)]
+        events = judged.events_figure(hospitals, part)
     return {
         "first": list(material.first),
         "forest": drawn,
         "reasons": [minus(text) for text in material.reasons],
         "caution": material.caution,
         "evidence": " ".join(evidence),
-        "events": judged.events_figure(hospitals, part) if known else [],
+        "events": events,
         "undefined": undefined_sentence(hospitals, material.table, part),
     }
 

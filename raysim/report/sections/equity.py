@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from raysim.report.figures.alike import served_alike
+from raysim.report.figures.models import Names
 from raysim.report.hospital import gain_by_size
 from raysim.report.naming import minus
 from raysim.report.pages.contents import fairness_headings, fairness_rows, noise_headings, noise_rows
 from raysim.report.sections import hospital_clusters
 from raysim.report.sections.section import Material, Section, Values
+
+MOST = 8
+"""The most models that are drawn beside chance; the table has all."""
 
 MARKUP = """\
 {% if gains_by_size %}<p>{{ gains_by_size }}</p>
@@ -59,11 +63,19 @@ def values(material: Material) -> Values:
         "fairness_columns": fairness_headings(table, noise),
         "fairness": fairness_rows(table, names, noise),
         "equity": [
-            *served_alike(table, distinct, material.looks, noise),
+            *served_alike(table, _few(material), material.looks, noise),
             *material.beside.equity,
             *(dataclasses.replace(figure, more=True) for figure in clusters),
         ],
     }
+
+
+def _few(material: Material) -> Names:
+    """The models by name; of more than :data:`MOST` what is recommended, what it is compared with, and references."""
+    references = {result.label for result in material.results if result.is_reference}
+    chosen = (material.best, material.against)
+    few = {key: name for key, name in material.distinct.items() if key in chosen or key[0] in references}
+    return few if len(material.distinct) > MOST and few else material.distinct
 
 
 SECTION = Section(

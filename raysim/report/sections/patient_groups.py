@@ -120,6 +120,7 @@ def drawn(
         f"{kind.title} over all hospitals",
         np.concatenate([values["mean"] - reach, values["mean"] + reach]),
         within=(-np.inf, 1.0) if kind.larger else (0.0, np.inf),
+        count=3,
     )
     charts = [
         _panel(str(attribute), group, x, names, looks, k)

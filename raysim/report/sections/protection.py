@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.schema import Config
+from raysim.core.words import listed
 from raysim.engine.job import Result
 from raysim.report.naming import minus, size
 from raysim.report.sections.section import Material, Section, Values
@@ -27,10 +28,16 @@ EXPLAINED = {
 """What kinds hold whose names do not say it."""
 
 
-def protections(config: Config) -> Rows:
-    """A row for each protection: its name, and whether and how it was on."""
+def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
+    """A row for each protection: its name, and whether and how it was on in these ``results``."""
     privacy, secure, rule = config.privacy, config.secure, config.aggregation
     none = "none: whoever runs the server receives what each hospital sends"
+    # Some regressions hide their sums unasked.
+    titles = {result.title or result.label: bool(result.outcome.facts.get("secure_sums")) for result in results}
+    hiding = [title for title, hides in titles.items() if hides]
+    if hiding:
+        here = f"{none}; but for {listed(hiding)}" if len(hiding) < len(titles) else "on"
+        none = f"{here}: only sums can be read, as the regression's are by default"
     return [
         [
             "Differential privacy",

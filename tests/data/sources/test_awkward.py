@@ -148,6 +148,12 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "data.label: 'Y' (15), 'y' (15) differ in blanks or capitals alone and would be 2 classes; write them alike",
     ),
     (
+        "answers in several words",
+        {"died": ["0", "1", "no", "yes"] * 15},
+        {},
+        "data.label: '0' (15), '1' (15), 'no' (15), 'yes' (15) are two answers in several words; write them alike",
+    ),
+    (
         "patients that a spreadsheet cut",
         {"patient": [*(f"1230000{i:04d}" for i in range(N - 2)), "1.23E+10", "1.23E+10"]},
         {"group": "patient"},
@@ -169,9 +175,9 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
     ),
     (
         "a line of totals",
-        {"hospital": [*["north", "south"] * 29, "south", "Total"]},
+        {"hospital": [*["north", "south"] * 29, "Total", "south"]},
         {},
-        "data.silo: 'Total' has one row (row 60), which looks like a line of totals; remove that row",
+        "data.silo: 'Total' has one row (row 59), which looks like a line of totals; remove that row",
     ),
     (
         "a line of totals among patients",
@@ -512,3 +518,18 @@ def test_groups_that_are_nearly_one_are_said_once(tmp_path: Path) -> None:
         "data.attributes.region: 'North' (20), 'north' (20) differ in blanks or capitals alone: each is a group of its "
         "own; write them alike",
     )
+
+
+def test_marks_in_ages_and_scores_are_answered_with_their_keys(tmp_path: Path) -> None:
+    ages = with_marks("> 89", "?", values=[str(30 + i) for i in range(N)])
+    columns(age=ages, x=NUMBERS).to_csv(tmp_path / "rows.csv", index=False)
+    source = Table(path=tmp_path / "rows.csv", silo="hospital", label="died", age="age", categorical=["age", "..."])
+    said = (
+        "column 'age' holds numbers in 58 rows and other marks in 2 rows (first: row 59): '> 89' (1), '?' (1); say "
+        'what they are in data (censored: {">": limit}, na_values: {age: ["?"]}), or correct the file'
+    )
+    with pytest.raises(DataError, match=f"^{re.escape(f'data.age: {said}')}$"):
+        source.read()
+    plain = source.model_copy(update={"age": None, "categorical": None})
+    with pytest.raises(DataError, match=f"^{re.escape(f'data.scores: {said}')}$"):
+        plain.with_scores(("age",)).read()

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 
 import raysim
 from raysim.config import reading
-from raysim.experiment.plan import make_plan
-from raysim.experiment.plan_tables import render
+from raysim.experiment.planning.plan import make_plan
+from raysim.experiment.planning.tables import render
 
 KEYS = ["strategy", "model", "seed", "hospital"]
 
@@ -33,6 +33,12 @@ def table(hospitals: int = 5, rows: int = 60) -> pd.DataFrame:
             ward[:10] = "only here"
         frames.append(pd.DataFrame({"hospital": f"h{h}", "x": x, "z": z, "ward": ward, "died": y.astype(int)}))
     return pd.concat(frames, ignore_index=True)
+
+
+def larger() -> pd.DataFrame:
+    """The same rows, and forty more of ``h4``."""
+    more = table(1, 40).assign(hospital="h4", ward="a")
+    return pd.concat([table(), more], ignore_index=True)
 
 
 def config(**unseen: Any) -> dict[str, Any]:
@@ -57,7 +63,7 @@ def config(**unseen: Any) -> dict[str, Any]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A comparison in which each of five hospitals was left out."""
     out = tmp_path_factory.mktemp("unseen") / "out"
-    raysim.compare(config(onboarding=[0, 10, 40]), data=table(), out=out, in_process=True)
+    raysim.compare(config(onboarding=[0, 10, 40]), data=larger(), out=out, in_process=True)
     return out
 
 
@@ -94,17 +100,20 @@ def test_rows_that_join_are_nested_and_all_are_judged_on_the_same(folder: Path) 
     unseen = pd.read_csv(folder / "unseen.csv")
     of = unseen[(unseen["strategy"] == "fedavg") & (unseen["model"] == "global")]
     rows = of.pivot_table(index=["seed", "hospital"], columns="k", values="rows")
-    # Forty rows are more than half of sixty: nobody has them, so that ten decide which rows are judged.
-    assert (rows == 50).all().all()
+    # Forty rows are more than half of sixty: where nobody has them, ten decide which rows are judged.
+    assert (rows.drop("h4", level="hospital") == 50).all(axis=None)
+    assert (rows.xs("h4", level="hospital") == 60).all(axis=None)
     figures = of.pivot_table(index=["seed", "hospital"], columns="k", values="auroc", dropna=False)
-    assert figures[40].isna().all()
+    assert figures[40].notna().tolist() == [False, False, False, False, True] * 2
     np.testing.assert_array_equal(figures[0], figures[10])  # a shift changes no order
+    page = (folder / "report.html").read_text()
+    assert "the mean over 1 of 5 hospitals with rows for every step" in page
     losses = of.pivot_table(index=["seed", "hospital"], columns="k", values="log_loss", dropna=False)
     assert (losses[0] != losses[10]).all()
 
 
 def test_a_hospitals_rows_reach_no_model_that_leaves_it_out(folder: Path, tmp_path: Path) -> None:
-    changed = table()
+    changed = larger()
     at = changed["hospital"] == "h0"
     changed.loc[at, "x"] *= -30
     changed.loc[at, "died"] = 1 - changed.loc[at, "died"]
@@ -154,6 +163,22 @@ def test_the_summary_and_the_answer_say_it(folder: Path) -> None:
     assert "Hospitals that took no part" in (folder / "report.html").read_text()
 
 
+def test_what_a_hospital_records_otherwise_is_said(folder: Path, tmp_path: Path) -> None:
+    said = "17% of the rows of h0 have a 'ward' that no participant has: they are scored with none of its categories."
+    assert said in json.loads((folder / "answer.json").read_text())["reasons"]
+    changed = table()
+    changed.loc[changed["hospital"] == "h1", "z"] = np.nan
+    asked = config(folds=["h1", "h2"]) | {
+        "strategies": ["fedavg"],
+        "seeds": [0],
+        "model": {"name": "mlp", "hidden": [4]},
+    }
+    raysim.compare(asked, data=changed, out=tmp_path / "out", in_process=True)
+    reasons = json.loads((tmp_path / "out" / "answer.json").read_text())["reasons"]
+    assert "h1 has no value of 'z': what participants fill in stands there." in reasons
+    assert not any("h2" in text and "no participant" in text for text in reasons)
+
+
 def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
     differences = pd.read_csv(folder / "unseen_difference.csv").set_index(["strategy", "model", "comparison"])
     hospitals = pd.read_csv(folder / "hospitals.csv")
@@ -166,7 +191,7 @@ def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
             split = pd.read_csv(folder / "split.csv")
             tested = split[(split["seed"] == seed) & (split["hospital"] == f"h{h}") & (split["part"] == "test")]["row"]
             p = said.set_index("row").loc[tested, "probability"].to_numpy()
-            y = table()["died"].to_numpy()[tested]
+            y = larger()["died"].to_numpy()[tested]
             wins = np.sign(p[y == 1][:, None] - p[y == 0]) / 2 + 0.5
             of = seen[(seen["seed"] == seed) & (seen["hospital"] == f"h{h}")].iloc[0]
             if wins.size:
@@ -183,7 +208,9 @@ def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
         ({"folds": ["h9"]}, "'h9' is not a hospital"),
         ({"folds": ["h0", ["h1", "h0"]]}, "'h0' stands there twice"),
         ({"folds": 1}, "1 folds leave nobody to train"),
+        ({"folds": 10**20}, "100000000000000000000 are more than the 5 hospitals; write leave_one_out"),
         ({"onboarding": [30, 10]}, "are not ascending numbers of rows"),
+        ({"onboarding": [0, 31]}, "31 rows, but with held 0.5 no hospital has more than 30 for that"),
     ],
 )
 def test_folds_that_cannot_be_are_refused(unseen: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -45,8 +45,9 @@ def test_it_is_the_optimum_of_scikit_learn(cancer):
     eta = table.X @ np.roll(outcome.models[0], 1)
     loss = np.sum(np.logaddexp(0, eta) - table.y * eta) + (outcome.models[0, :-1] ** 2).sum() / 2
     assert loss == pytest.approx(30.6648924807, abs=1e-4)  # of columns in float32
-    up = {row.bytes_up for row in outcome.rounds}
-    assert up == {5 * 8 * (1 + 31)}
+    *up, last = [row.bytes_up for row in outcome.rounds]
+    assert set(up) == {5 * 8 * (1 + 31)}
+    assert last > 5 * 8 * (1 + 31 + 31 * 32 / 2)
 
 
 @pytest.mark.parametrize(("y", "classes", "model"), [(T.real * 500, 0, LINEAR_MODEL), (T.counts, 0, POISSON_MODEL)])
@@ -55,7 +56,27 @@ def test_of_numbers_and_counts_it_is_newtons(tmp_path: Path, y, classes, model):
     outcome, newton = (play(federation, each, rounds=80, model=model) for each in (WIDE, Newton(ridge=1.0)))
     assert outcome.ended
     assert_allclose(outcome.models, newton.models, rtol=1e-6)
-    assert outcome.uncertainty is None
+    assert outcome.uncertainty is not None
+    assert newton.uncertainty is not None
+    assert_allclose(outcome.uncertainty.se, newton.uncertainty.se, rtol=1e-5)
+    assert_allclose(outcome.uncertainty.se_robust, newton.uncertainty.se_robust, rtol=1e-5)
+
+
+def test_columns_that_make_up_others_are_shared_out_alike(tmp_path: Path):
+    """Three levels of a category make up the intercept, and a column is there twice: as ridge regression has it."""
+    level = np.arange(len(T.y)) % 3
+    X = np.column_stack([T.X, np.eye(3)[level], T.X[:, 1]])
+    federation = federation_of(tmp_path / "t", T._replace(X=X), T.y)
+    outcome, newton = (play(federation, each, rounds=80) for each in (WIDE, Newton(ridge=1.0)))
+    solved = LogisticRegression(C=1.0, solver="newton-cholesky", tol=1e-12).fit(X[:, 1:], T.y)
+    expected = [*solved.coef_[0], *solved.intercept_]
+    assert_allclose(newton.models[0], expected, atol=1e-6)
+    assert_allclose(outcome.models[0], expected, atol=1e-6)
+    assert_allclose(newton.models[0, 0], newton.models[0, 5], atol=1e-9)
+    assert outcome.uncertainty is not None
+    assert newton.uncertainty is not None
+    assert np.isfinite(newton.uncertainty.se).all()
+    assert_allclose(outcome.uncertainty.se, newton.uncertainty.se, rtol=1e-5)
 
 
 def test_neither_placement_nor_masks_change_a_bit(tmp_path: Path):

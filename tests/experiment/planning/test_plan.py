@@ -25,8 +25,8 @@ from raysim.engine.job import Job, Round
 from raysim.engine.messages.plan import ModelSpec, PartialResult, RoundPlan, Work
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.pool import StateReferences
-from raysim.experiment.plan import available, make_plan, memory, weigh
-from raysim.experiment.plan_tables import fits
+from raysim.experiment.planning.plan import available, make_plan, memory, weigh
+from raysim.experiment.planning.tables import fits
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from raysim.engine.job import Result
-    from raysim.experiment.curve_found import Found
+    from raysim.experiment.curves.found import Found
     from raysim.metrics.labels import TaskKind
     from raysim.report.svg import Figure
 
@@ -202,7 +202,7 @@ def write_curve(
 
     ``titles``: what people call each label.
     """
-    from raysim.experiment.curve_found import found
+    from raysim.experiment.curves.found import found
     from raysim.report.figures.curve import curve_figure
 
     evaluated = hospitals[hospitals[f"n_{part}"] > 0]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from raysim.config.nodes import inventory
 from raysim.core.words import counted
-from raysim.experiment.plan import Plan, PlannedActor
+from raysim.experiment.planning.plan import Plan, PlannedActor
 from raysim.report.terminal.progress import say
 from raysim.report.terminal.tables import titled
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from raysim.cli.curve import curve as command
 from raysim.config.plugins import label
 from raysim.core.errors import ConfigError
-from raysim.experiment.curve import Curve, begin, curve_table, figures_of, read
-from raysim.experiment.curve_found import Found, found
+from raysim.experiment.curves.curve import Curve, begin, curve_table, figures_of, read
+from raysim.experiment.curves.found import Found, found
 from raysim.report.figures.curve import curve_figure
 from raysim.statistics.differences.paired import paired
 from raysim.statistics.differences.simultaneous import adjusted

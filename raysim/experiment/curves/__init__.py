@@ -1,0 +1,1 @@
+"""A comparison as one hyper-parameter takes its values, and what that shows."""

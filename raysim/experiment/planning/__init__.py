@@ -1,0 +1,1 @@
+"""What a run would be like, before it is started."""

@@ -1,0 +1,43 @@
+"""What hospitals that were left out record otherwise than those that took part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from raysim.core.words import listed
+from raysim.data.fitted import Categorical
+from raysim.experiment.unseen.folds import LeftOut
+
+MOST = 3
+"""Sentences that are written out."""
+
+
+def notes(left_out: Sequence[LeftOut]) -> list[str]:
+    """Sentences on categories that no participant has, which are scored with none, and on columns that are empty."""
+    folds = {each.fold.number: each for each in reversed(left_out)}  # preprocessing is alike in strategies and seeds
+    said = [text for number in sorted(folds) for text in _of(folds[number])]
+    more = len(said) - MOST
+    return [*said[:MOST], f"So it is in {more:,} more columns of hospitals left out."] if more > 0 else said
+
+
+def _of(run: LeftOut) -> Iterator[str]:
+    federation = run.result.federation
+    for name in run.fold.held:
+        rows = federation.rows(federation.hospitals.index(name), "test")
+        X, observed, first, empty = federation.X[rows], federation.observed[rows], 0, []
+        for column in federation.preprocessing.columns:
+            block = slice(first, first + len(column.values))
+            known, first = observed[:, block].any(axis=1), block.stop
+            if not known.any():
+                empty.append(f"'{column.name}'")
+            elif isinstance(column, Categorical) and not column.coded:
+                share = float((known & ~X[:, block].any(axis=1)).mean())
+                if share:
+                    yield (
+                        f"{share:.0%} of the rows of {name} have a '{column.name}' that no participant has: they are "
+                        "scored with none of its categories."
+                    )
+        if empty and np.size(X):
+            yield f"{name} has no value of {listed(empty, 5)}: what participants fill in stands there."
