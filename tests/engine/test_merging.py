@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from raysim.core.errors import HospitalFailed
 from raysim.core.exact import ExactSum
 from raysim.engine.client import deltas, local_training
-from raysim.engine.measuring.evaluation import existing
 from raysim.engine.messages.plan import PartialResult
+from raysim.engine.server.last_steps import existing
 from raysim.engine.server.merging import merged
 from raysim.strategies.base import OWN, LocalProblem, LocalTraining, RowGroups, Strategy, Upload
 from raysim.strategies.hospital_clusters.ifca import Ifca
