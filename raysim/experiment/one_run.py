@@ -54,14 +54,10 @@ class Run:
     """Whether it is a trial of ``tune``, which is there for its figures: neither its model nor a page is written."""
     first: bool = True
     """Whether its seed is the first: of a comparison's runs those have a page, and test gaps between patient groups."""
-
     checked: Job | None = None
     """Its job with the noise of its privacy, where it has been checked before."""
-
-    @property
-    def serves_newcomers(self) -> bool:
-        """Whether its models are needed after it, by hospitals that took no part and join with some rows."""
-        return bool(self.entry.config.data.split.unseen)
+    held: tuple[str, ...] = ()
+    """The hospitals that it leaves out for a fold: they need its models afterwards, and their predictions alone."""
 
     def asked(self) -> Job:
         """The job that its configuration asks for."""
@@ -125,6 +121,7 @@ class Run:
                     config.training.precision,
                     config.system,
                     models=not self.trial,
+                    predicted=self.held,
                 )
                 if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))

@@ -88,7 +88,7 @@ class RunActor:
             try:
                 for event in run.play(federation, opened, self._session, events.append):
                     if isinstance(event, Result):
-                        opened.finish(event.outcome, models=run.serves_newcomers)
+                        opened.finish(event.outcome, models=bool(run.held))
                     else:
                         events.append(event)
                     if time.monotonic() - sent >= PAUSE:

@@ -302,7 +302,8 @@ class Experiment:
             folder = self.folder / "unseen" / folder_of(entry.label) / f"seed-{seed}" / f"fold-{fold.number}"
             without = dataclasses.replace(entry, config=fold.of(entry.config))
             name = f"{entry.label}, seed {seed}, fold {fold.number}"
-            runs.append(Run(without, seed, self._rows_of(entry, seed, fold).folder, folder, name, True, first=False))
+            data = self._rows_of(entry, seed, fold).folder
+            runs.append(Run(without, seed, data, folder, name, True, first=False, held=fold.held))
         for (fold, _, entry), (run, result) in zip(asked, self._play_all(services, runs, parent), strict=True):
             if isinstance(result, Result):
                 out.add(Manifest.read(run.folder))
@@ -339,7 +340,7 @@ class Experiment:
             try:
                 with run.opened(self._data_of(run), again=self._again) as opened:
                     result = self._played(services, run, opened, parent)
-                    opened.finish(result.outcome, models=run.serves_newcomers)
+                    opened.finish(result.outcome, models=bool(run.held))
             except spared as error:
                 yield run, error
             else:

@@ -8,7 +8,7 @@ import platform
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -78,8 +78,10 @@ def write_run(
     system: SystemSection | None = None,
     *,
     models: bool = True,
+    predicted: Collection[str] = (),
 ) -> None:
-    """Write a run's files, each completely or not at all; files of its ``models`` only if configured."""
+    """Write a run's files, each completely or not at all; files of its ``models`` only if configured, and predictions
+    of the ``predicted`` hospitals alone if there are some."""
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables
     from raysim.storage.fairness_tables import fairness_table, risks_table
@@ -111,7 +113,8 @@ def write_run(
     if outcome.recalibrated is not None:
         out.csv(RECALIBRATION, recalibration_table(federation, outcome.recalibrated))
     if outcome.predictions:
-        out.rows(PREDICTIONS, predictions_table(federation, outcome))
+        table = predictions_table(federation, outcome)
+        out.rows(PREDICTIONS, table[table["hospital"].isin(predicted)] if predicted else table)
     if models:
         _write_models(out, federation, outcome, precision)
     timed = {} if system is None else timing.summary(outcome, system, federation.task)

@@ -8,7 +8,7 @@ w)``, which stays at the hospital. The server keeps ``h -= alpha/N sum delta_i``
 rows, and its next model is the mean of the participants' models less ``h / alpha``. Hospitals that do not take part
 keep their ``g_i``. A tiny alpha makes the last term huge: the paper takes .01 to .1.
 
-Traffic per participant: P float64 down, P + 1 up.
+Traffic per participant: P scalars down, P + 1 up.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from raysim.strategies.base import (
-    Call,
-    Calls,
     Context,
     FederationView,
     Floats,
+    Ids,
     Keep,
+    LocalProblem,
+    Needs,
     Reply,
     State,
     Strategy,
+    Update,
     at_least,
     own_state,
 )
-from raysim.strategies.shared.program_average import UNBOUNDED, CountedTraining
+from raysim.strategies.shared.program_average import DeltaTraining, alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +44,7 @@ class FedDynState(State):
 
 
 @dataclass(frozen=True)
-class DynamicTraining(CountedTraining):
+class DynamicTraining(DeltaTraining):
     """Local training with the hospital's own linear term, which it renews."""
 
     alpha: float
@@ -55,14 +57,14 @@ class DynamicTraining(CountedTraining):
     def run(self, at: Context) -> Reply:
         w, linear = at.received["theta"], at.memory.get("linear", np.zeros(self.size))
         delta = at.model.train(w, proximal=[(self.alpha, w)], linear=-linear).theta - w
-        return Reply({"delta": delta, "hospitals": 1}, {"linear": linear - self.alpha * delta})
+        return Reply({"delta": delta}, {"linear": linear - self.alpha * delta})
 
 
 @dataclass(frozen=True)
 class FedDyn(Strategy):
     """``alpha``: α, the weight of the penalty; every participant counts alike."""
 
-    needs = UNBOUNDED
+    needs = Needs.more("counts who takes part")
 
     alpha: float = 0.1
     """α: the weight of the penalty."""
@@ -73,11 +75,12 @@ class FedDyn(Strategy):
     def setup(self, view: FederationView) -> State:
         return FedDynState(models=view.initial[None].copy(), drift=np.zeros_like(view.initial))
 
-    def round(self, view: FederationView, state: State) -> Calls:
-        own, ids = own_state(state, FedDynState), self.select(view, state, view.round)
-        sums = (yield Call(DynamicTraining(len(view.initial), self.alpha), {"theta": own.models[0]}, ids)).sums
-        count = float(sums["hospitals"])
-        if not count or own.drift is None:
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return alike(ids, DynamicTraining(len(view.initial), self.alpha))
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        own, mean = own_state(state, FedDynState), update.sums[0]
+        if own.drift is None:
             return own
-        drift = own.drift - self.alpha / len(view.trainable) * sums["delta"]
-        return replace(own, models=own.models + sums["delta"] / count - drift / self.alpha, drift=drift)
+        drift = own.drift - self.alpha * len(update.ids) / len(view.trainable) * mean
+        return replace(own, models=own.models + mean - drift / self.alpha, drift=drift)

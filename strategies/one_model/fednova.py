@@ -9,7 +9,7 @@ plain steps, with momentum ``rho`` that is ``(tau - rho (1 - rho^tau) / (1 - rho
 term ``mu`` it is ``(1 - (1 - rate mu)^tau) / (rate mu)``. Where all take equally many steps, this is federated
 averaging.
 
-Traffic per participant: P float64 and its weight down, two numbers more up.
+Traffic per participant: P scalars down, P + 2 up.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from raysim.strategies.base import (
-    Call,
-    Calls,
     Context,
     FederationView,
+    Ids,
+    LocalProblem,
+    Needs,
     Program,
     Reply,
     Send,
     State,
     Training,
+    Update,
+    Upload,
     at_least,
 )
-from raysim.strategies.shared.program_average import UNBOUNDED
 from raysim.strategies.shared.weights import Weighted
 
 
@@ -44,14 +48,13 @@ class NormalisedTraining(Program):
 
     @property
     def sends(self) -> Mapping[str, Send]:
-        return {"direction": Send((self.size,)), "steps": Send(kind="size"), "weight": Send(kind="size")}
+        return {"delta": Send((self.size,)), "steps": Send()}
 
     def run(self, at: Context) -> Reply:
-        start, weight = at.received["theta"], at.received["weight"]
+        start = at.received["theta"]
         theta, taken = at.model.train(start, proximal=[(self.mu, start)])
         steps = self._weight(taken, at.model.learning_rate * self.mu)
-        direction = (theta - start) / steps if steps else theta - start
-        return Reply({"direction": weight * direction, "steps": weight * steps, "weight": weight})
+        return Reply({"delta": (theta - start) / steps if steps else theta - start, "steps": steps})
 
     def _weight(self, taken: int, shrink: float) -> float:
         """The 1-norm of the weights of so many steps in the update; a proximal step shrinks the one before."""
@@ -65,7 +68,7 @@ class NormalisedTraining(Program):
 class FedNova(Weighted):
     """``mu``: a proximal term, as FedProx has it; weights as FedAvg."""
 
-    needs = UNBOUNDED
+    needs = Needs.more("sends numbers of steps, which no clip of updates fits")
 
     mu: float = 0.0
     """μ: how strongly a hospital is pulled to the model that it received."""
@@ -80,11 +83,9 @@ class FedNova(Weighted):
         if training.optimizer == "momentum" and self.mu:
             raise ValueError("training.optimizer: fednova has no weight of momentum steps with mu; use sgd, or mu: 0")
 
-    def round(self, view: FederationView, state: State) -> Calls:
-        ids = self.select(view, state, view.round)
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         program = NormalisedTraining(len(view.initial), self.mu, view.momentum)
-        weight = {"weight": self.weigh(view.sizes[ids])}
-        sums = (yield Call(program, {"theta": state.models[0]}, ids, weight)).sums
-        total = float(sums["weight"])
-        moved = float(sums["steps"]) / total * sums["direction"] / total if total else sums["direction"]
-        return replace(state, models=state.models + moved)
+        return LocalProblem(np.zeros_like(ids), Upload(self.weigh(view.sizes[ids])), program=program)
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        return replace(state, models=state.models + float(update.beside("steps")) * update.sums)

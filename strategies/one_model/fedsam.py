@@ -6,7 +6,7 @@ Z. Qu, X. Li, R. Duan, Y. Liu, B. Tang, Z. Lu: *Generalized Federated Learning v
 A step on a batch first climbs by ``e = rho g / |g|`` along the batch's gradient ``g``, and then descends from ``w`` by
 the gradient at ``w + e``, of the same batch. With ``rho: 0`` this is federated averaging.
 
-Traffic per participant: P float64 and its weight down and up. A step takes two gradients.
+Traffic per participant: P scalars down, P + 1 up. A step takes two gradients.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from raysim.strategies.base import Context, FederationView, Floats, Reply, at_least
-from raysim.strategies.shared.program_average import AveragedTraining, ProgramAverage
+from raysim.strategies.shared.program_average import DeltaTraining, ProgramAverage
 
 
 @dataclass(frozen=True)
-class SharpnessAware(AveragedTraining):
+class SharpnessAware(DeltaTraining):
     """Local training by steps that look ``rho`` ahead, uphill."""
 
     rho: float
     name: str = "fedsam"
 
     def run(self, at: Context) -> Reply:
-        start, weight = at.received["theta"], at.received["weight"]
-        w: Floats = start
+        start = at.received["theta"]
+        w: Floats = start.astype(np.float64)
         for batch in at.model.batches():
             uphill = at.model.gradient(w, batch) if self.rho else np.zeros_like(w)
             length = float(np.linalg.norm(uphill))
             ahead = w + self.rho / length * uphill if length else w
             w = w - at.model.learning_rate * at.model.gradient(ahead, batch)
-        return Reply({"delta": weight * (w - start), "weight": weight})
+        return Reply({"delta": w - start})
 
 
 @dataclass(frozen=True)
@@ -48,5 +48,5 @@ class FedSam(ProgramAverage):
         at_least("rho", self.rho, 0)
         super().__post_init__()
 
-    def program(self, view: FederationView) -> AveragedTraining:
+    def program(self, view: FederationView) -> DeltaTraining:
         return SharpnessAware(len(view.initial), self.rho)

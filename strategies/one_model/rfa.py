@@ -27,6 +27,7 @@ from raysim.strategies.base import (
     Context,
     FederationView,
     Keep,
+    Needs,
     Program,
     Reply,
     Send,
@@ -34,15 +35,19 @@ from raysim.strategies.base import (
     above,
     at_least,
 )
-from raysim.strategies.shared.program_average import UNBOUNDED, AveragedTraining, mean_delta
 from raysim.strategies.shared.weights import Weighted
 
 
 @dataclass(frozen=True)
-class HeldTraining(AveragedTraining):
-    """The configured local training, whose update the hospital keeps."""
+class HeldTraining(Program):
+    """The configured local training, whose update the hospital keeps, and sends times its weight."""
 
+    size: int
     name: str = "rfa"
+
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"delta": Send((self.size,)), "weight": Send(kind="size")}
 
     @property
     def keeps(self) -> Mapping[str, Keep]:
@@ -87,7 +92,7 @@ class Pull(Program):
 class RFA(Weighted):
     """``passes`` after the mean, ``nu``: the distance below which no update pulls more strongly; weights as FedAvg."""
 
-    needs = UNBOUNDED
+    needs = Needs.more("makes several calls of a round")
 
     passes: int = 3
     """R: how often the point is moved."""
@@ -103,9 +108,10 @@ class RFA(Weighted):
         ids = self.select(view, state, view.round)
         weight = self.weigh(view.sizes[ids])
         answers = yield Call(HeldTraining(len(view.initial)), {"theta": state.models[0]}, ids, {"weight": weight})
-        point, heard = mean_delta(answers.sums), answers.ids
-        if not len(heard):
+        heard, total = answers.ids, float(answers.sums["weight"])
+        if not len(heard) or not total:
             return state
+        point = answers.sums["delta"] / total
         shares = weight[np.searchsorted(ids, heard)] * len(ids)
         program = Pull(len(view.initial), self.nu, len(ids), float(shares.max()))
         for _ in range(self.passes):

@@ -7,7 +7,7 @@ On each batch, with ``m = alpha v + (1 - alpha) w``: ``w -= rate grad(w)``, ``v 
 averaging; ``v`` and ``alpha`` stay at the hospital, which serves its last ``m``. Well-known code (PFLlib) differs: it
 moves ``v`` by its own gradient and replaces it by the mixture after each round.
 
-Traffic per participant: P float64 and its weight down and up. A step takes two gradients.
+Traffic per participant: P scalars down, P + 1 up. A step takes two gradients.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from raysim.strategies.base import OWN, Context, FederationView, Floats, Ids, Keep, Reply, State, within
-from raysim.strategies.shared.program_average import AveragedTraining, ProgramAverage
+from raysim.strategies.shared.program_average import DeltaTraining, ProgramAverage
 
 
 @dataclass(frozen=True)
-class MixedTraining(AveragedTraining):
+class MixedTraining(DeltaTraining):
     """Trains the received model and the hospital's own one beside each other."""
 
     alpha: float
@@ -34,16 +34,16 @@ class MixedTraining(AveragedTraining):
         return {"own": Keep((self.size,)), "alpha": Keep(), "model": Keep((self.size,))}
 
     def run(self, at: Context) -> Reply:
-        start, weight, rate = at.received["theta"], at.received["weight"], at.model.learning_rate
-        w: Floats = start
-        v, alpha = at.memory.get("own", start), float(at.memory.get("alpha", self.alpha))
+        start, rate = at.received["theta"], at.model.learning_rate
+        w: Floats = start.astype(np.float64)
+        v, alpha = at.memory.get("own", w), float(at.memory.get("alpha", self.alpha))
         for batch in at.model.batches():
             mixed = at.model.gradient(alpha * v + (1 - alpha) * w, batch)
             slope = float(mixed @ (v - w)) if self.adaptive else 0.0
             w, v = w - rate * at.model.gradient(w, batch), v - rate * alpha * mixed
             alpha = min(1.0, max(0.0, alpha - rate * slope))
         memory = {"own": v, "alpha": alpha, "model": alpha * v + (1 - alpha) * w}
-        return Reply({"delta": weight * (w - start), "weight": weight}, memory)
+        return Reply({"delta": w - start}, memory)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Apfl(ProgramAverage):
         within("alpha", self.alpha, 0, 1)
         super().__post_init__()
 
-    def program(self, view: FederationView) -> AveragedTraining:
+    def program(self, view: FederationView) -> DeltaTraining:
         return MixedTraining(len(view.initial), self.alpha, self.adaptive)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:

@@ -8,7 +8,7 @@ stream. After the last round every hospital takes one step of ``alpha`` by the g
 the result. With ``alpha: 0`` it is federated averaging. Well-known code (PFLlib) goes on from the adapted parameters
 instead of from ``w``.
 
-Traffic per participant: P float64 and its weight down and up. A step takes two gradients.
+Traffic per participant: P scalars down, P + 1 up. A step takes two gradients.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from raysim.strategies.base import (
     State,
     at_least,
 )
-from raysim.strategies.shared.program_average import AveragedTraining, ProgramAverage
+from raysim.strategies.shared.program_average import DeltaTraining, ProgramAverage
 
 
 @dataclass(frozen=True)
-class MetaTraining(AveragedTraining):
+class MetaTraining(DeltaTraining):
     """Training of a start by the gradient one step further."""
 
     alpha: float
     name: str = "per_fedavg"
 
     def run(self, at: Context) -> Reply:
-        start, weight, n = at.received["theta"], at.received["weight"], len(at.rows.y)
-        w: Floats = start
+        start, n = at.received["theta"], len(at.rows.y)
+        w: Floats = start.astype(np.float64)
         others, ahead = at.rng("other batches"), w
         for batch in at.model.batches():
             if self.alpha:
                 other = others.choice(n, len(batch), replace=False)
                 ahead = w - self.alpha * at.model.gradient(w, other)
             w = w - at.model.learning_rate * at.model.gradient(ahead if self.alpha else w, batch)
-        return Reply({"delta": weight * (w - start), "weight": weight})
+        return Reply({"delta": w - start})
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class PerFedAvg(ProgramAverage):
         at_least("alpha", self.alpha, 0)
         super().__post_init__()
 
-    def program(self, view: FederationView) -> AveragedTraining:
+    def program(self, view: FederationView) -> DeltaTraining:
         return MetaTraining(len(view.initial), self.alpha)
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem:

@@ -10,7 +10,7 @@ one step and ``approach: 1`` the federated model is that of federated averaging 
 
 Deviations: the paper's lam is 15, with learning rates far below those that are usual here; well-known code (PFLlib)
 adds .001 theta to the gradient, and goes on from the last batch's theta.
-Traffic per participant: P float64 down, P + 1 up. A batch takes ``steps`` gradients.
+Traffic per participant: P scalars down, P + 1 up. A batch takes ``steps`` gradients.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ import numpy as np
 
 from raysim.strategies.base import (
     OWN,
-    Call,
-    Calls,
     Context,
     FederationView,
     Floats,
     Ids,
     Keep,
+    LocalProblem,
     Reply,
     State,
     Strategy,
     Training,
+    Update,
     at_least,
     share_of_one,
 )
-from raysim.strategies.shared.program_average import UNBOUNDED, CountedTraining, check_plain
+from raysim.strategies.shared.program_average import OF_HOSPITALS, DeltaTraining, alike, check_plain
 
 
 @dataclass(frozen=True)
-class EnvelopeTraining(CountedTraining):
+class EnvelopeTraining(DeltaTraining):
     """Training of a model near ``w``, and of ``w`` towards it."""
 
     lam: float
@@ -53,7 +53,7 @@ class EnvelopeTraining(CountedTraining):
         return {"model": Keep((self.size,))}
 
     def run(self, at: Context) -> Reply:
-        w: Floats = at.received["theta"]
+        w: Floats = at.received["theta"].astype(np.float64)
         theta, rate = w, at.model.learning_rate
         if rate * self.lam >= 2:
             raise ValueError(f"training.learning_rate: {rate:g} times lam {self.lam:g} is 2 or more, so steps diverge")
@@ -62,14 +62,14 @@ class EnvelopeTraining(CountedTraining):
             for _ in range(self.steps):
                 theta = theta - rate * (at.model.gradient(theta, batch) + self.lam * (theta - w))
             w = w - self.approach * (w - theta)
-        return Reply({"delta": w - at.received["theta"], "hospitals": 1}, {"model": theta})
+        return Reply({"delta": w - at.received["theta"]}, {"model": theta})
 
 
 @dataclass(frozen=True)
 class PFedMe(Strategy):
     """``lam``, ``steps`` a batch, ``approach`` and ``beta``; every participant counts alike."""
 
-    needs = UNBOUNDED
+    needs = OF_HOSPITALS
 
     lam: float = 0.5
     """λ: how strongly a hospital's own model is pulled to the federated one."""
@@ -89,12 +89,11 @@ class PFedMe(Strategy):
     def check_training(self, training: Training) -> None:
         check_plain(training, "pfedme")
 
-    def round(self, view: FederationView, state: State) -> Calls:
-        ids = self.select(view, state, view.round)
-        program = EnvelopeTraining(len(view.initial), self.lam, self.steps, self.approach)
-        sums = (yield Call(program, {"theta": state.models[0]}, ids)).sums
-        count = float(sums["hospitals"])
-        return replace(state, models=state.models + self.beta * sums["delta"] / count) if count else state
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return alike(ids, EnvelopeTraining(len(view.initial), self.lam, self.steps, self.approach))
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        return replace(state, models=state.models + self.beta * update.sums)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         everyone = np.zeros(len(view.sizes), dtype=np.int64)

@@ -3,63 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from raysim.strategies.base import Call, Calls, FederationView, Floats, Needs, Program, Send, State, Training
+import numpy as np
+
+from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, Program, Send, State, Training, Upload
 from raysim.strategies.shared.weights import Weighted
 
-UNBOUNDED = Needs.more("sends sums of a client program, which no clip bounds")
+OF_HOSPITALS = Needs.of_hospitals("trains by a client program of its own")
 """What privacy guarantees have to know of such strategies."""
 
 
 @dataclass(frozen=True)
-class AveragedTraining(Program):
-    """A program whose hospitals receive ``theta [P]`` and their ``weight``, and send ``weight`` times their delta."""
+class DeltaTraining(Program):
+    """A program whose hospitals receive ``theta [P]`` and send their delta."""
 
     size: int
     """P."""
 
     @property
     def sends(self) -> Mapping[str, Send]:
-        return {"delta": Send((self.size,)), "weight": Send(kind="size")}
-
-
-@dataclass(frozen=True)
-class CountedTraining(Program):
-    """A program whose hospitals receive ``theta [P]``, and send their delta and 1."""
-
-    size: int
-    """P."""
-
-    @property
-    def sends(self) -> Mapping[str, Send]:
-        return {"delta": Send((self.size,)), "hospitals": Send(kind="size", bits=0)}
+        return {"delta": Send((self.size,))}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramAverage(Weighted):
     """A strategy whose global model moves by the weighted mean of the deltas that its ``program`` makes."""
 
-    needs = UNBOUNDED
+    needs = OF_HOSPITALS
 
-    def program(self, view: FederationView) -> AveragedTraining:
+    def program(self, view: FederationView) -> Program:
         """What each participant runs."""
         raise NotImplementedError
 
     def check_training(self, training: Training) -> None:
         check_plain(training, type(self).__name__)
 
-    def round(self, view: FederationView, state: State) -> Calls:
-        ids = self.select(view, state, view.round)
-        weight = {"weight": self.weigh(view.sizes[ids])}
-        answers = yield Call(self.program(view), {"theta": state.models[0]}, ids, weight)
-        return replace(state, models=state.models + mean_delta(answers.sums))
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return LocalProblem(np.zeros_like(ids), Upload(self.weigh(view.sizes[ids])), program=self.program(view))
 
 
-def mean_delta(sums: Mapping[str, Floats]) -> Floats:
-    """The weighted mean of the deltas ``[P]``; 0 where nobody has answered."""
-    weight = float(sums["weight"])
-    return sums["delta"] / weight if weight else sums["delta"]
+def alike(ids: Ids, program: Program) -> LocalProblem:
+    """The problem of hospitals that run ``program`` and count alike."""
+    return LocalProblem(np.zeros_like(ids), Upload(np.full(len(ids), 1.0 / max(len(ids), 1))), program=program)
 
 
 def check_plain(training: Training, name: str) -> None:

@@ -44,7 +44,7 @@ class FederatedTrees(Trees):
     """It has no settings of its own: those of trees stand in ``model:``."""
 
     title: ClassVar[str] = "Boosted trees from sums"
-    needs: ClassVar[Needs] = Needs.more("sends histograms of gradients")
+    needs: ClassVar[Needs] = Needs.more("sends histograms of gradients (random_trees sends leaves alone)")
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, ids = own_state(state, TreesState), self.select(view, state, view.round)

@@ -13,7 +13,7 @@ from raysim.data.federation import Federation
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.messages.update_sums import heaviest
 from raysim.strategies.asynchronous.fedbuff import FedBuff
-from raysim.strategies.base import LocalProblem, LocalTraining, Objective, Strategy, Upload, Variates
+from raysim.strategies.base import LocalProblem, LocalTraining, Strategy, Upload
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
 from tests.conftest import play, store
@@ -74,8 +74,6 @@ def test_the_heaviest_sum_is_that_of_the_whole_chain():
     assert heaviest(LocalProblem(start=ids, then=LocalProblem(start=ids, upload=weights))) == 3.0
     each = LocalProblem(start=ids, upload=Upload(np.array([[1.0, 0.0], [1.0, 0.5], [0.25, 0.0]]), sums=2))
     assert heaviest(each) == 2.25
-    variates = Objective(variates=Variates(np.zeros(2), np.full(3, 2.0)))
-    assert heaviest(LocalProblem(start=ids, upload=Upload(np.full(3, 0.5)), objective=variates)) == 6.0
     assert heaviest(local) == 0.0
     assert largest_entry(0.0) == np.inf
 

@@ -16,7 +16,7 @@ from raysim.engine.attacks.own_attacks import OwnAttack
 from raysim.engine.job import Job
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import LeavingSums
-from raysim.engine.pipeline.secure_sums import Masking
+from raysim.engine.pipeline.masking import Masking
 from raysim.engine.privacy.bounding import Bounding
 from raysim.engine.privacy.calibration import guarantee_of
 from raysim.engine.privacy.noisy_statistics import FirstAnswers

@@ -229,7 +229,9 @@ def test_sections_about_updates_are_refused(federation: Federation):
         "adversary": replace(job, adversary=AdversarySection(attack="sign_flip", share=0.2)),
         "system": replace(job, system=SystemSection()),
     }.items():
-        with pytest.raises(ConfigError, match=rf"^{section}: .* strategy 'Probe' has client programs instead; leave"):
+        with pytest.raises(
+            ConfigError, match=rf"^{section}: .* strategy 'Probe' calls client programs in place of it; leave"
+        ):
             check_job(changed, federation)
 
 

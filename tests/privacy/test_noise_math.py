@@ -9,7 +9,6 @@ from scipy import stats
 
 from raysim.core.exact import FRACTION_BITS
 from raysim.core.streams import quick_stream
-from raysim.privacy import counting
 from raysim.privacy.events import Gaussian, Laplace, Repeated
 from raysim.privacy.noise import StepNormals, grid_units, laplaces, normals, with_rounding
 from raysim.privacy.noisy_sums import SUM_BITS, Bounds, Mechanism, clipped_sum, total_of
@@ -37,14 +36,6 @@ def test_the_share_below_each_quantile_is_the_laws(origin, drawn, law):
 def test_the_systems_numbers_are_never_the_same():
     assert (laplaces("system", 50, 7, "a purpose") != laplaces("system", 50, 7, "a purpose")).all()
     assert (laplaces("seeded", 50, 7, "a purpose") == laplaces("seeded", 50, 7, "a purpose")).all()
-
-
-def test_vectors_and_counts_that_are_told_together_cost_one_event():
-    """Squares of what is told over its noise add up to those of one event, a tenth of them the counts'."""
-    for multiplier in (0.5, 1.0, 3.7):
-        vectors, counts = counting.split(multiplier)
-        assert vectors**-2 + counts**-2 == pytest.approx(multiplier**-2)
-        assert counts**-2 == pytest.approx(0.1 * multiplier**-2)
 
 
 def test_noise_is_rounded_to_the_nearest_step_of_the_grid():

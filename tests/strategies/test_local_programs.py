@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.aggregation import AggregationSection
+from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError, HospitalFailed
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
@@ -27,7 +32,7 @@ from raysim.strategies.personal.fedbn import FedBN
 from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.per_fedavg import PerFedAvg
 from raysim.strategies.personal.pfedme import PFedMe
-from raysim.strategies.selections.sampling import Uniform
+from raysim.strategies.selections.sampling import All, Uniform
 from raysim.strategies.shared.weights import hospital_weights
 from tests.conftest import MLP, NORMED, MakeFederation, job_of, play, run
 from tests.equality import same_models
@@ -288,3 +293,34 @@ def test_other_optimisers_are_refused(federation: Federation, strategy):
 def test_a_pull_that_is_too_strong_is_said(federation: Federation):
     with pytest.raises(HospitalFailed, match=r"training.learning_rate: 0.1 times lam 20 is 2 or more, so"):
         play(federation, PFedMe(lam=20.0))
+
+
+SECTIONS = {
+    "system": {"system": SystemSection(rounds={"minimum_cohort": 2}, availability=0.8)},
+    "compression": {"compression": CompressionSection(name="grid")},
+    "aggregation": {"aggregation": AggregationSection(name="trimmed_mean", assumed=0.2)},
+    "adversary": {"adversary": AdversarySection(attack="sign_flip", share=0.3)},
+    "secure": {"secure": SecureSection(mode="execute")},
+    "privacy": {"privacy": PrivacySection(unit="hospital", delta=1e-3, noise_multiplier=1.0, clip=0.5)},
+}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_what_happens_to_updates_happens_to_those_of_programs(federation: Federation, section: str):
+    """Where a program comes to federated averaging, so it does under each section, with the same bytes and times."""
+    jobs = [
+        replace(job_of(federation, strategy, **DRAWN | {"selection": All()}), **SECTIONS[section])
+        for strategy in (FedSam(rho=0.0, weights="uniform"), FedAvg(weights="uniform"))
+    ]
+    ours, plain = (run(federation, check_job(job, federation), 2) for job in jobs)
+    assert_same(ours.models, plain.models)
+    for one, other in zip(ours.rounds, plain.rounds, strict=True):
+        assert (one.bytes_up, one.bytes_down, one.asked) == (other.bytes_up, other.bytes_down, other.asked)
+        assert one.virtual_seconds == other.virtual_seconds
+
+
+@pytest.mark.parametrize("section", ["system", "compression", "aggregation", "adversary"])
+def test_what_is_about_updates_is_refused_for_rounds_of_several_calls(federation: Federation, section: str):
+    job = replace(job_of(federation, RFA()), **SECTIONS[section])
+    with pytest.raises(ConfigError, match=rf"^{section}: .* strategy 'RFA' calls client programs in place of it"):
+        check_job(job, federation)

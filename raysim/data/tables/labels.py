@@ -16,7 +16,7 @@ from raysim.core.words import counted
 from raysim.data.records import natural
 from raysim.data.tables.columns import numbers, placed, plain_text
 from raysim.data.tables.reading import is_texts, typed
-from raysim.data.tables.spelling import check_twins
+from raysim.data.tables.spelling import check_twins, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +30,7 @@ EVENT = re.compile(
 )
 """What the event is called, of two classes."""
 
+_ANSWERS = frozenset(("0", "1", "no", "yes", "n", "y", "false", "true", "f", "t", "nein", "ja", "non", "oui"))
 _SINGLE = 3  # classes of one row that are named
 _ENOUGH = 20  # rows: in a smaller table a class of one row is no surprise
 
@@ -110,7 +111,10 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
             "classes; name another column or group its values"
         )
     indices = encoded.indices.to_numpy()
-    check_twins("data.label", "classes", dict(zip(labels, np.bincount(indices).tolist(), strict=True)))
+    counts = dict(zip(labels, np.bincount(indices).tolist(), strict=True))
+    check_twins("data.label", "classes", counts)
+    if len(labels) > 2 and {each.strip().casefold() for each in labels} <= _ANSWERS:
+        raise DataError(f"data.label: {written(labels, counts)} are two answers in several words; write them alike")
     classes = natural(labels)
     if positive is not None:
         if positive not in classes:

@@ -15,6 +15,7 @@ from raysim.core.words import counted, listed
 from raysim.data.records import natural
 from raysim.data.tables.columns import is_number, is_text, plain_text
 from raysim.data.tables.decimals import Mark
+from raysim.data.tables.spelling import TOTALS
 from raysim.data.tables.table_file import Read, check_table, read_table
 from raysim.data.tables.text_form import NO_KEYS, Form, Keys
 
@@ -127,6 +128,10 @@ def read_files(
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
     tables = [_as_texts(each.table, apart) for each in read]
     remarks = [*_said(files, read), *_differences(files, tables, dropped, field)]
+    for file, table in zip(files, tables, strict=True):
+        _check_last(file, table, field)
+        if len(files) > 1 and not table.num_rows:
+            remarks.append(f"'{file}' has no rows")
     try:
         whole = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
     except pa.ArrowException as error:
@@ -157,6 +162,21 @@ def _as_texts(table: pa.Table, names: Collection[str]) -> pa.Table:
     for name in set(names) & set(table.column_names):
         table = table.set_column(table.column_names.index(name), name, plain_text(table, name, "data.path"))
     return table
+
+
+def _check_last(file: Path, table: pa.Table, field: str) -> None:
+    """Raise ``DataError`` where the last row of a file, and no other, has a name for totals in its first column."""
+    column = table.column(0) if table.num_rows > 1 and is_text(table.schema.types[0]) else None
+    last = None if column is None else column[-1].as_py()
+    if column is None or last is None or last.strip(" :").casefold() not in TOTALS:
+        return
+    import pyarrow.compute as pc
+
+    if pc.sum(pc.equal(column, last)).as_py() == 1:
+        raise DataError(
+            f"{field}: '{file}' ends with a row '{last}' (row {table.num_rows}), which looks like a line of totals; "
+            "remove that row"
+        )
 
 
 def _said(files: Sequence[Path], read: Sequence[Read]) -> list[str]:

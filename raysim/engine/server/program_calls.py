@@ -32,17 +32,17 @@ def check_programs(job: Job) -> None:
     sections = {
         "adversary": (
             job.adversary is not None and job.adversary.attack not in ON_ROWS,
-            f"attacks other than {', '.join(ON_ROWS)} change updates",
+            f"attacks other than {', '.join(ON_ROWS)} change what local training sends",
         ),
-        "aggregation": (job.aggregation is not None, "robust rules are for updates"),
-        "compression": (compressed, "compression is for updates"),
-        "system": (job.system is not None, "the virtual clock times updates"),
+        "aggregation": (job.aggregation is not None, "robust rules are for what local training sends"),
+        "compression": (compressed, "compression is for what local training sends"),
+        "system": (job.system is not None, "the virtual clock times local training"),
     }
     for section, (present, why) in sections.items():
         if present:
             raise ConfigError(
-                f"{section}: {why}, and strategy '{job.name}' has client programs instead; leave it out, or choose "
-                "another strategy"
+                f"{section}: {why}, and strategy '{job.name}' calls client programs in place of it; leave it out, or "
+                "choose another strategy"
             )
     if job.privacy is not None:
         _check_private(job, job.privacy)

@@ -23,6 +23,9 @@ LEAVE_ONE = 20
 FOLDS = 10
 """Folds of more hospitals."""
 
+MANY = 50
+"""Above so many folds the command says that fewer would do: each of them has rows of its own in the cache."""
+
 FEWEST = 3
 """The fewest hospitals that take part in a fold."""
 
@@ -82,7 +85,10 @@ def refuse(config: Config, command: str) -> None:
 def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
     """What leaving hospitals out costs, as a line for the user."""
     runs = len(folds) * strategies * seeds
-    return f"hospitals are left out in {counted(len(folds), 'fold')}: {runs:,} more runs"
+    line = f"hospitals are left out in {counted(len(folds), 'fold')}: {runs:,} more runs"
+    if len(folds) <= MANY:
+        return line
+    return f"{line}; with evaluation.unseen.folds {FOLDS} they are {FOLDS * strategies * seeds:,}"
 
 
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:

@@ -148,6 +148,12 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "data.label: 'Y' (15), 'y' (15) differ in blanks or capitals alone and would be 2 classes; write them alike",
     ),
     (
+        "answers in several words",
+        {"died": ["0", "1", "no", "yes"] * 15},
+        {},
+        "data.label: '0' (15), '1' (15), 'no' (15), 'yes' (15) are two answers in several words; write them alike",
+    ),
+    (
         "patients that a spreadsheet cut",
         {"patient": [*(f"1230000{i:04d}" for i in range(N - 2)), "1.23E+10", "1.23E+10"]},
         {"group": "patient"},
@@ -169,9 +175,9 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
     ),
     (
         "a line of totals",
-        {"hospital": [*["north", "south"] * 29, "south", "Total"]},
+        {"hospital": [*["north", "south"] * 29, "Total", "south"]},
         {},
-        "data.silo: 'Total' has one row (row 60), which looks like a line of totals; remove that row",
+        "data.silo: 'Total' has one row (row 59), which looks like a line of totals; remove that row",
     ),
     (
         "a line of totals among patients",

@@ -507,6 +507,18 @@ class TestAFileForEachHospital:
         with pytest.raises(DataError, match=r"column 'sys_bp' of 'a.csv' is 'Sys BP' in 'b.csv'; give it one name"):
             source.read()
 
+    def test_a_line_of_totals_is_refused_and_no_rows_are_said(self, tmp_path: Path) -> None:
+        rows = "patient,age,died\np1,71,0\np2,64,1\n"
+        written(tmp_path, "a.csv", rows)
+        written(tmp_path, "b.csv", rows + "Total:,135,1\n")
+        source = Table(path=tmp_path / "*.csv", label="died")
+        with pytest.raises(
+            DataError, match=r"b.csv' ends with a row 'Total:' \(row 3\), which looks like a line of tot"
+        ):
+            source.read()
+        written(tmp_path, "b.csv", "patient,age,died\n")
+        assert source.read().warnings == (f"'{tmp_path / 'b.csv'}' has no rows",)
+
     def test_a_column_may_name_the_hospital_all_the_same(self, tmp_path: Path) -> None:
         written(tmp_path, "part1.csv", ASCII)
         written(tmp_path, "part2.csv", ASCII.replace("north", "east"))

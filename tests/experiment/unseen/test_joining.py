@@ -28,6 +28,8 @@ def test_the_curve_after_rows_have_joined(joining: str, tmp_path: Path) -> None:
     one = unseen[(unseen["strategy"] == "fedavg") & (unseen["model"] == "global")]
     before, after = (one[one["k"] == k].set_index("hospital") for k in (0, 20))
     assert (before["rows"] == after["rows"]).all()
+    fold = pd.read_csv(tmp_path / "out" / "unseen" / "fedavg" / "seed-0" / "fold-2" / "predictions.csv")
+    assert fold["hospital"].unique().tolist() == after.index[after["fold"] == 2].tolist()
     if joining == "fine_tune":
         assert (before["log_loss"] != after["log_loss"]).all()
         assert set(after["served_by"]) == {"global, fine-tuned"}
