@@ -26,7 +26,7 @@ BASE: Tree = {
     "data": {"source": "synthetic", "hospitals": 6, "rows": 360, "features": 4},
     "training": {"rounds": ROUNDS, "batch_size": 32},
     "evaluation": {"every": 12},
-    "selection": {"fraction": 0.5, "minimum": 2},
+    "selection": {"name": "inverse_sqrt", "fraction": 0.5, "minimum": 2},
     "checkpoint": {"every": 2},
     "tracking": {"uri": "none"},
     "resources": {"timeout": 6, "runs_at_once": 1, "head_start": False},

@@ -54,10 +54,12 @@ def make_job(
 
 
 def _secure(config: Config, strategy: Strategy) -> SecureSection | None:
-    """How sums are hidden: as configured, or by the defaults where a strategy hides its sums anyway."""
-    if config.secure is None and config.privacy is None and strategy.hides_sums():
-        return SecureSection()
-    return config.secure
+    """How sums are hidden: as configured, or by the defaults where a strategy hides its sums anyway.
+
+    Under a guarantee that is where each hospital adds a share of the noise, of which a server would see one alone.
+    """
+    in_shares = config.privacy is None or config.privacy.way in ("pooled", "distributed")
+    return SecureSection() if config.secure is None and in_shares and strategy.hides_sums() else config.secure
 
 
 def learning_rate(config: Config, federation: Path) -> float:

@@ -286,6 +286,7 @@ def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so
         "batch_size": 0,
         "noise": None,
         "trees": None,
+        "ranges": (),
         "least_members": 1,
     }
 

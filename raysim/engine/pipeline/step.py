@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.engine.messages.steps import HospitalStep
 from raysim.strategies.base import Call, FederationView, Ids, LocalProblem, Update
-from raysim.virtual_time.scheduling import ScheduledCohort
+
+if TYPE_CHECKING:
+    from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Step:

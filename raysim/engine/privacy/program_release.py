@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
-from raysim.engine.guarantee import Guarantee
-from raysim.engine.job import Job
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import HospitalStep, LeavingSums
 from raysim.engine.pipeline.shares import sure_to_be_left
@@ -24,10 +22,12 @@ from raysim.engine.pipeline.step import Step
 from raysim.privacy.noise import Origin, normals
 from raysim.strategies.base import Call, FederationView, Program
 from raysim.strategies.view import Noise
-from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
     from raysim.config.sections.privacy import PrivacySection
+    from raysim.engine.guarantee import Guarantee
+    from raysim.engine.job import Job
+    from raysim.virtual_time.scheduling import ScheduledCohort
 
 WAYS = ("pooled", "distributed")
 """The modes in which hospitals add shares of the noise to sums."""

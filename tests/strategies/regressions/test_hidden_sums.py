@@ -46,6 +46,9 @@ def test_sums_are_secure_where_nothing_else_is_said(binary: Federation, kind: An
     assert secure(FedAvg()) is None
     assert secure(kind(), secure={"mode": "execute"}) == SecureSection(mode="execute")
     assert secure(kind(), privacy={"epsilon": 1, "delta": 1e-5}) is None
+    pooled = {"unit": "patient", "mode": "pooled", "epsilon": 1, "delta": 1e-5}
+    assert secure(kind(), privacy=pooled) == SecureSection()
+    assert secure(kind(sums="clear"), privacy=pooled) is None
 
 
 @pytest.mark.parametrize("kind", HIDING)
