@@ -1,1 +1,1 @@
-"""Ray: nodes, placement, actors, and how rows reach them."""
+"""Ray: nodes, placement, actors, shipping of rows."""

@@ -1,1 +1,1 @@
-"""Configuration: its keys, and how they are read and checked."""
+"""Configuration: its keys, read and checked."""

@@ -1,1 +1,1 @@
-"""Figures of a hospital, and figures of equity over hospitals."""
+"""Figures of a hospital, and equity over hospitals."""

@@ -1,1 +1,1 @@
-"""Robust rules for updates, some of which may be wrong."""
+"""Robust rules for updates that may be wrong."""

@@ -1,1 +1,1 @@
-"""Secure aggregation: masks, shares of keys, lost hospitals."""
+"""Secure aggregation: masks, keys, lost hospitals."""

@@ -1,1 +1,1 @@
-"""Estimates, intervals and tests for the figures that raysim reports."""
+"""Estimates, intervals and tests of figures."""

@@ -1,1 +1,1 @@
-"""A virtual clock for the simulation: late and lost hospitals."""
+"""A virtual clock: late and lost hospitals."""

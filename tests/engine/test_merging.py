@@ -14,9 +14,10 @@ from raysim.core.errors import HospitalFailed
 from raysim.core.exact import ExactSum
 from raysim.engine.client import deltas, local_training
 from raysim.engine.messages.plan import PartialResult
+from raysim.engine.messages.update_sums import sum_count
 from raysim.engine.server.last_steps import existing
-from raysim.engine.server.merging import merged
-from raysim.strategies.base import OWN, LocalProblem, LocalTraining, RowGroups, Strategy, Upload
+from raysim.engine.server.merging import summed, update_of
+from raysim.strategies.base import OWN, Ids, LocalProblem, LocalTraining, RowGroups, Strategy, Update, Upload
 from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold
@@ -25,6 +26,11 @@ from raysim.training.kernels.linear import LinearModel
 from raysim.virtual_time.synchronous import discounted
 from tests.conftest import MakeFederation, play
 from tests.engine.probing import Beside
+
+
+def merged(partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids, size: int) -> Update:
+    """The update of a cohort ``ids`` that minimised ``problem``, of models of ``size`` scalars."""
+    return update_of(summed(partials, max(sum_count(problem, size), 1), size), partials, problem, ids)
 
 
 def partial(ids: list[int], sums: list[list[float]], **parts: Any) -> PartialResult:

@@ -108,7 +108,10 @@ def test_table_answer_and_page_print_one_interval(compared) -> None:
     printed = row["auroc_low"], row["auroc_high"]
     assert printed == pytest.approx(tuple(pair.population()), abs=1e-9)
     values = json.loads((out / "report.json").read_text())["values"]
-    texts = re.findall(
-        r"[+-]0\.\d{3}", json.dumps(values["differences"], ensure_ascii=False).replace("\N{MINUS SIGN}", "-")
+    shown, table = (
+        set(re.findall(r"[+-]0\.\d{3}", json.dumps(values[name], ensure_ascii=False).replace("\N{MINUS SIGN}", "-")))
+        for name in ("forest", "differences")
     )
-    assert {f"{limit:+.3f}" for limit in pair.population()} <= set(texts)
+    limits = {f"{limit:+.3f}" for limit in pair.population()}
+    assert limits <= shown
+    assert not limits <= table  # the page has one interval of the mean

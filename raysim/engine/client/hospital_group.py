@@ -24,6 +24,7 @@ from raysim.engine.client.evaluating import Evaluating
 from raysim.engine.client.failure_context import named, of_full_memory
 from raysim.engine.client.initial_model import with_private
 from raysim.engine.client.local_training import CohortTraining
+from raysim.engine.client.program_context import MadeOfRows
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.messages.memory import MODEL, HospitalStates
@@ -59,7 +60,7 @@ class HospitalGroup:
         self._serves = np.zeros(int(served.max(initial=-1)) + 1, np.bool_)
         self._serves[served] = True
         self._models: dict[str, Model] = {}
-        self._made = programs.MadeOfRows()
+        self._made = MadeOfRows()
         self._groups, self._contributions, self._answers = Groups(), Contributions(), AnswerCache()
         self._federation = lru_cache(maxsize=16)(open)
         arguments = (served, self._federation, self.model, self._groups, self._contributions)

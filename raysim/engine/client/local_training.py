@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from raysim.core.errors import RaysimError
 from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
-from raysim.engine.client import programs
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.initial_model import Parameters
+from raysim.engine.client.program_context import MadeOfRows, ProgramRun, contexts_of, said
+from raysim.engine.client.programs import remembered
 from raysim.engine.client.sending import Sending
 from raysim.engine.client.tasks import Tasks
 from raysim.engine.measuring.divisions import Groups
@@ -51,7 +52,7 @@ class CohortTraining:
         kept: HospitalStates,
         groups: Groups,
         contributions: Contributions,
-        made: programs.MadeOfRows,
+        made: MadeOfRows,
     ) -> None:
         if plan.problem is None:
             raise ValueError("the plan has no problem")
@@ -116,13 +117,13 @@ class CohortTraining:
         """Have entry ``j`` run the program that trains, send what it makes and remember what it keeps."""
         if self._plan.call is None or phase.upload is None:
             raise ValueError("the plan has no program")
-        here = programs.ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
-        program, (context,) = here.call.program, programs.contexts_of(here, [j], self._kept)
+        here = ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
+        program, (context,) = here.call.program, contexts_of(here, [j], self._kept)
         context.received = {**context.received, "theta": task.start}
         hospital, hidden = context.hospital, self._release is not None and self._release.hides
         with named(self._open(hospital == POOLED), hospital, f"running {here.call.name}"):
             reply = program.run(context)
-        programs.said(here, hospital, partial(check_sent, reply, program, context.count, finite=not hidden))
+        said(here, hospital, partial(check_sent, reply, program, context.count, finite=not hidden))
         sent = {name: np.asarray(reply.sent[name], np.float64) for name in program.sends}
         rate, extras = self._tasks.rate(phase.training), list(phase.extras)
         leaving = self._sending.leaving(phase, phase.upload, j, sent[DELTA].ravel(), rate, partial(self._loss, task))
@@ -137,7 +138,7 @@ class CohortTraining:
             for name, left in zip(extras, np.split(leaving.vectors[BESIDE], ends), strict=True):
                 if name in reply.memory:
                     memory[name] = context.memory.get(name, 0.0) + left.reshape(sent[name].shape)
-        self._kept[hospital] = self._kept.get(hospital, {}) | programs.remembered(memory, program, task.start.dtype)
+        self._kept[hospital] = self._kept.get(hospital, {}) | remembered(memory, program, task.start.dtype)
 
     def _loss(self, task: Task) -> float:
         outputs = self._model.logits(task.start, task.X)

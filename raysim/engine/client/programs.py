@@ -2,173 +2,26 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.errors import StrategyError
-from raysim.core.streams import stream
-from raysim.data.contribution import Contribution
-from raysim.data.federation import Federation, pooled_rows
+from raysim.data.federation import Federation
 from raysim.engine.client.failure_context import named
-from raysim.engine.client.program_model import HospitalModel
-from raysim.engine.messages.memory import KEPT, MODEL, HospitalStates
+from raysim.engine.client.program_context import HospitalContext, MadeOfRows, ProgramRun, contexts_of, kept_name, said
+from raysim.engine.messages.memory import MODEL, HospitalStates
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import Adding, LeavingSums
-from raysim.engine.privacy.contributions import Contributions
-from raysim.engine.privacy.program_release import ProgramRelease
-from raysim.strategies.base import POOLED, Invalid, Program, Reply, Rows
-from raysim.strategies.checks.calls import check_added, check_kept, check_memory, check_reply
+from raysim.strategies.base import POOLED, Program, Reply
+from raysim.strategies.checks.calls import check_added, check_kept, check_reply
 from raysim.training.base import Model
-from raysim.training.class_weights import row_weights
 
 TOGETHER = 64
 """Hospitals in one call of a program that computes for many at once."""
-
-MADE_BYTES = 2**30
-"""Bytes of what programs have made of rows that a process keeps."""
-
-
-class ProgramRun:
-    """What is alike at all hospitals of a process that run a program."""
-
-    def __init__(
-        self,
-        plan: RoundPlan,
-        call: ProgramCall,
-        open: Callable[[bool], Federation],
-        model: Callable[[], Model],
-        made: MadeOfRows,
-    ) -> None:
-        self.plan, self.call, self.model, self.made = plan, call, model, made
-        self.received = {name: _read_only(value) for name, value in call.received.items()}
-        self.open = lru_cache(maxsize=2)(open)
-        self.release = next((step for step in plan.steps if isinstance(step, ProgramRelease)), None)
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        """How many training rows each entry of the plan has, ``[H]``; those of pooled rows are 0."""
-        bounds = self.open(False).bounds[np.maximum(self.plan.ids, 0)]
-        sizes: list[int] = np.where(self.plan.ids == POOLED, 0, bounds[:, 1] - bounds[:, 0]).tolist()
-        return sizes
-
-
-class HospitalContext:
-    """What a program sees at one hospital; see :class:`raysim.strategies.programs.Context`."""
-
-    def __init__(self, run: ProgramRun, j: int, hospital: int, kept: Mapping[str, NDArray[Any]]) -> None:
-        """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the program's names."""
-        self._run, self._j, self.hospital = run, j, hospital
-        self.memory = kept
-        self.received: Mapping[str, NDArray[Any]] = run.received
-        if run.call.each_of:
-            self.received = run.received | {name: _read_only(each[j]) for name, each in run.call.each_of.items()}
-
-    @property
-    def round(self) -> int:
-        """See :class:`raysim.strategies.programs.Context`."""
-        return self._run.plan.round
-
-    @property
-    def turn(self) -> int:
-        """See :class:`raysim.strategies.programs.Context`."""
-        return self._run.call.turn
-
-    @property
-    def count(self) -> int:
-        """How many rows it has."""
-        if self._run.release is not None and (some := self._contribution) is not None:
-            return len(some.rows)
-        if self.hospital == POOLED:
-            return int(self._federation.sizes("train").sum())
-        return self._run.sizes[self._j]
-
-    @property
-    def _federation(self) -> Federation:
-        return self._run.open(self.hospital == POOLED)
-
-    @cached_property
-    def _contribution(self) -> Contribution | None:
-        """Its rows that stand for its units, where these are hidden; else None, and all rows take part."""
-        release = self._run.release
-        if release is None or release.unit == "hospital":
-            return None
-        taken, seed = self._run.made.contributions, self._run.plan.work.seed
-        return taken.of(self._federation, self.hospital, release.unit, release.most_rows, seed)
-
-    @property
-    def _taken(self) -> Any:
-        rows, some = _rows(self._federation, self.hospital), self._contribution
-        return rows if some is None else rows.start + some.rows
-
-    def people(self) -> NDArray[Any]:
-        """The patient of each row, ``[n]``; where rows are hidden, each is one."""
-        if self._contribution is not None:
-            return self._contribution.patient
-        people: NDArray[Any] = self._federation.people[self._taken]
-        return people
-
-    @cached_property
-    def rows(self) -> Rows:
-        """Its training rows; under a guarantee for patients those that stand for them."""
-        federation, rows = self._federation, self._taken
-        X, y = federation.X[rows], federation.y[rows]
-        for step in self._run.plan.steps:
-            X, y = step.rows(self.hospital, X, y)
-        return Rows(
-            X=_read_only(X),
-            y=_read_only(y),
-            observed=_read_only(federation.observed[rows]),
-            weights=row_weights(self._run.plan.work.class_weights, y),
-            patients=partial(_patients, federation, rows),
-        )
-
-    @cached_property
-    def model(self) -> HospitalModel:
-        """The run's model on these rows."""
-        return HospitalModel(self._run.model(), self._run.plan.work, self.rows, self.hospital, self.round, self.turn)
-
-    def rng(self, purpose: str, *key: int) -> np.random.Generator:
-        """See :class:`raysim.strategies.programs.Context`."""
-        seed, program = self._run.plan.work.seed, self._run.call.program.name
-        return stream(seed, f"{program}: {purpose}", self.round, self.turn, self.hospital, *key)
-
-    def cache(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """See :class:`raysim.strategies.programs.Context`."""
-        run, release = self._run, self._run.release
-        # Rows that a step has changed may be others than those of the same hospital in another run.
-        if any(step.changes_rows for step in run.plan.steps):
-            return _read_only(np.asarray(make()))
-        drawn = None if release is None else (release.unit, release.most_rows, run.plan.work.seed)
-        key = (run.plan.work.federation, run.call.program.name, self.hospital, name, drawn)
-        return _read_only(run.made.of(key, make, of))
-
-
-class MadeOfRows:
-    """What client programs have made of rows, as long as there is room: at least what was used last."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Any, ...], tuple[bytes, NDArray[Any]]] = OrderedDict()
-        self._bytes = 0
-        self.contributions = Contributions()
-        """Which rows stand for hospitals' units."""
-
-    def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """What is kept under the ``key``, if it is ``of`` that, or else is made now and takes its place."""
-        known = self._kept.get(key)
-        if known is None or known[0] != of:
-            made = np.asarray(make())
-            self._bytes += made.nbytes - (self._kept[key][1].nbytes if key in self._kept else 0)
-            self._kept[key] = of, made
-            while self._bytes > MADE_BYTES and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1][1].nbytes
-        self._kept.move_to_end(key)
-        return self._kept[key][1]
 
 
 def run(
@@ -230,22 +83,6 @@ def _adds(program: Program, plan: RoundPlan) -> bool:
     return fused and as_they_are and all(send.how == "summed" for send in program.sends.values())
 
 
-def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
-    """What the program sees at the plan's entries ``mine``."""
-    # This runs at every hospital in every call: what is alike at all of them is made once.
-    names = {_kept_name(name): name for name in here.call.program.keeps}
-    hospitals, nothing = here.plan.ids.tolist(), dict[str, NDArray[Any]]()
-    contexts = []
-    for j in mine:
-        remembered = kept.get(hospitals[j], nothing) if names else nothing
-        own = {name: remembered[what] for what, name in names.items() if what in remembered}
-        context = HospitalContext(here, j, hospitals[j], own)
-        if own:
-            said(here, context.hospital, partial(check_memory, own, here.call.program, context.count))
-        contexts.append(context)
-    return contexts
-
-
 def _run_added(
     here: ProgramRun,
     layout: SumLayout,
@@ -273,40 +110,10 @@ def _run_added(
             later[context.hospital] = later.get(context.hospital, {}) | remembered(memory, program, precision)
 
 
-def _rows(federation: Federation, hospital: int) -> Any:
-    return pooled_rows(federation) if hospital == POOLED else federation.rows(hospital, "train")
-
-
 def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
     """What a hospital remembers, by the engine's names."""
     kept = {}
     for name, value in memory.items():
-        kept[_kept_name(name)] = array = np.array(
-            value, dtype=precision if name == MODEL else program.keeps[name].dtype
-        )
+        kept[kept_name(name)] = array = np.array(value, dtype=precision if name == MODEL else program.keeps[name].dtype)
         array.flags.writeable = False
     return kept
-
-
-def _kept_name(name: str) -> str:
-    return name if name == MODEL else KEPT + name
-
-
-def said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
-    """Run a ``check``; its error also says whose program it is about, and where that ran."""
-    try:
-        check()
-    except Invalid as error:
-        names = here.open(hospital == POOLED).hospitals
-        where = "pooled rows" if hospital == POOLED else f"hospital '{names[hospital]}'"
-        raise StrategyError(f"{here.call.name}, {where}: {error}") from None
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
-
-
-def _patients(federation: Federation, rows: Any) -> dict[str, NDArray[Any]]:
-    return {name: values[rows] for name, values in federation.patients.items()}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from raysim.core.exact import decode
 from raysim.engine.messages.plan import PartialResult
-from raysim.engine.messages.update_sums import number_rows, sum_count
+from raysim.engine.messages.update_sums import number_rows
 from raysim.strategies.base import Ids, LocalProblem, Update
 
 
@@ -44,11 +44,6 @@ def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], probl
         numbers=numbers,
         problem=problem,
     )
-
-
-def merged(partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids, size: int) -> Update:
-    """The update of a cohort ``ids`` that minimised ``problem``, of models of ``size`` scalars."""
-    return update_of(summed(partials, max(sum_count(problem, size), 1), size), partials, problem, ids)
 
 
 def update_bits(partials: Sequence[PartialResult]) -> NDArray[np.int64] | None:

@@ -17,6 +17,7 @@ from raysim.experiment.scores import MODEL as SCORE
 from raysim.experiment.unseen.folds import LeftOut
 from raysim.experiment.unseen.measured import Unseen
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
+from raysim.statistics.clinical.calibration import Groups
 from raysim.statistics.clinical.clinical_figures import figures as clinical_figures
 from raysim.statistics.differences.paired import Paired, paired
 from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, placements
@@ -27,6 +28,9 @@ from raysim.statistics.levels import Z
 from raysim.statistics.meta_analysis.further_hospital import BEYOND, Pooled, pooled
 
 AUROC, RATIO = "auroc", "observed_over_expected"
+
+FEWEST_ROWS = 10
+"""Rows of a hospital from which on its log loss has a variance."""
 
 MOST_LACKING = 0.1
 """The share of hospitals without events, or without others, above which no mean of the ratio is given."""
@@ -91,6 +95,11 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame) -> dict[str, Poole
         low, high = np.clip([on_scale.next_low, on_scale.next_high], 0.0, 1.0)
         found[AUROC] = on_scale._replace(next_low=float(low), next_high=float(high))
     means = part.groupby("hospital", sort=False).mean(numeric_only=True)
+    scored = [each.scored for each in of if each.scored is not None]
+    if len(scored) == len(of):
+        found["log_loss"] = pooled(
+            means["log_loss"].to_numpy(), np.mean([_loss_variances(each) for each in scored], axis=0)
+        )
     if RATIO in means:
         ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
         # A hospital without events, or without others, has no logarithm. Where these are many, the mean of the rest is
@@ -111,6 +120,15 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame) -> dict[str, Poole
         if name in means:
             se = (means[f"{name}_high"] - means[f"{name}_low"]).to_numpy() / (2 * Z)
             found[name] = pooled(means[name].to_numpy(), se**2, BEYOND)
+    return found
+
+
+def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
+    """The variance of each hospital's mean log loss over its patients, ``[H]``; NaN below :data:`FEWEST_ROWS` rows."""
+    found = np.full(len(scored), np.nan)
+    for h, (logit, _, events) in enumerate(scored):
+        if len(logit) >= FEWEST_ROWS and np.isfinite(logit).all():
+            found[h] = np.logaddexp(0, np.where(events > 0, -logit, logit)).var(ddof=1) / len(logit)
     return found
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import raysim
+from raysim.statistics.meta_analysis.further_hospital import pooled
 
 STUDIES = {
     "SKB": (126, 34, 0.7128, 0.7110, 0.8750, -0.239, 0.226, 0.711, 0.196, 0.5348, 0.0258),
@@ -87,13 +88,22 @@ def test_every_study(folder: Path) -> None:
         assert gained == pytest.approx(benefit, abs=1e-4)
 
 
-def test_over_studies_and_the_next_one(folder: Path) -> None:
+def test_over_studies_and_the_next_one(folder: Path, table: pd.DataFrame) -> None:
     found = pd.read_csv(folder / "unseen_summary.csv").set_index("figure")
     auroc = found.loc["auroc"]
     assert auroc["estimate"] == pytest.approx(0.7904864786, abs=1e-8)
     assert auroc["tau"] ** 2 == pytest.approx(0.0022142137, abs=1e-8)
     assert (auroc["low"], auroc["high"]) == pytest.approx((0.7619, 0.8190), abs=1e-4)
     assert (auroc["next_low"], auroc["next_high"]) == pytest.approx((0.6710, 0.9085), abs=0.005)
+    studies = pd.read_csv(folder / "unseen.csv")
+    risks = [pd.read_csv(each / "predictions.csv") for each in (folder / "unseen" / "newton" / "seed-0").iterdir()]
+    rows = pd.concat(each[each["part"] == "test"] for each in risks)
+    y, p = table["mort"].to_numpy()[rows["row"]], rows["probability"].to_numpy()
+    losses = pd.Series(-np.log(np.where(y == 1, p, 1 - p))).groupby(rows["hospital"].to_numpy())
+    by_study = pooled(losses.mean().to_numpy(), (losses.var() / losses.size()).to_numpy())
+    assert studies.set_index("hospital")["log_loss"].to_dict() == pytest.approx(losses.mean().to_dict(), abs=1e-9)
+    loss = found.loc["log_loss"]
+    assert (loss["estimate"], loss["low"], loss["high"]) == pytest.approx(by_study[:3], abs=1e-8)
     ratio = found.loc["observed_over_expected"]
     assert np.log(ratio["estimate"]) == pytest.approx(-0.0110455199, abs=1e-8)
     assert ratio["tau"] ** 2 == pytest.approx(0.0289940698, abs=1e-8)

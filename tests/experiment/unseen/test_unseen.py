@@ -154,6 +154,9 @@ def test_the_summary_and_the_answer_say_it(folder: Path) -> None:
     assert each.min() < auroc["estimate"] < each.max()
     assert auroc["hospitals"] == 5
     assert auroc["next_low"] < auroc["low"] < auroc["estimate"]
+    loss = summary.xs(("fedavg", "global", "log_loss", 0))
+    assert of.groupby("hospital")["log_loss"].mean().between(0.3, 1.5).all()
+    assert loss["low"] < of.groupby("hospital")["log_loss"].mean().mean() < loss["high"]
     differences = pd.read_csv(folder / "unseen_difference.csv").set_index(["strategy", "model", "comparison"])
     assert ("fedavg", "global", "seen less unseen") in differences.index
     assert ("clustered", "cluster", "less fedavg") in differences.index

@@ -286,6 +286,25 @@ class Mortal(LocalPool):
         return super().round(plan, memory)
 
 
+class Watching(LocalPool):
+    """A pool that notes of each message whether hospitals only read what they remember, and how many return it."""
+
+    def round(self, plan, memory):
+        partials, later = super().round(plan, memory)
+        self.seen.append((plan.call is not None and plan.call.program.name, plan.only_reads, sum(map(len, later))))
+        return partials, later
+
+
+def test_levels_below_the_first_return_no_memory(three):
+    pool = Watching(Placement(balance(three.totals, 2), 1, 0), "cpu")
+    pool.seen = []
+    *_, outcome = Coordinator(pool).run(job_of(three, FederatedTrees(), rounds=4, model=model()))
+    levels = [(reads, returned) for name, reads, returned in pool.seen if name == "histograms"]
+    assert set(levels) == {(False, 3), (True, 0)}
+    assert sum(reads for reads, _ in levels) > 4
+    same_models(outcome, run(three, job_of(three, FederatedTrees(), rounds=4, model=model()), 1))
+
+
 @pytest.mark.parametrize("messages", [9, 14, 15, 16])
 def test_killed_in_the_middle_of_a_tree_it_goes_on_with_the_same_bits(three, messages):
     job = job_of(three, FederatedTrees(), rounds=4, model=model())
