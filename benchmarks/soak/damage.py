@@ -42,7 +42,8 @@ def data_bad(case: Case) -> None:
         case.expect(ended.code == 3, "exit code 3 was due", ended)
         case.go_on("--failed")
     else:
-        named = f"'{federation.hospitals[hospital]}' diverge" in ended.err
+        name = federation.hospitals[hospital]
+        named = f"'{name}' diverge" in ended.err or f"'{name}' failed" in ended.err
         case.expect(ended.code == 2 and ended.clear and named, "no clear error", ended)
         case.stores("FAILED", "FINISHED")
         case.go_on()

@@ -84,6 +84,8 @@ class Signature:
             label = np.array([rows.y.mean(), rows.y.std()])
         seen = rows.observed.sum(axis=0)
         values = np.where(rows.observed, rows.X[:, :columns], 0.0).astype(np.float64)
+        if not np.isfinite(values).all():  # else it would pass for what the hospital never observed
+            raise ValueError("its rows hold values that are not finite")
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = values.sum(axis=0) / seen
             std = np.sqrt((np.where(rows.observed, values - mean, 0.0) ** 2).sum(axis=0) / seen)

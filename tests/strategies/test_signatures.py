@@ -174,3 +174,13 @@ def test_a_real_label_has_a_mean_and_a_deviation_in_place_of_prevalence():
 def test_a_mean_needs_counts_and_sums_and_a_deviation_squares():
     for block, powers in (("missingness", 1), ("mean", 2), ("std", 3), ("size", 0)):
         assert Signature((block,))._powers == powers
+
+
+def test_values_that_are_not_finite_are_no_values_that_were_never_observed():
+    X = np.array([[0.5, 1.0], [np.nan, 2.0]])
+    rows = HospitalRows(
+        X, np.array([0, 1]), np.array([[True, True], [False, True]]), 2, np.empty((0, 2)), np.random.default_rng(0)
+    )
+    assert np.isfinite(Signature().answer(rows)).all()
+    with pytest.raises(ValueError, match="its rows hold values that are not finite"):
+        Signature().answer(replace(rows, observed=np.ones((2, 2), dtype=bool)))
