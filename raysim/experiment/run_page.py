@@ -1,4 +1,4 @@
-"""The page of a run, and what every page of an experiment has: where it is written, what was run, where MLflow is."""
+"""The page of a run, and the common elements of experiment pages: files, provenance and the address of MLflow."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ PAGE = "report.html"
 def write_run_page(
     out: Manifest, result: Result, frozen: Mapping[str, object], config: Config, whole: Path | None = None
 ) -> None:
-    """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``; ``whole`` is the folder of the
-    experiment that it is a part of, if it is one. That experiment's page shows single hospitals, under all models.
+    """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``.
+
+    ``whole`` is the folder of the experiment that the run belongs to, if any. That experiment's page then has the
+    single hospitals, under all models.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
@@ -93,9 +95,10 @@ def attribute_figures(
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write how hospitals of each kind are served, and draw it for the models ``shown``; nothing without attributes.
+    """Write how models perform at hospitals of each kind, and plot it for the models ``shown``; nothing without
+    attributes.
 
-    ``overview`` as :func:`raysim.report.tables.comparison` gives it.
+    ``overview`` is the table of :func:`raysim.report.tables.comparison`.
     """
     means = hospital_attributes.table(hospitals, results[0].federation, sketched)
     if means.empty:
@@ -105,7 +108,8 @@ def attribute_figures(
 
 
 def write_page(out: Manifest, page: Page) -> None:
-    """``report.html``, in ``report.json`` what ``raysim report`` writes it from again, and its figures as SVG."""
+    """Write ``report.html``, its figures as SVG, and ``report.json``, from which ``raysim report`` can rewrite the
+    page."""
     out.text(PAGE, page.html())
     out.text("report.json", page.json())
     for figure in page.figures():
@@ -113,7 +117,7 @@ def write_page(out: Manifest, page: Page) -> None:
 
 
 def files_in(out: Manifest) -> list[tuple[str, str]]:
-    """The tables in a folder, with their addresses."""
+    """Return the tables in a folder, with their addresses."""
     tables = sorted({*(name for name in out.files if name.endswith(".csv") and "/" not in name)})
     return [(name, quote(name)) for name in tables]
 
