@@ -123,7 +123,7 @@ def files_in(out: Manifest) -> list[tuple[str, str]]:
 
 
 def size_sentences(result: Result) -> dict[str, str]:
-    """For each model whose dependence on hospitals' size has an interval, what is to be said of it."""
+    """Return a sentence for each model whose size slope (dependence on hospitals' size) has an interval."""
     slopes = {
         model: noise.slope_of(sums, result.outcome.stays(result.federation, model).tolist())
         for model, sums in result.outcome.pairs.items()
@@ -134,9 +134,10 @@ def size_sentences(result: Result) -> dict[str, str]:
 def page_provenance(
     frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str, *, counted: bool
 ) -> Provenance:
-    """From the data of each seed: what is told of it is that of the first seed, and named so where others differ.
+    """Return the provenance of a page. Its facts on data come from the first seed, which is named if other seeds
+    differ.
 
-    Where rows are not to be ``counted``, nothing is said of how many there are.
+    Unless rows are to be ``counted``, numbers of rows are omitted.
     """
     data, (first, federation) = frozen["data"], next(iter(federations.items()))
     one = len({federation.fingerprint for federation in federations.values()}) == 1
@@ -157,12 +158,13 @@ def page_provenance(
 
 
 def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, ...]:
-    """The notes on the data; under a guarantee those on split and preprocessing, which say nothing of rows."""
+    """Return the notes on the data. Under a privacy guarantee, only those on split and preprocessing, which reveal no
+    rows."""
     return federation.notes if frozen.get("privacy") is None else federation.notes[-2:]
 
 
 def tracked_at(tracking: object) -> list[tuple[str, str]]:
-    """How runs are looked at in MLflow: the address of a server, or without one the command, which has no address."""
+    """Return a link to MLflow's server; without a server, the command that opens MLflow, which has no address."""
     uri = str(tracking.get("uri") or "") if isinstance(tracking, Mapping) else ""
     if uri in ("", NOWHERE) or "@" in uri:  # a password stays with whoever gave it
         return []

@@ -95,7 +95,7 @@ class Auditor:
     def _played(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
-        """As :meth:`_margins`, and the outcome of that run."""
+        """Do the same as :meth:`_margins`, and also return the outcome of the run."""
         folder = self._folder / name
         folder.mkdir()
         federation = rearranged(self._federation, trained, added, folder)

@@ -53,7 +53,7 @@ WORKING_COPIES = 2
 
 @dataclass(frozen=True)
 class PlannedTraffic:
-    """Bytes of one round: those that the simulated hospitals exchange, and those that Ray moves for it."""
+    """Bytes of one round: exchanged by the simulated hospitals, and moved by Ray."""
 
     cohort: int
     """Number of hospitals that take part."""
@@ -77,7 +77,7 @@ class PlannedTraffic:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a run of ``config`` would be like on ``machines``; ``traffic`` is a round's, by the strategy's label."""
+    """The plan of a run of ``config`` on ``machines``. ``traffic`` has one round's bytes by the strategy's label."""
 
     config: Config
     federation: Federation
