@@ -147,6 +147,10 @@ class Strategy:
         """Whether the configured learning rate, batches and local epochs matter. If not, they are not tuned for it."""
         return True
 
+    def stops_early(self) -> bool:
+        """Whether ``training.stop`` may end it before its last round."""
+        return self.uses_training()
+
     def uses_programs(self) -> bool:
         """Whether its rounds call programs of its own, and not the built-in training alone."""
         return type(self).round is not Strategy.round

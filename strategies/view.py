@@ -141,7 +141,7 @@ class FederationView:
     """As :attr:`Training.link`."""
     hides: bool = False
     """Whether the server may learn only sums over all hospitals. What programs send ``summed`` is then hidden but for
-    its sum, and ``each`` is refused; hospitals choose and count by themselves (``Upload.message``, ``NEAREST``)."""
+    its sum, and ``each`` is refused; hospitals choose and count by themselves (:attr:`LocalProblem.program`)."""
     optimizer: str = "sgd"
     """As configured."""
     momentum: float = 0.0

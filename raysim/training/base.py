@@ -129,7 +129,7 @@ class Task:
       re-seed the same generator.
     - ``linear [P]``: added to every gradient (the term ``linear . theta``).
     - ``frozen [P]``: a mask of the parameters that stay as they are.
-    - ``contrast``: a contrastive term, which few models support; see :class:`raysim.strategies.base.Contrast`.
+    - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.
     - ``weights [n]``: a batch of ``b`` rows has the mean loss ``1/b * sum weights[row] * loss[row]``; None: all are 1.
     - ``moments``: the optimiser's state to go on from; None: a fresh one.
     - ``private``: steps of DP-SGD in place of ``epochs`` and ``batches``, which are then unused; models support them

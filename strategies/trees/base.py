@@ -50,6 +50,9 @@ class Trees(Strategy):
     def uses_training(self) -> bool:
         return False
 
+    def stops_early(self) -> bool:
+        return True
+
     def remark(self, sizes: Ids) -> str:
         return "all hospitals take part; selection, rounds, learning rate, batches and local epochs are not used"
 

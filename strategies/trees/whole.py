@@ -83,6 +83,9 @@ class LocalTrees(Trees):
     alone: ClassVar[bool] = True
     is_reference: ClassVar[bool] = True
 
+    def stops_early(self) -> bool:
+        return False
+
     def round(self, view: FederationView, state: State) -> Calls:
         task = task_of(view)
         each = [columns_of(view, tree) for tree in range(task.together)]

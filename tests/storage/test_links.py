@@ -25,7 +25,7 @@ from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
 from raysim.storage.tables import check_place
-from tests.experiment.test_curve import SETTINGS as CURVE
+from tests.experiment.curves.test_curve import SETTINGS as CURVE
 from tests.storage.test_resume import SMALL, go_on, here, start, stopped  # noqa: F401
 
 UNTRACKED = SMALL | {"tracking": {"uri": "none"}}

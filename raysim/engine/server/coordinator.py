@@ -58,7 +58,7 @@ class JobRun:
         self._server = JobServer(pool, job, since)
         self._job, self._since = self._server.job, since
         # A strategy that solves has its own end; the rounds before it are no models to choose from.
-        stop = job.stop if job.strategy.uses_training() else None
+        stop = job.stop if job.strategy.stops_early() else None
         self._stopping = None if stop is None else Stopping(stop)
         self._best: RemoteState | None = None
         self._last_state: RemoteState | None = None

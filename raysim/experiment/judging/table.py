@@ -106,7 +106,8 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
         warnings.append(f"{model} has {found}: decisions, not probabilities. It is ranked, and has no calibration.")
     groups = tuple(name.removeprefix(GROUP) for name in frame.columns if name.startswith(GROUP))
     for name in groups:
-        if (values := frame[GROUP + name].nunique()) >= MOST_GROUPS:
+        banded = pd.api.types.is_float_dtype(frame[GROUP + name]) or name == "age"  # ages are divided into bands
+        if (values := frame[GROUP + name].nunique()) >= MOST_GROUPS and not banded:
             raise DataError(f"{GROUP}{name}: has {values:,} values, and fewer than {MOST_GROUPS} are compared; drop it")
         _same(frame, GROUP + name, GROUP + name, "a patient has one value")
         rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}

@@ -1,4 +1,4 @@
-"""The contrastive term of MOON (:class:`raysim.strategies.base.Contrast`) in numpy, with its gradient by hand.
+"""The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) in numpy, with its gradient by hand.
 
 Let ``u = a / max(|a|, 1e-8)`` be the unit vectors of a row's representations by two frozen models. The two cosines
 differ by ``d = z . v / max(|z|, 1e-8)`` with ``v = u_own - u_received``: of the frozen models a step needs only ``v``,

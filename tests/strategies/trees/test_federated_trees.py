@@ -13,6 +13,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.plugins import build_strategy
 from raysim.config.sections.plugin_sections import ModelSection, StrategySection
 from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.training import StopSection
 from raysim.core.errors import ConfigError
 from raysim.data.build import build
 from raysim.data.sources.table import Table
@@ -284,6 +285,22 @@ class Mortal(LocalPool):
         if self.left < 0:
             raise Killed
         return super().round(plan, memory)
+
+
+def test_early_stopping_keeps_the_best_number_of_trees(tmp_path):
+    federation = federation_of(tmp_path, rows_of(400), np.arange(400) % 3, train=0.5, validation=0.25, test=0.25)
+    job = job_of(federation, FederatedTrees(), rounds=60, model=model(trees=60, rate=1.0))
+    outcome = run(federation, replace(job, stop=StopSection(patience=3)), 2)
+    assert outcome.stopped is not None
+    assert outcome.played < 60
+    whole = run(federation, job, 1)
+    task = TreeTask(TreeSettings(**OPTIONS | {"trees": 60, "rate": 1.0}), federation.levels, 2)
+    best, all_trees = (Shape(task).forest(each.models[0]) for each in (outcome, whole))
+    assert len(best) == outcome.stopped.served == outcome.played - 3
+    assert len(all_trees) == 60
+    np.testing.assert_array_equal(best.value, all_trees.value[: len(best)])
+    kinds = {kind for _, kind, _, _ in outcome.ledger.entries}
+    assert "validation_loss" in kinds
 
 
 class Watching(LocalPool):

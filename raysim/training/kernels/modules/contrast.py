@@ -1,4 +1,4 @@
-"""The contrastive term of MOON (:class:`raysim.strategies.base.Contrast`) for any torch module, by autograd.
+"""The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) for any torch module, by autograd.
 
 The representation of a row is the input of the module's last ``nn.Linear``, in the order in which it holds its parts.
 """
