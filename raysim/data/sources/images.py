@@ -1,4 +1,4 @@
-"""Image data sets from files in the layouts that their publishers give. Nothing is unpickled.
+"""Image data sets from files in their publishers' layouts. Nothing is unpickled.
 
 - Fashion-MNIST (Xiao, Rasul, Vollgraf 2017): the four ``*-ubyte.gz`` IDX files, or one ``fashion_mnist.npz`` with
   ``x_train, y_train, x_test, y_test``.
@@ -99,7 +99,7 @@ def _check(images: NDArray[Any], labels: NDArray[Any], what: str) -> None:
 
 
 def _npz(file: Path) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Images and labels of the training and of the test part, as the archive holds them."""
+    """Read images and labels of the training and of the test part from the archive."""
     try:
         # Opened here, since numpy does not close a file that it opened and could not read.
         with file.open("rb") as opened:
@@ -112,7 +112,7 @@ def _npz(file: Path) -> list[tuple[NDArray[Any], NDArray[Any]]]:
 
 
 def _idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The array of a gzipped IDX file of unsigned bytes with so many dimensions."""
+    """Read the array of a gzipped IDX file of unsigned bytes with ``dimensions`` dimensions."""
     try:
         content = gzip.decompress(file.read_bytes())
     except (OSError, EOFError, zlib.error) as error:

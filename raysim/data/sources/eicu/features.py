@@ -1,4 +1,4 @@
-"""What the ``eicu`` source can give: its features, the tables that each comes from, and the columns read of them."""
+"""The features of the ``eicu`` source, the tables that each feature comes from, and the columns that are read."""
 
 from __future__ import annotations
 
@@ -159,12 +159,13 @@ FLAGS = ("history", "diagnosis", "medication", "support")
 
 
 def available(domain: str, present: Collection[str]) -> list[str]:
-    """The features of ``domain`` that the tables ``present`` can give, in their fixed order."""
+    """Return the features of ``domain`` that can be computed from the tables ``present``, in their fixed order."""
     return [feature for feature, tables in DOMAINS[domain].items() if any(table in present for table in tables)]
 
 
 def missing_tables(present: Collection[str], unused: Collection[str]) -> str | None:
-    """Missing tables and the features lost with them, as "lacks one table ..."; None where none is missing."""
+    """Describe missing tables and the features lost with them, as "lacks one table ..."; None where no table is
+    missing."""
     parts = []
     for table in TABLES:
         if table in present or table in unused:
@@ -186,7 +187,7 @@ def missing_tables(present: Collection[str], unused: Collection[str]) -> str | N
 
 
 def _stems(features: list[str]) -> str:
-    """Feature names as a reader wants them: ``sodium`` for ``sodium_min``, ``sodium_max`` and ``sodium_mean``."""
+    """Shorten feature names for a reader: ``sodium`` for ``sodium_min``, ``sodium_max`` and ``sodium_mean``."""
     return ", ".join(dict.fromkeys(_stem(feature) for feature in features))
 
 
