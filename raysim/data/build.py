@@ -137,7 +137,7 @@ def _records(source: Source, key: str) -> Records:
     if folder is not None:
         return cache.load_records(folder)
     records = source.read()
-    memory.give_back()  # the file's content, which is needed no more
+    memory.give_back()  # the file's content is not needed any more
     _check(records, _name(source))
     if any(True for _ in source.files()):
         cache.store("records", key, lambda making: cache.save_records(making, records))

@@ -208,7 +208,7 @@ class Preprocessing:
         numbers = [self._first[name] for name in table.numeric]
         values = table.values[rows]
         missing = np.isnan(values)
-        with np.errstate(over="ignore", invalid="ignore"):  # refused by the caller, with its column
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses infinite values and names the column
             X[:, numbers] = scaled(values, *scaling)
         observed[:, numbers] = ~missing
         absent = dict(zip(table.numeric, missing.T, strict=True))

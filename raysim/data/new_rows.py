@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FIELD = "table"
 """The name of the new rows in error messages."""
 
-_SEVERAL = 10  # in fewer rows a column may be empty by chance
+_SEVERAL = 10  # with fewer rows a column may be empty by chance
 _NAMED = 6  # columns that a note names
 
 
@@ -150,7 +150,9 @@ def _empty(columns: RawColumns) -> list[str]:
 
 def _unseen(column: Categorical, codes: NDArray[np.int64], written: tuple[str, ...]) -> str | None:
     """Return a note on values that are none of the column's categories; None without such values."""
-    unseen = np.append(column.positions(written) == len(column.categories), False)  # the last is of no value
+    unseen = np.append(
+        column.positions(written) == len(column.categories), False
+    )  # the last entry is for rows without a value
     rows = int(unseen[codes].sum())
     if not rows:
         return None

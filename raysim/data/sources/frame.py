@@ -108,7 +108,7 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
 
     try:
         array = pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # whose messages show values of patients
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # their messages contain values of patients
         kinds = {type(value) for value in values.dropna()}
         if not all(issubclass(kind, _WRITTEN) for kind in kinds):
             names = ", ".join(sorted({kind.__name__ for kind in kinds})[:6])
@@ -116,7 +116,7 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
                 f"{field}: column '{name}' of the data frame holds what no table does (values of type {names}); "
                 "convert it, or drop it from the frame"
             ) from None
-        # Such as numbers with a text among them: a CSV file would hold them as texts too.
+        # For example numbers with a text among them: a CSV file would also contain them as texts.
         written = [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
         if odd := [row for row, text in enumerate(written) if text is not None and not is_unicode(text)]:
             raise DataError(
@@ -124,7 +124,7 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
                 "read the text again in its encoding"
             ) from None
         array = pa.array(written)
-    if pa.types.is_dictionary(array.type):  # categories become texts, and stay categories
+    if pa.types.is_dictionary(array.type):  # the categories become texts, the column stays categorical
         return plain_text(pa.table({name: array}), name, field).dictionary_encode()
     return array
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[Any]
 
-CHUNK = 200_000  # rows made at once: limits the memory of draws to about 70 MB with 40 features
+CHUNK = 200_000  # rows made at once: limits the memory of random numbers to about 70 MB with 40 features
 
 REGIONS = ("Midwest", "Northeast", "South", "West")
 BEDS = ("<100", "100 - 249", "250 - 499", ">= 500")
@@ -120,7 +120,7 @@ class Synthetic(BaseModel):
         names = feature_names(self.features)
         patients = {"age": X[:, 0].copy(), "ethnicity": np.array(ETHNICITIES, object)[ethnicity]}
         if "female" in names:
-            # Texts that rows share: one for each row would be a gigabyte for 20 million of them.
+            # Rows share texts: one text for each of 20 million rows would need a gigabyte.
             patients["sex"] = np.array(SEXES, object)[(X[:, names.index("female")] == 1).astype(np.int8)]
         hospitals = [f"hospital_{h + 1}" for h in range(self.hospitals)]
         return Records(
@@ -179,7 +179,7 @@ class _Sites:
         ).astype(np.float32)
         # Groups deviate from their common mean, so that the mean coefficients are those of FEATURES.
         group_traits = (group_traits - group_traits.mean(0)) * np.float32(math.sqrt(G / max(1, G - 1)))
-        # Every G consecutive hospitals hold each group once, in random order.
+        # Every G consecutive hospitals contain each group once, in random order.
         of_block = Streams(config.seed, "synthetic-groups")
         blocks = [of_block.at(b).permutation(G) for b in range(-(-H // G))]
         self.group = np.concatenate(blocks)[:H]
@@ -191,14 +191,14 @@ class _Sites:
         variance = (self.weights @ self.loading) ** 2 + self.weights**2 @ (1 - self.loading**2)
         self.weights *= (config.signal / np.sqrt(np.maximum(variance, 1e-12)))[:, None]
         self.shift = config.case_mix * own_mix + config.group_shift * shift
-        # A flag has no unit to shift: a site's shift moves its share of ones instead, half as far.
+        # A flag has no unit to shift: a site's shift changes its share of ones instead, by half.
         self.shift[:, self.kind == "flag"] *= 0.5
         self.missing_below = self._thresholds(config, columns, practice, own_practice)
 
         low, high = np.log(config.prevalence)
         self.prevalence = np.exp(low + (high - low) * chance[:, 0])
         self.intercept = _intercepts(self.prevalence, config.signal)
-        # Hospitals of later groups are smaller: the practice behind most rows is not that of most hospitals.
+        # Hospitals of later groups are smaller: the practice of most rows differs from the practice of most hospitals.
         rank = (self.group / (G - 1) - 0.5) if G > 1 else np.zeros(H)
         self.log_size = config.size_sigma * (traits[:, 3 * F] - rank)
         self.sizes = _sizes(config, self.log_size)
@@ -218,7 +218,7 @@ class _Sites:
         share = np.mean([cdf((grid + r) / varied).astype(float) for r in offsets], axis=0)
         base = np.interp(config.missing, share, grid)
         raised = base + rarity + config.group_practice * practice + config.site_practice * site
-        # Missing when m + k s falls below: m + k s ~ N(0, 1 + k^2).
+        # A value is missing when m + k s is below the threshold: m + k s ~ N(0, 1 + k^2).
         raised *= math.hypot(1, config.sicker_measured)
         return np.where(np.isnan(raised), -np.inf, raised).astype(np.float32)
 
@@ -304,7 +304,7 @@ def _intercepts(prevalence: Floats, signal: float) -> Floats:
     mass = np.exp(-(nodes**2) / 2)
     mass /= mass.sum()
     far = 30 + 8 * signal
-    # The mean grows with c: a table of it is inverted, finely where probabilities are neither 0 nor 1.
+    # The mean increases with c: its table is inverted, on a fine grid where probabilities are neither 0 nor 1.
     grid = np.linspace(-far, far, 6001)
     with np.errstate(over="ignore"):
         mean = (mass / (1 + np.exp(-(grid[:, None] + signal * nodes)))).sum(1)

@@ -8,8 +8,8 @@ from raysim.core.streams import stream
 
 Description = tuple[str, str, float, float, float, float, float, float, float | None]
 
-# Each has: name; kind (linear, log, flag); centre and spread (flag: share of ones, and 0); least and greatest value;
-# loading on severity; weight in the logit; how seldom it is measured, in probits (None: always recorded).
+# Fields: name; kind (linear, log, flag); centre and spread (flag: share of ones, and 0); least and greatest value;
+# loading on severity; weight in the logit; rarity of measurement, in probits (None: always recorded).
 FEATURES: tuple[Description, ...] = (
     ("age", "linear", 63, 16, 18, 90, 0.0, 0.45, None),
     ("heart_rate_mean", "linear", 87, 16, 25, 200, 0.4, 0.25, -1.3),

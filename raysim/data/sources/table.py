@@ -241,7 +241,7 @@ class Table(BaseModel):
         for attribute in ("sex", "ethnicity"):
             if name := getattr(self, attribute):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
-                if name not in made.frame:  # which has said it
+                if name not in made.frame:  # a feature column has its own warning
                     alike += twins_said(f"data.{attribute}", Counter(patients[attribute].tolist()))
         if self.age is not None:
             given = number_column(table, self.age, "data.age", reading, kept)

@@ -204,7 +204,7 @@ class Yaib(BaseModel):
         for k, field in enumerate(schema.field(name) for name in measured):
             if not is_number(field.type):
                 raise DataError(f"data.path: {self._file('dyn')} column {field.name} holds {field.type}, not numbers")
-            # Sums of decimals do not depend on the order of rows; of two rows of an hour, the larger counts as last.
+            # Sums of decimals do not depend on the order of rows. Of two rows of an hour, the larger value is the last.
             exact = f"TRY_CAST(v{k} AS DECIMAL(38, 9))"
             chosen += [
                 f"arg_max(v{k}, row(time, v{k})) AS v{k}_last",

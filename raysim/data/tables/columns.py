@@ -40,7 +40,7 @@ def numbers(
             raise DataError(f"{field}: column '{name}' holds '{text}' in row {first}, not a number; {remedy}")
     if not (is_number(column.type) or is_text(column.type) or pa.types.is_null(column.type)):
         raise DataError(f"{field}: column '{name}' holds {column.type}, not numbers; convert it or drop it")
-    # Whole numbers beyond 2**53 are rounded, as those of a CSV are.
+    # Whole numbers beyond 2**53 are rounded, as in a CSV.
     values = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
     infinite = np.isinf(values) | (np.abs(values) > np.finfo(np.float32).max)
     if infinite.any():
@@ -73,7 +73,7 @@ def texts(
         raise DataError(
             f"{field}: column '{name}' has no value in {counted(column.null_count, 'row')} (first: row {row}); {remedy}"
         )
-    # One object for each text, not for each row: a hospital's name may stand in many rows.
+    # One object for each text, not for each row: a hospital's name may occur in many rows.
     encoded = pc.dictionary_encode(column).combine_chunks()
     different = np.array([*encoded.dictionary.to_pylist(), unknown], object)
     values: NDArray[Any] = different[encoded.indices.fill_null(-1).to_numpy()]
@@ -126,7 +126,7 @@ def _whole(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
     row = pc.index(pc.is_inf(column), True).as_py()
     if row >= 0:
         raise DataError(f"{field}: column '{name}' holds an infinite value in row {row + 1}; correct it")
-    # Both bounds are exact as floats; the upper one is the smallest number that does not fit.
+    # Both bounds are exact as floats; the upper bound is the smallest number that does not fit.
     fits = pc.and_(pc.greater_equal(column, -(2.0**63)), pc.less(column, 2.0**63))
     whole = pc.and_(pc.equal(column, pc.round(column)), fits)
     return pc.cast(column, pa.int64()) if pc.all(pc.fill_null(whole, True)).as_py() else column

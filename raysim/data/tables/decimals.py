@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 Mark = Literal[".", ","]
 
-_BEYOND = r"^\s*(?:[<>]=?|≤|≥)?\s*[+-]?"  # a limit and a sign, where a number begins with them
+_BEYOND = r"^\s*(?:[<>]=?|≤|≥)?\s*[+-]?"  # a sign of a limit and a plus or minus before a number, if any
 _POWER = r"(?:[eE][+-]?[0-9]+)?\s*$"
-_HEAD = "[1-9][0-9]{0,2}"  # before the first mark between thousands
-_SPACED = rf"(?:['’][0-9]{{3}})+|(?:[{SPACES}][0-9]{{3}})+"  # marks that are no decimal mark
+_HEAD = "[1-9][0-9]{0,2}"  # digits before the first thousands separator
+_SPACED = rf"(?:['’][0-9]{{3}})+|(?:[{SPACES}][0-9]{{3}})+"  # thousands separators that cannot be decimal marks
 _POINTS, _COMMAS = r"(?:\.[0-9]{3})+", r"(?:,[0-9]{3})+"
 _COMMA = rf"{_BEYOND}(?:[0-9]*|{_HEAD}(?:{_SPACED}|{_POINTS})),[0-9]+{_POWER}"
 _POINT = rf"{_BEYOND}(?:[0-9]*|{_HEAD}(?:{_SPACED}|{_COMMAS}))\.[0-9]+{_POWER}"
@@ -107,7 +107,7 @@ def _mark(
     decimals = {}
     for name, column in odd.items():
         commas, between = _count(column, _COMMA), _count(column, _ONE_COMMA)
-        told = between == commas and _count(column, _TELLING)  # by 1,234.5 in the same column
+        told = between == commas and _count(column, _TELLING)  # the same column contains numbers such as 1,234.5
         if commas and not told and (name in numeric or _is_number(column, commas)):
             decimals[name] = commas, between
     if not decimals:

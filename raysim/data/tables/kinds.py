@@ -149,7 +149,7 @@ class Finding:
 
 _LIMITS = (("<", "<≤", "half"), (">", ">≥", "limit"))
 _DATED = re.compile(r"date|datum|fecha|time|zeit|dob|birth|geburt|naissance", re.IGNORECASE)
-_DAY_ONE, _DAYS_OF = date(1899, 12, 30), (14_610, 73_050)  # 1940 to 2099, as spreadsheets count days
+_DAY_ONE, _DAYS_OF = date(1899, 12, 30), (14_610, 73_050)  # 1940 to 2099 in spreadsheets' days
 
 
 def find(values: pd.Series[Any] | pa.Array | pa.ChunkedArray) -> Finding:
@@ -200,8 +200,8 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
         return "number"
     dates = forms.get("date", 0)
     if 2 * dates > recorded or (dates >= numbers and dates == recorded - numbers):
-        return "date"  # a spreadsheet may have made numbers of some
-    # What means "no value" says nothing on the others, however many there are.
+        return "date"  # a spreadsheet may have turned some dates into numbers
+    # Marks of "no value" are no evidence for the kind of the other values, however many there are.
     telling = recorded - forms.get("absent", 0)
     like = numbers + sum(forms.get(form, 0) for form in ("limit", "unit", "comma", "grouped"))
     if not like or 2 * like <= telling:
@@ -209,7 +209,7 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
     few = different + len(marks) <= _FEW
     codes = forms.get("code", 0) + (forms.get("pair", 0) if few else 0)
     if numbers and codes == recorded - numbers:
-        return "category"  # such as ICD-9: 250.00, V45.81
+        return "category"  # for example ICD-9: 250.00, V45.81
     # Without a plain number, limits and units may be levels: <18, >65; 5 mg, 10 mg.
     told = forms.get("comma") or forms.get("grouped")
     if not numbers and not told and (few or not forms.get("unit")):

@@ -31,8 +31,8 @@ EVENT = re.compile(
 """The names of an event among two classes."""
 
 _ANSWERS = frozenset(("0", "1", "no", "yes", "n", "y", "false", "true", "f", "t", "nein", "ja", "non", "oui"))
-_SINGLE = 3  # classes of one row that are named
-_ENOUGH = 20  # rows: in a smaller table a class of one row is no surprise
+_SINGLE = 3  # classes of one row that warnings name
+_ENOUGH = 20  # fewest rows of a table in which a class of one row is warned of
 
 
 @dataclass(frozen=True, eq=False)

@@ -232,11 +232,13 @@ def _may_be_hospitals(column: _Column) -> bool:
 def _patient(columns: Sequence[_Column]) -> Choice:
     many = [column for column in columns if column.distinct > column.found.rows / 20 and column.found.kind != "date"]
     called = [column for column in many if _PATIENT.fullmatch(column.squashed)]
-    if not called:  # rows of one stay belong together, too
+    if not called:  # rows of one stay also belong together
         called = [column for column in many if _STAY.fullmatch(column.squashed) and not column.every_row]
     if not called:
         return Choice(None, "no column is called so")
-    first = min(called, key=lambda column: column.distinct)  # a person has several stays
+    first = min(
+        called, key=lambda column: column.distinct
+    )  # the coarser column is the person: a person has several stays
     rest = tuple(column.name for column in called if column is not first)
     several = first.found.rows - first.distinct
     why = "it is called so" + ("; each has one row" if not several else "; some have several rows")

@@ -114,7 +114,7 @@ def _unspaced(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Remove the blank that some programs write before each text of a column."""
     import pyarrow.compute as pc
 
-    if not len(column) or not (column[0].as_py() or " ").startswith(" "):  # which is far quicker
+    if not len(column) or not (column[0].as_py() or " ").startswith(" "):  # this check is far quicker
         return column
     spaced = pc.or_(pc.starts_with(column, " "), pc.equal(column, ""))
     return pc.utf8_ltrim_whitespace(column) if pc.all(spaced).as_py() else column

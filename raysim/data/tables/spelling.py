@@ -15,9 +15,9 @@ from raysim.core.errors import DataError
 TOTALS = frozenset(("total", "totals", "grand total", "sum", "all", "overall", "gesamt", "summe"))
 """The names of a spreadsheet's line of totals, in lower case."""
 
-_LETTERS = frozenset("ynjostfmwvu01")  # of answers (yes, no; true, false) and of sexes, in several languages
-_ANSWERS = 6  # so many different answers are few
-_CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # as spreadsheets write them
+_LETTERS = frozenset("ynjostfmwvu01")  # letters of answers (yes, no; true, false) and sexes, in several languages
+_ANSWERS = 6  # largest number of different answers
+_CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # rounded numbers as spreadsheets write them
 
 
 def twins(names: Iterable[str]) -> list[tuple[str, ...]]:

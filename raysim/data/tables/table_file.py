@@ -147,7 +147,7 @@ def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Ke
         if recognised:
             named = listed([f"data.{key}" for key in recognised])
             verb = "names" if len(recognised) == 1 else "name"
-            another = f"; {named} {verb} another" if usual == NO_KEYS else ""  # a key of new rows there is none
+            another = f"; {named} {verb} another" if usual == NO_KEYS else ""  # there is no key for new rows
             said.append(f"is read with {listed(list(recognised.values()))}{another}")
         if form.above:
             said.append(f"is read without {counted(form.above, 'line')} above its column names")

@@ -40,8 +40,8 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _NAMED = re.compile(r'\ufeff?"?sep=(.)"?\s*', re.IGNORECASE)  # Excel's first line
-# In Western European text no word has three accented letters in a row, none has a capital one inside small letters,
-# and few signs stand between two letters.
+# Signs that hardly occur in Western European words: three accented letters in a row, an accented capital inside small
+# letters, and most signs between two letters.
 _FOREIGN = re.compile(
     r"[\x7f-\x9f]|[À-ÖØ-öø-ÿ]{3}|(?<=[^\W\d_])[À-ÖØ-ÞŒŠŽŸ](?=[a-zß-öø-ÿ])|(?<=[^\W\d_])[¡-©«-¯±²³¶¸¹»-¿×÷](?=[^\W\d_])"
 )
@@ -193,7 +193,7 @@ def _numbered(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[
     try:
         for row in reader:
             yield reader.line_num, row
-    except csv.Error:  # a field that is too long: what came before says enough
+    except csv.Error:  # a field is too long: the rows before it are enough
         return
 
 
