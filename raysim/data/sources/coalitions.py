@@ -17,7 +17,7 @@ from raysim.data.records import Records
 from raysim.data.sources.coalition_sets import Covariance, coalition_sets
 
 PART = "part"
-"""The column of the sets as they were drawn, for ``data.split: {column: part}``."""
+"""The column of the sampled training and test sets, for ``data.split: {column: part}``."""
 
 
 class Coalitions(BaseModel):
@@ -50,11 +50,12 @@ class Coalitions(BaseModel):
         return self
 
     def files(self) -> Iterator[Path]:
-        """None: the fields alone decide what is drawn."""
+        """Return no files: the fields alone decide what is sampled."""
         return iter(())
 
     def reserve(self, by: str | None, column: str | None) -> Coalitions:
-        """This source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``: the sets as drawn."""
+        """Return this source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``, the sampled
+        sets."""
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):
@@ -62,7 +63,7 @@ class Coalitions(BaseModel):
         return self
 
     def read(self) -> Records:
-        """Draw the sets."""
+        """Sample the sets."""
         import pandas as pd
 
         drawn = coalition_sets(

@@ -1,4 +1,4 @@
-"""A generated federation with several types of patients, in other proportions at each hospital."""
+"""A generated federation with several types of patients, in different proportions at each hospital."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class PatientTypes(BaseModel):
     seed: Seed = Field(0, description="of the federation; the run has a seed of its own")
 
     def files(self) -> Iterator[Path]:
-        """None: the fields alone decide what is drawn."""
+        """Return no files: the fields alone decide what is sampled."""
         return iter(())
 
     def read(self) -> Records:
-        """Draw the patients, hospital after hospital."""
+        """Sample the patients, hospital after hospital."""
         import pandas as pd
 
         rng, F = stream(self.seed, "patient-types"), self.features
@@ -81,7 +81,8 @@ class PatientTypes(BaseModel):
 
 
 def _sizes(rows: int, hospitals: int) -> list[int]:
-    """Rows of hospitals 1, 2, 3, ...: in proportion to 1, 1/sqrt(2), 1/sqrt(3), ..., each rounded and at least one.
+    """Compute the rows of hospitals 1, 2, 3, ...: proportional to 1, 1/sqrt(2), 1/sqrt(3), ..., each rounded and at
+    least one.
 
     Their sum may therefore differ a little from ``rows``.
     """

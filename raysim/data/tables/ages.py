@@ -11,7 +11,7 @@ from raysim.core.errors import DataError
 from raysim.data.tables.columns import placed
 
 OLDEST = 130
-"""No patient has more years."""
+"""The largest age of a patient, in years; a higher one is an error."""
 
 _IN_YEAR = {"years": 1.0, "months": 12.0, "days": 365.25}
 _OTHER = re.compile(r"month|monat|mois|mes(es)?$|mnth|day|tage|jours?$|d[ií]as", re.IGNORECASE)
@@ -20,10 +20,11 @@ _OTHER = re.compile(r"month|monat|mois|mes(es)?$|mnth|day|tage|jours?$|d[ií]as"
 def in_years(
     ages: NDArray[np.float64], name: str, unit: str | None, rows: NDArray[np.int64] | None
 ) -> NDArray[np.float64]:
-    """Ages ``[N]`` of the column ``name`` in years; ``unit``: what they count, None: years, as far as is possible.
+    """Convert ages ``[N]`` of the column ``name`` to years.
 
-    ``rows [N]``: the position of each row in the file; None: they are all of it. Raises ``DataError`` where the name or
-    a value says that they are no years, and for ages that nobody has.
+    ``unit`` is the unit of the ages; with None they must be years. ``rows [N]`` is the position of each row in the
+    file; None: the rows are the whole file. Raises ``DataError`` for ages below 0 or above :data:`OLDEST` and, without
+    a unit, for a name of months or days.
     """
     if unit is None and _OTHER.search(name):
         raise DataError(

@@ -1,4 +1,4 @@
-"""The marks that stand for a missing value in a user's table, taken out of it."""
+"""Replace the marks of missing values in a user's table by nulls."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def without_marks(
     table: pa.Table, reading: Reading, kept: Mapping[str, str], skipped: Collection[str]
 ) -> tuple[pa.Table, tuple[str, ...]]:
-    """The table with nulls for marks of missing values, and a warning for each mark that stands in no row.
+    """Return the table with nulls for marks of missing values, and a warning for each mark that occurs in no row.
 
-    Marks of all columns are not taken out of the columns ``skipped``. Raises ``DataError`` where they stand in one of
-    the columns ``kept``, which says what each of these is.
+    Marks of all columns are not replaced in the columns ``skipped``. Raises ``DataError`` where they occur in one of
+    the columns ``kept``, which maps each name to its role in messages.
     """
     import pyarrow as pa
 
@@ -41,7 +41,8 @@ def without_marks(
 
 
 def _idle(na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]], met: Collection[tuple[str, str]]) -> list[str]:
-    """A warning for each mark that was not met; ``met`` are columns with the marks that stand in them."""
+    """Return a warning for each mark that does not occur; ``met`` are pairs of a column and a mark that occurs
+    in it."""
     if isinstance(na_values, Mapping):
         return [
             f"data.na_values: '{mark}' stands in no row of column '{name}'"

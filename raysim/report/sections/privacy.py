@@ -10,7 +10,7 @@ from raysim.privacy.statement import SHARED, Statement, together
 
 
 def of_run(result: Result) -> str:
-    """A sentence on the guarantee of one run and its limits; empty without a guarantee."""
+    """Describe the guarantee of one run and its limits; empty without a guarantee."""
     statement = result.outcome.privacy
     if statement is None:
         return ""
@@ -19,7 +19,7 @@ def of_run(result: Result) -> str:
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """Sentences on the guarantee of each strategy's runs, and of all runs together, for whoever sees them all."""
+    """Describe the guarantee of each strategy's runs, and of all runs together for an observer of all of them."""
     statements = [(result.label, result.outcome.privacy) for result in results]
     by_label: dict[str, Statement] = {}
     for label, each in statements:
@@ -39,7 +39,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def figures(statement: Statement | None) -> dict[str, float]:
-    """The guarantee as figures by name, for tables of runs: ``epsilon_<adversary>`` where finite, and ``delta``."""
+    """Return the guarantee as numbers by name, for tables of runs: ``epsilon_<adversary>`` if finite, and ``delta``."""
     if statement is None:
         return {}
     finite = {f"epsilon_{adversary}": value for adversary, value in statement.epsilons.items() if math.isfinite(value)}
