@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PAGE = "audit.html"
-"""The page that an audit leaves."""
+"""The page that an audit writes."""
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.")]
 Shadows = Annotated[

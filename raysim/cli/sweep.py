@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from raysim.api.sweep_result import SweepResult
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
-"""Exit codes of a sweep: all trials ended well, some failed, stopped before all had ended."""
+"""Exit codes of a sweep: all trials succeeded; some failed; stopped before all had ended."""
 
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the run, comparison or sweep to continue.")]
@@ -153,7 +153,7 @@ def _show(
     details: bool = False,
     open_: bool = False,
 ) -> None:
-    """Print the block of a sweep, which took so many ``seconds``; with ``details`` its tables, too."""
+    """Print the block of a sweep, which took ``seconds``; with ``details`` also its tables."""
     from functools import partial
 
     from raysim.config.reading import read_tree

@@ -1,1 +1,1 @@
-"""A run, a comparison, a curve, a plan."""
+"""The commands that run experiments: runs, comparisons, curves, plans, audits, judgements and validations."""

@@ -1,4 +1,1 @@
-"""A finished run put to use: new rows are scored.
-
-Its models leave raysim too.
-"""
+"""Uses the models of a finished run: scores new rows, and exports the models."""
