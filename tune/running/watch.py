@@ -1,4 +1,4 @@
-"""The driver's view of running trials: what they report goes into the journal, to MLflow and onto the screen."""
+"""The driver's view of running trials: their reports go to the journal, to MLflow and to the terminal."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from raysim.tune.trial import Report, continued
 
 
 class TrialListener(Protocol):
-    """Is told when trials start and finish."""
+    """An object that is notified when trials start and finish."""
 
     def started(self, number: int) -> None:
-        """A trial runs."""
+        """Handle the start of a trial."""
         ...
 
     def finished(self, trial: Finished) -> None:
-        """A trial has ended and is in the journal."""
+        """Handle the end of a trial, which is already in the journal."""
         ...
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
-    """Collects what trials report and, when one has ended, journals it and tells the ``listeners``.
+    """A callback that collects the reports of trials; it journals a trial that has ended and notifies the
+    ``listeners``.
 
-    ``unwritten`` is why the journal could not be written, which ends the sweep.
+    ``unwritten`` is the error of writing the journal, which ends the sweep.
     """
 
     def __init__(self, journal: Journal, listeners: list[TrialListener], heartbeats: Heartbeats) -> None:
@@ -40,7 +41,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._numbers: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Ray Tune writes its callbacks to disk, and what this one knows is in the journal."""
+        """Return no state; Ray Tune writes its callbacks to disk, but the journal has all results of this one."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
