@@ -159,7 +159,7 @@ class RunResult(Results):
             return None
         names = ("training_loss_before", "training_loss", "training_loss_fall")
         before, last, fall = (_figure(summary[name]) for name in names)
-        if math.isnan(last) and len(self.rounds):  # JSON has no infinity, and the table has
+        if math.isnan(last) and len(self.rounds):  # the table can contain infinity, JSON cannot
             last = float(self.rounds["training_loss"].iloc[-1])
         return Convergence(summary["convergence"], tuple(summary["convergence_notes"]), before, last, fall)
 

@@ -27,7 +27,7 @@ def rows_of(first: Floats, second: Floats) -> Floats:
     values, vectors = np.linalg.eigh(first)
     seen = values > RANK * values[-1]
     root = np.sqrt(values[seen])
-    # In these coordinates the first Hessian is the identity, so that rows stand at right angles.
+    # In these coordinates the first Hessian is the identity, so the rows are orthogonal.
     within = vectors[:, seen] / root
     _, turned = np.linalg.eigh(within.T @ second @ within)
     rows = (vectors[:, seen] * root @ turned).T

@@ -73,7 +73,7 @@ def entries(configs: Sequence[Config]) -> list[Entry]:
                 f"strategies.{i}.label: '{label}' stands for two strategies; give one of them another label"
             )
         folder = folder_of(label)
-        other = folders.setdefault(folder.casefold(), label)  # some file systems do not tell case apart
+        other = folders.setdefault(folder.casefold(), label)  # some file systems ignore case
         if other != label:
             raise ConfigError(
                 f"strategies.{i}.label: '{label}' and '{other}' would share the folder runs/{folder}; "

@@ -30,7 +30,7 @@ def headlines(results: Sequence[Result]) -> dict[str, float]:
 
 def observed_over_expected(outcome: Outcome) -> float:
     """Return the observed events per event expected by the headline model, over all hospitals' rows; NaN if unknown."""
-    from raysim.statistics.clinical.curves import expected_events  # commands start without it
+    from raysim.statistics.clinical.curves import expected_events  # imported late to start commands faster
 
     counts = outcome.scores.get(list(outcome.metrics)[-1])
     if counts is None:

@@ -52,7 +52,7 @@ def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
         raise ConfigError(f"{folder / UNSENT}: cannot be read ({error!r}); remove it to go without MLflow") from None
     try:
         send(runs, tracking)
-    except Exception as error:  # whatever MLflow, its database or the network raise
+    except Exception as error:  # any error of MLflow, its database or the network
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ResourceError(
             f"tracking.uri: {tracking.uri} does not take what is kept in {folder / UNSENT} ({reason}); mend the store, "

@@ -71,7 +71,7 @@ class RunActor:
         os.chdir(here)
         host.limit_threads(1)
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
-        # What runs need, while the first ones are not there yet.
+        # Import what runs need before the first run arrives.
         import raysim.experiment.comparison  # noqa: F401
 
     def ready(self) -> int:
@@ -128,7 +128,7 @@ class RunActors:
         news: list[tuple[int, Event]] = []
         try:
             while True:
-                # First, so that no actor is idle while the news is dealt with.
+                # Start runs first, so that no actor is idle while events are processed.
                 while idle and waiting:
                     place, number = idle.pop(0), waiting.popleft()
                     goes_on = again or lost[number] > 0

@@ -164,9 +164,9 @@ def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, .
 
 
 def tracked_at(tracking: object) -> list[tuple[str, str]]:
-    """Return a link to MLflow's server; without a server, the command that opens MLflow, which has no address."""
+    """Return a link to MLflow's server, or the command that opens MLflow for other stores; empty without a store."""
     uri = str(tracking.get("uri") or "") if isinstance(tracking, Mapping) else ""
-    if uri in ("", NOWHERE) or "@" in uri:  # a password stays with whoever gave it
+    if uri in ("", NOWHERE) or "@" in uri:  # the page must not contain a password
         return []
     if uri.startswith(("http:", "https:")):
         return [("MLflow", uri)]

@@ -94,7 +94,7 @@ def open_session(
     if in_process:
         check_named(resources, names)
         meanwhile()
-        with host.threads(1):  # more of them than cores was seen to be 30 times slower
+        with host.threads(1):  # more threads than cores were 30 times slower
             yield InProcess(rows, resources)
         return
     with connected(verbose, resources.dashboard) as before:
@@ -105,7 +105,7 @@ def open_session(
             session.wait(ACTOR_START_SECONDS)
             yield session
         finally:
-            if before and session is not None:  # else all that it started ends with its Ray
+            if before and session is not None:  # otherwise its actors end with the Ray started here
                 session.close()
 
 
@@ -144,7 +144,7 @@ class OnRay:
 
     def __init__(self, rows: Ids, resources: ResourcesSection, names: Sequence[str]) -> None:
         placement, nodes = place_live(rows, resources, names, live_nodes())
-        # Without a GPU share nobody should pay for importing torch just to learn that there is no device.
+        # Without a GPU share, torch is not imported only to find that there is no device.
         uses_gpus = any(placement.share(actor)[1] for actor in range(len(placement.served)))
         device = "cpu" if resources.device == "auto" and not uses_gpus else resources.device
         self._group = reserve(placement, nodes)
@@ -174,7 +174,7 @@ class OnRay:
                     if isinstance(event, RunState):
                         since = event
                     elif isinstance(event, Round):
-                        if event.round <= reported:  # played again
+                        if event.round <= reported:  # repeated
                             continue
                         reported = event.round
                     yield event

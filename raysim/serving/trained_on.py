@@ -35,7 +35,7 @@ def trained_on(config: Config) -> dict[str, Any]:
     except (OSError, RaysimError):
         return {}
     fields = TypeAdapter(type(source)).dump_python(source, mode="json")
-    own = set(type(config.data).model_fields) - {"scores", "preprocessing"}  # the others are the source's
+    own = set(type(config.data).model_fields) - {"scores", "preprocessing"}  # other fields belong to the source
     rows = [fields, config.data.model_dump(mode="json", include=own), config.seed]
     return {"files": files or [digest(config.data.source, fields)], "rows": digest(*rows)}
 

@@ -151,7 +151,7 @@ def _xgboost_tree(number: int, tree: Tree, levels: Sequence[int]) -> dict[str, A
     for k, node in enumerate(nodes):
         if "levels" in node:
             count = levels[node["column"]]
-            # xgboost reads no empty set; where missing values alone go right, a level that no row has stands for it.
+            # xgboost accepts no empty set: if only missing values go right, use a level that no row has.
             goes_right = sorted(set(range(count)) - set(node["levels"])) or [count]
             for name, value in zip(of_nodes, (k, len(categories), len(goes_right)), strict=True):
                 of_nodes[name].append(value)

@@ -26,7 +26,7 @@ GROUPS = {
 
 
 def metric_name(name: str) -> str:
-    """``name`` in its group.
+    """Return ``name`` with the prefix of its group.
 
     >>> [metric_name(name) for name in ("auroc", "gini", "bytes_up", "training_loss", "auroc_std", "test_auroc")]
     ['auroc', 'hospitals/gini', 'traffic/bytes_up', 'loss/training_loss', 'spread/auroc', 'test/auroc']

@@ -114,7 +114,7 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for record in self._records if error is not None else ():
-            if record.status is None:  # a stop while it was entered or left
+            if record.status is None:  # interrupted while its context was entered or left
                 record.__exit__(kind, error, at)
         self._stopped = error is not None
         self._closing.set()
@@ -166,12 +166,12 @@ class Recorder:
                 try:
                     self._send(record)
                     tries = 0
-                except Exception as error:  # whatever MLflow, its database or the network raise
+                except Exception as error:  # any error of MLflow, its database or the network
                     self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
                     record.doubtful = True
                     self.tell(record)
                     if self._closing.is_set():
-                        return  # nothing else is tried: the store is away
+                        return  # no further attempts: the store is unreachable
                     self._closing.wait(WAITS[min(tries, len(WAITS) - 1)])
                     tries += 1
                 self._calls += 1
@@ -197,10 +197,10 @@ class Recorder:
             record.doubtful = True
             record.run_id = begin(record.name, record.params, record.tags, above)
             record.sent = 0
-            if self._stopped:  # it is RUNNING since this call
+            if self._stopped:  # this call has set it RUNNING
                 self._end(record)
         record.doubtful = True
-        status = record.status  # before the rounds: once a run has ended there are no more of them
+        status = record.status  # read before the rounds: an ended run gets no more rounds
         rounds = record.rounds[record.sent :]
         if status is not None:
             tracker.complete(
@@ -223,7 +223,7 @@ class Recorder:
 
     def _store(self) -> Tracker:
         if self._tracker is None:
-            check_reachable(self._tracking.uri)  # MLflow itself would try for minutes to open it
+            check_reachable(self._tracking.uri)  # MLflow itself would retry for minutes
             self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
         return self._tracker
 
@@ -236,7 +236,9 @@ class Recorder:
 
     def _end_all(self) -> None:
         """Set the final status of all runs, while their remaining data are sent."""
-        with contextlib.suppress(Exception):  # whatever MLflow, its database or the network raise: the store is away
+        with contextlib.suppress(
+            Exception
+        ):  # any error of MLflow, its database or the network: the store is unreachable
             for record in self._records:
                 self._end(record)
 

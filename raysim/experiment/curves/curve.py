@@ -67,7 +67,7 @@ class Curve(Section):
     def _each_once(cls, values: tuple[float | int, ...]) -> tuple[float | int, ...]:
         written = [f"{value:g}" for value in values]
         twice = next((text for text in written if written.count(text) > 1), None)
-        if twice is not None:  # they are told apart by what labels call them
+        if twice is not None:  # labels distinguish values by this text
             raise ValueError(f"{twice}, in six digits, stands there twice; name each value once")
         return values
 

@@ -126,7 +126,7 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
         raise DataError(f"column '{twice[0]}' is there twice; keep one")
     if not len(table):
         raise DataError("the table has no rows; write a row for each model, seed and test row")
-    if "strategy" in table:  # as a comparison writes it
+    if "strategy" in table:  # the table of a comparison
         table = table.rename(columns={"model": "served", "strategy": "model"})
     for name in REQUIRED:
         if name not in table and not (name == "probability" and "margin" in table):
@@ -195,7 +195,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
         raise ConfigError("--logits, --percent: probabilities are written in one way; give one of the two")
     if "margin" in frame:
         given = _given(frame, "margin")
-        # raysim's own models have single precision, whose shortest decimals the table holds.
+        # Tables of raysim's own models contain the shortest decimals of single-precision numbers.
         single = given.astype(np.float32)
         return single if np.array_equal(single.astype(str).astype(np.float64), given, equal_nan=True) else given
     p = _given(frame, "probability")
@@ -218,7 +218,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
         raise DataError(
             f"row {_first(wrong)}: probability {p[wrong][0]:.4g} exceeds 1; give --percent if it is per cent"
         )
-    from scipy.special import logit  # runs start without it
+    from scipy.special import logit  # imported late to start runs faster
 
     with np.errstate(divide="ignore"):
         margins: NDArray[np.float64] = logit(p)

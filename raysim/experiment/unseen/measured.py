@@ -248,7 +248,7 @@ def _joining(
     for k in section.onboarding:
         rows = most if k == "all" else k
         if rows <= most:
-            # A patient whose rows would be divided does not join.
+            # A patient whose rows would be divided is left out.
             while rows and rows < len(people) and people[order[rows - 1]] == people[order[rows]]:
                 rows -= 1
             joins[k] = rows
