@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 UNREAD = 141
-"""Exit code of a command whose output is no longer read; the same as of a process that SIGPIPE ends."""
+"""Exit code of a command whose output is no longer read. A process ended by SIGPIPE has the same exit code."""
 
 
 class Commands(TyperGroup):

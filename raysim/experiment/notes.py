@@ -18,8 +18,8 @@ TITLE = 120
 
 
 def headlines(results: Sequence[Result]) -> dict[str, float]:
-    """Return, by name, the mean over seeds of each strategy's headline figure and worst decile, for its
-    headline model."""
+    """Return the mean over seeds of each strategy's headline figure and worst decile, by name. Both belong to the
+    strategy's headline model."""
     figures: dict[str, list[float]] = {}
     for result in results:
         metrics = list(result.outcome.metrics.values())[-1]

@@ -180,7 +180,7 @@ class Run:
         """Return the effect of the attack, compared with the same run without it if ``adversary.baseline`` asks for
         that.
 
-        Also returns the privacy guarantees of the additional runs, including those of runs that an earlier start began.
+        Also returns the privacy guarantees of the additional runs; runs that an earlier start began are included.
         """
         from raysim.engine.attack_figures import attack_figures
 

@@ -1,4 +1,4 @@
-"""What MLflow has not accepted of a finished experiment: it is stored in its folder, and sent by ``raysim resume``.
+"""Stores records that MLflow has not accepted in the experiment's folder, so that ``raysim resume`` can send them.
 
 ``unsent.json`` exists only while something is unsent. It names only the folders of the runs; their manifests list the
 files stored with them.

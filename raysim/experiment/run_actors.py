@@ -1,6 +1,6 @@
 """Runs that execute concurrently: each actor executes whole runs, as ``--in-process`` does.
 
-Placement changes no number, so the files equal those of consecutive runs; only the seconds in them differ.
+Placement changes no number, so the files equal the files of consecutive runs; only the seconds in them differ.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Event = Begun | Round | str | Failed | Ended
 
 
 class RunActor:
-    """A Ray actor that executes whole runs, one after the other. Each hospital has ``rows [N]`` rows."""
+    """A Ray actor that executes whole runs, one after the other. ``rows [N]`` are the hospitals' numbers of rows."""
 
     def __init__(self, folders: Sequence[str], here: str, rows: Ids, resources: ResourcesSection) -> None:
         """Start the actor. ``folders`` may contain the user's modules; relative paths start from ``here``."""

@@ -43,8 +43,8 @@ def write_run_page(
 ) -> None:
     """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``.
 
-    ``whole`` is the folder of the experiment that the run belongs to, if any. That experiment's page then has the
-    single hospitals, under all models.
+    ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
+    experiment's page, under all models.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []

@@ -85,7 +85,7 @@ def open_session(
     names: Sequence[str] = (),
     meanwhile: Callable[[], None] = _nothing,
 ) -> Iterator[Session]:
-    """Start the hospitals, which have ``rows [N]`` rows each. On exit, everything started here is shut down.
+    """Start the hospitals, whose numbers of rows are ``rows [N]``. On exit, everything started here is shut down.
 
     ``names``: the names of the hospitals, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors
     start. With ``in_process`` it is called before the hospitals are made, so that it counts in no round's seconds.
@@ -222,7 +222,7 @@ class OnRay:
             ray.util.remove_placement_group(self._group)
 
     def _restart(self, lost: str, say: Callable[[str], None]) -> int:
-        """Start a new coordinator; return how many were lost while they started (0 or 1)."""
+        """Start a new coordinator; return how many new coordinators were lost during their start (0 or 1)."""
         import ray
 
         for early in (0, 1):

@@ -169,7 +169,7 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
 
 
 def charge(results: Sequence[Result], tried: Sequence[TrialResult]) -> None:
-    """Add the privacy guarantees of a strategy's trials to the guarantee of its first run, which they were made for."""
+    """Add the privacy guarantees of a strategy's trials to the guarantee of the strategy's first run."""
     by_label: dict[str, list[Statement]] = {}
     for one in tried:
         if one.privacy is not None:

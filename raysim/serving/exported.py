@@ -63,8 +63,8 @@ class Exported:
         """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on differences from training
         rows.
 
-        ``columns`` are the source's. Raises ``DataError`` for columns that do not fit, and for outputs that are not
-        probabilities.
+        ``columns`` are the columns of the data source. Raises ``DataError`` for columns that do not fit, and for
+        outputs that are not probabilities.
         """
         notes: tuple[str, ...] = ()
         if self.preprocessing is None:

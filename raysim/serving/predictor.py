@@ -34,7 +34,7 @@ _log = logging.getLogger("raysim.serving")
 class Predictor:
     """A run's models, bound to its features and classes on the CPU, with its preprocessing and each hospital's model.
 
-    ``folder`` is the run's, for errors.
+    ``folder`` is the run's folder, for error messages.
     """
 
     folder: Path

@@ -1,6 +1,6 @@
 """Converts a run's model to a program of ``torch.export``, and to ONNX with torch.
 
-The program is tested first, and rejected if its outputs differ from those of the run's model.
+The program is tested first, and rejected if its outputs differ from the outputs of the run's model.
 """
 
 from __future__ import annotations

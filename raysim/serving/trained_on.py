@@ -41,7 +41,7 @@ def trained_on(config: Config) -> dict[str, Any]:
 
 
 def shared(stored: Mapping[str, Any] | None, config: Config) -> tuple[str | None, bool]:
-    """Return a remark on rows that also trained the model, and whether its test rows are those of ``config``.
+    """Return a remark on rows that also trained the model, and whether its test rows equal the test rows of ``config``.
 
     ``stored``: the digests of :func:`trained_on`; None for a model that is not an export of raysim.
     """

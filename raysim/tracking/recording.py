@@ -1,4 +1,4 @@
-"""Records the runs of an experiment during the runs, without slowing them down or depending on the store.
+"""Records the runs of an experiment while they execute, without slowing them down or depending on the store.
 
 MLflow needs seconds to import and to open its store; this happens in a thread while Ray starts. Rounds are buffered,
 and written every few seconds and at the end of a run. An unreachable store costs only time: raysim retries during the
@@ -189,7 +189,8 @@ class Recorder:
                 self._news.wait()
 
     def _send(self, record: Record) -> None:
-        """Send a run's new data. May be repeated: a doubtful run is looked up first, and its stored data are kept."""
+        """Send a run's new data. May be repeated: a doubtful run is looked up first, and its stored data are not
+        deleted."""
         tracker = self._store()
         if record.run_id is None or record.doubtful:
             above = record.parent.run_id if record.parent is not None else None
@@ -228,8 +229,8 @@ class Recorder:
         return self._tracker
 
     def _answered(self) -> None:
-        """Count a returned call of MLflow. If it is too late, stop sending: a later command may have sent
-        everything."""
+        """Count a call of MLflow that has returned. Raises :class:`_LeftBehind` if the command no longer waits: a later
+        command may already have sent everything."""
         self._calls += 1
         if self._left_behind:
             raise _LeftBehind

@@ -1,9 +1,9 @@
-"""Canary audit of a privacy guarantee: a lower bound of epsilon from the information of the guarantee's adversary.
+"""Canary audit of a privacy guarantee: a lower bound of epsilon, with the knowledge of the guarantee's adversary.
 
-A fair coin decides whether each canary is in the data. Each canary has model parameters that no other row
-changes. The update of a canary hospital, and the gradient of a canary patient, are far longer than the clip. Everything
-else equals the audited run: data, strategy, coins, clip, noise and sums. The auditor adds up, over all rounds, what was
-released in the direction of each canary.
+A fair coin decides whether each canary is in the data. Each canary has model parameters that no other row changes. The
+update of a canary hospital, and the gradient of a canary patient, are far longer than the clip. Everything else equals
+the audited run: data, strategy, coins, clip, noise and sums. The auditor adds up, over all rounds, what was released in
+the direction of each canary.
 """
 
 from __future__ import annotations

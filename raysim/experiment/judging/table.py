@@ -271,7 +271,8 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
     """Renumber the seeds that a model does not share with ``reference`` to the reference's unmatched seeds, in order.
 
-    The pairing is arbitrary: unshared seeds are independent, and the variance between seeds includes both models'.
+    The pairing is arbitrary: unshared seeds are independent, and the variance between seeds contains the variance of
+    both models.
     """
     theirs = sorted(set(frame.loc[frame["model"] == reference, "seed"]))
     for model, of in frame.groupby("model", sort=False):
@@ -310,8 +311,8 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
 
 
 def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
-    """Raise ``DataError`` if a row's value in a column differs between models or seeds; ``name`` is the column's user
-    name."""
+    """Raise ``DataError`` if a row's value in a column differs between models or seeds; ``name`` is its name
+    for users."""
     differs = frame.groupby("identity")[column].transform("nunique", dropna=False) > 1
     if differs.any():
         row = frame[differs].iloc[0]

@@ -1,7 +1,7 @@
 """Plans a run without executing it: placement of hospitals, memory of each actor, bytes of a round.
 
 Nothing is trained. The strategy is set up in this process, and its first round's messages are made and planned. The
-bytes are therefore exactly those of a run.
+planned bytes therefore equal the bytes of a run.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from raysim.experiment.unseen.folds import cost, folds_of
 from raysim.strategies.base import POOLED, Floats, Ids
 
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
-"""Resident memory of an actor without hospitals, and the addition of torch where it is used; measured with Ray 2.60."""
+"""Resident memory of an actor without hospitals, and the additional memory of torch; measured with Ray 2.60."""
 
 WORKING_COPIES = 2
-"""Copies of a model in addition to those of the hospitals trained in a call: its initial state, and its gradient."""
+"""Additional copies of a model during a training call: its initial state, and its gradient."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _planned_configs(config: Config) -> tuple[Config, ...]:
 
 
 def available(nodes: str | None) -> tuple[Node, ...]:
-    """Return the nodes that ``--nodes`` describes, otherwise those of the cluster at ``RAY_ADDRESS``, otherwise this
+    """Return the nodes of ``--nodes``, otherwise the nodes of the cluster at ``RAY_ADDRESS``, otherwise this
     machine."""
     if nodes is not None:
         try:

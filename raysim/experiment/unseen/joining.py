@@ -31,8 +31,8 @@ class Joined(NamedTuple):
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
     """Fine-tune the model ``served`` for hospital ``h`` on the rows ``joined`` among its test rows.
 
-    Epochs and learning rate are those of the strategy's fine-tuning, or the defaults if the strategy has none. Returns
-    None if none of the server's models is used for the hospital, or if the model was recalibrated.
+    Epochs and learning rate are taken from the strategy's fine-tuning, or are the defaults if the strategy has none.
+    Returns None if none of the server's models is used for the hospital, or if the model was recalibrated.
     """
     row = _row(run, served, h)
     if row is None or not len(joined):

@@ -47,7 +47,7 @@ class Unseen:
     fold: NDArray[np.int64]
     """The fold in which each hospital was left out, ``[H]``."""
     served_by: tuple[str, ...]
-    """What is used for each hospital: the model, a cluster's model, or :data:`NOBODY`."""
+    """The model used for each hospital: the model, a cluster's model, or :data:`NOBODY`."""
     figures: Floats
     """The figures, as for a run, ``[H, len(task.figures)]``; NaN without a usable model, or with too few rows
     to join."""
