@@ -1,1 +1,1 @@
-"""Attacks that infer patients' data from what leaves hospitals."""
+"""Attacks that infer patients' data from messages."""

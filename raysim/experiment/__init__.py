@@ -1,1 +1,1 @@
-"""The commands that run experiments: runs, comparisons, curves, plans, audits, judgements and validations."""
+"""Runs, comparisons, curves, plans and validations."""

@@ -1,1 +1,1 @@
-"""Uses the models of a finished run: scores new rows, and exports the models."""
+"""Scores new rows with a run's models; exports them."""

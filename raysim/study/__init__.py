@@ -1,4 +1,4 @@
-"""Studies of which measure best predicts the label skew of a partition.
+"""Studies of measures that predict label skew.
 
 A study also counts the clusters that a strategy chooses. Nothing is trained.
 """
