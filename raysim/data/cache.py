@@ -32,10 +32,19 @@ if TYPE_CHECKING:
 
 _COMPLETE = "complete.json"
 _MAKING = ".making-"
-_ABANDONED = 24 * 3600  # seconds after which an unfinished entry is taken for one of a killed process
-_IN_WORDS = ("classes", "attributes", "notes", "warnings", "hospital_column", "label_column")  # of records
-_written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = set()  # by this process: listing, files' states
-_RACY = 2.0  # seconds: a file this young can change again without its time of change moving
+_ABANDONED = 24 * 3600  # seconds after which an unfinished entry counts as left by a killed process
+_IN_WORDS = (
+    "classes",
+    "attributes",
+    "notes",
+    "warnings",
+    "hospital_column",
+    "label_column",
+)  # fields of records stored as JSON
+_written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = (
+    set()
+)  # entries written by this process: listing, files' states
+_RACY = 2.0  # seconds: a younger file can change again without a new time of change
 
 
 def digest(*parts: Any) -> str:
@@ -85,7 +94,7 @@ def find(kind: str, key: str) -> Path | None:
         return None
     try:
         files = json.loads(listed)
-        if all(isinstance(each, int) for each in files.values()):  # of an older version
+        if all(isinstance(each, int) for each in files.values()):  # an entry of an older version
             return None
         states = _states(folder, files)
         damage = "" if (listed, states) in _written else _damage(folder, listed, states)
@@ -142,7 +151,7 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
             write(making)
             files = {path.name: (path.stat().st_size, _content(path)) for path in sorted(making.iterdir())}
             listed = json.dumps(files)
-            _written.add((listed, _states(making, files)))  # so that it is not read once more
+            _written.add((listed, _states(making, files)))  # so that the files are not read again
             (making / _COMPLETE).write_text(listed)
             _move_in(making, folder / key)
         finally:
@@ -160,7 +169,7 @@ def _move_in(made: Path, target: Path) -> None:
         os.replace(made, target)
     except OSError:
         if find(target.parent.name, target.name) is not None:
-            return  # another process was first, with the same content
+            return  # another process finished first, with the same content
         if not target.exists():
             raise
         # A damaged entry is moved away first: a folder that is not empty cannot be replaced.
@@ -168,7 +177,7 @@ def _move_in(made: Path, target: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.replace(target, damaged)
         shutil.rmtree(damaged, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another process was first: the caller finds its entry
+        with contextlib.suppress(OSError):  # another process finished first: the caller finds its entry
             os.replace(made, target)
 
 
@@ -195,7 +204,7 @@ def _writing() -> Any:
         reason = error.strerror or " ".join(str(error).split())
         raise DataError(
             f"RAYSIM_CACHE: the cache folder '{cache_folder()}' cannot be written ({reason}); "
-            "set the environment variable to a folder with space that can be"
+            "set the environment variable to a writable folder with free space"
         ) from None
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-# How much is printed: columns, bands of test rows, the largest and smallest hospitals, names in a list, suspects.
+# Limits of what is printed: columns, bands of test rows, largest and smallest hospitals, names in a list, suspects.
 _COLUMNS = 40
 _BANDS: tuple[tuple[int, float], ...] = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 49), (50, np.inf))
 _LARGEST, _SMALLEST = 5, 3

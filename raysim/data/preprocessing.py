@@ -57,7 +57,7 @@ def sums(values: NDArray[Any], centre: Floats | float = 0.0) -> Sums:
     shifted = values.astype(np.float64) - centre
     observed = ~np.isnan(shifted)
     shifted[~observed] = 0.0
-    with np.errstate(over="ignore", invalid="ignore"):  # infinite values make infinite sums, which are refused
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite values give infinite sums, which are refused
         return Sums(observed.sum(axis=0), shifted.sum(axis=0), np.einsum("nd,nd->d", shifted, shifted))
 
 

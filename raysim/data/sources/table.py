@@ -1,4 +1,5 @@
-"""Any table with a column that names the hospital, or a file for each hospital, and a column to predict."""
+"""The source ``table``: any table with a column that names the hospital, or a file for each hospital, and a label
+column."""
 
 from __future__ import annotations
 
@@ -98,7 +99,7 @@ class Table(BaseModel):
     def _one_sign(cls, value: str | None) -> str | None:
         value = {"\\t": "\t", "tab": "\t"}.get(value or "", value)
         if value is not None and (len(value) != 1 or value in '"\r\n'):
-            raise ValueError(f"{as_yaml(value)} is not one sign; write ',', ';', '|' or tab")
+            raise ValueError(f"{as_yaml(value)} is not a single character; write ',', ';', '|' or tab")
         return value
 
     @field_validator("encoding")
@@ -131,11 +132,11 @@ class Table(BaseModel):
 
     @property
     def _silo(self) -> str:
-        """The column of the hospitals: that of the table, or the one that the names of its files make."""
+        """The column of the hospitals: the configured column, or the column made of the files' names."""
         return HOSPITAL if self.silo is None else self.silo
 
     def _described_by(self) -> list[str]:
-        """The columns that describe hospitals."""
+        """Return the columns that describe hospitals."""
         return self.attributes if isinstance(self.attributes, list) else []
 
     def _never_features(self) -> set[str]:
@@ -144,7 +145,7 @@ class Table(BaseModel):
         }
 
     def reserve(self, by: str | None, column: str | None) -> Table:
-        """This table divided by column ``by``, or into the parts that ``column`` names."""
+        """Return this table divided by column ``by``, or into the parts that ``column`` names."""
         group = self.group if by is None or (by == "patient" and self.group) else by
         changed = {"group": group, "part": column or self.part}
         left = [name for name in (self.group, self.part) if name is not None and name not in changed.values()]
@@ -155,7 +156,7 @@ class Table(BaseModel):
         return self.model_copy(update={**changed, "drop": [*self.drop, *left]})
 
     def with_scores(self, names: tuple[str, ...]) -> Table:
-        """This table with these columns as existing scores."""
+        """Return this table with the columns ``names`` as existing scores."""
         for name in names:
             if name in (self._silo, self.label, self.group, self.part):
                 raise DataError(f"data.scores: '{name}' is the hospital, label, patient or part column; name another")
@@ -169,11 +170,12 @@ class Table(BaseModel):
 
     @property
     def predicts(self) -> str:
-        """What the label is, as a phrase for reports."""
+        """The meaning of the label, as a phrase for reports."""
         return self.label.replace("_", " ") + (f" ({self.positive})" if self.positive is not None else "")
 
     def files(self) -> Iterator[Path]:
-        """The files of the table. Raises ``DataError`` where there is none, and for what is no table."""
+        """Return the files of the table. Raises ``DataError`` where there is no file, and for a file that is no
+        table."""
         yield from table_files(self.path, "data.path")
 
     def read(self) -> Records:
@@ -193,13 +195,13 @@ class Table(BaseModel):
             raise DataError(self._shown(str(error))) from None
 
     def _shown(self, text: str) -> str:
-        """A sentence with a data frame called so, and not by its file in the cache."""
+        """Replace the path of a data frame's file in the cache by ``the data frame`` in a sentence."""
         if self.path.name != FRAME:
             return text
         return text.replace(f"'{self.path}'", "the data frame").replace(f"of {self.path}", "of the data frame")
 
     def _records(self, read: Files) -> Records:
-        """The records of what the files hold; :meth:`read`."""
+        """Make the records from the content of the files; see :meth:`read`."""
         from raysim.data.records import Records
 
         self._check_columns(read.table)
@@ -233,13 +235,13 @@ class Table(BaseModel):
         names = [name for name in table.column_names if name not in never]
         made = feature_columns(table, names, Wanted(self.numeric, self.categorical), reading, kept)
         if made.frame.empty:
-            raise DataError(f"data.path: '{self.path}' has no feature column beside silo and label; add one")
+            raise DataError(f"data.path: '{self.path}' has no feature column apart from silo and label; add one")
         patients: dict[str, NDArray[Any]] = {}
         alike: list[str] = []
         for attribute in ("sex", "ethnicity"):
             if name := getattr(self, attribute):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
-                if name not in made.frame:  # which has said it
+                if name not in made.frame:  # a feature column has its own warning
                     alike += twins_said(f"data.{attribute}", Counter(patients[attribute].tolist()))
         if self.age is not None:
             given = number_column(table, self.age, "data.age", reading, kept)
@@ -307,7 +309,8 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """The rows with a label, as :meth:`_keep` gives them; all of them unless others are to be dropped."""
+        """Return the rows with a label, in the form that :meth:`_keep` returns; all rows unless unlabelled rows are to
+        be dropped."""
         import pyarrow.compute as pc
 
         column = table.column(self.label)
@@ -322,7 +325,7 @@ class Table(BaseModel):
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, str]:
-        """The rows of the chosen hospitals, their positions in the file (None: all are kept), and a note."""
+        """Return the rows of the chosen hospitals, their positions in the file (None: all rows), and a note."""
         if self.hospitals is None:
             return table, silo, None, ""
         present = set(silo.tolist())
@@ -341,12 +344,12 @@ class Table(BaseModel):
 
 
 def _written(values: Any) -> list[str]:
-    """Marks of missing values as texts: YAML reads -999 as a number, and they are compared as they are written."""
+    """Convert marks of missing values to texts: YAML reads -999 as a number, and marks are compared as texts."""
     if not isinstance(values, list | tuple):
         raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
     for value in values:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError(f"{as_yaml(value)} is not the text that stands in the table; quote that")
+            raise ValueError(f"{as_yaml(value)} is not a text; quote the text of the table")
     return [str(value) for value in values]
 
 
