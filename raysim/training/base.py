@@ -89,9 +89,9 @@ class Optimizer:
     """The local optimiser. Its state is fresh for each task without :class:`Moments`.
 
     ``name`` is ``sgd``, ``momentum`` (coefficient .9) or ``adam`` (betas .9 and .999, eps 1e-8, bias-corrected).
-    ``batch_size`` 0 is the full batch. ``learning_rate`` may be overridden per task. ``weight_decay`` adds ``weight_decay/2 *
-    |theta|^2`` to the loss of every batch, over the parameters for which :meth:`Layout.penalised` is true. Its gradient is
-    added to the batch's gradient, also for Adam.
+    ``batch_size`` 0 is the full batch. ``learning_rate`` may be overridden per task. ``weight_decay`` adds
+    ``weight_decay/2 * |theta|^2`` to the loss of every batch, over the parameters for which :meth:`Layout.penalised` is
+    true. Its gradient is added to the batch's gradient, also for Adam.
     """
 
     name: str
