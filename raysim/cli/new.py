@@ -75,7 +75,7 @@ def _said(looked: Looked, found: Tried) -> Iterator[str]:
     if looked.named_after:
         yield "hospitals: the names of the files"
     for key, name in proposal.attributes.items():
-        yield f"data.{key}: '{name}', as it is called so; it stays a feature"
+        yield f"data.{key}: '{name}', as its name says so; it stays a feature"
     if len(proposal.classes) == 2:
         event = proposal.event or list(proposal.classes)[-1]
         share = proposal.classes[event] / sum(proposal.classes.values())

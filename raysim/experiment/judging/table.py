@@ -112,7 +112,7 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
         _same(frame, GROUP + name, GROUP + name, "a patient has one value")
         rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
         warnings += [
-            f"Groups {written(alike, rows)} of '{GROUP}{name}' differ in blanks or capitals alone: each counts alone."
+            f"Groups {written(alike, rows)} of '{GROUP}{name}' differ only in blanks or capitals: each counts alone."
             for alike in twins(rows)
         ]
     roles = dict(frame.groupby("model")["role"].first()) if "role" in frame else {}
