@@ -34,9 +34,9 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """The strategy's readable name, followed by the learner if the label ends with a learner that the title lacks.
+        """The strategy's readable name. A learner at the end of the label is added, unless the name has it already.
 
-        Example: "boosted trees from sums" already names its learner.
+        Example: "boosted trees from sums" already contains its learner.
         """
         learner, words = of_learner(self.learner), re.split(r"\W+", self.way_title.casefold())
         named = self.way == self.label or learner.split()[-1].casefold() in words

@@ -320,5 +320,5 @@ def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
 
 
 def _first(which: pd.Series) -> int:
-    """Return the number of the first such row in the user's table, from 1."""
+    """Return the number of the first row marked in ``which``, counted from 1 in the user's table."""
     return int(which.index[which][0]) + 1
