@@ -62,11 +62,11 @@ def cost(
     finals = [play for each in finals for play in each.plays]
     if not told and not finals:
         return None
-    # What is not private is known of runs on test rows; where there are none, that of the first trial stands for it.
+    # The kinds that are not private are those of the runs on test rows; without such runs, those of the first trial.
     exact = sorted({kind for each in finals or told[:1] for kind in each.not_private})
     if lost and told:
         told += [max(told, key=lambda each: each.covered[each.against])] * (lost * len(federations))
-    # Whatever else is not private is said beside it.
+    # The statement lists the kinds that are not private separately.
     covered = [replace(each, epsilons=each.covered) for each in (*told, *finals)]
     epsilon, delta, _ = together(covered)
     epsilon = math.inf if exact else epsilon

@@ -157,7 +157,7 @@ def _trials(path: Path, lines: Sequence[bytes]) -> dict[int, Finished]:
 
 
 def _plain(trial: Finished) -> dict[str, Any]:
-    # Not dataclasses.asdict, which copies all that it finds and takes longer than writing it.
+    # Not dataclasses.asdict, whose copying takes longer than writing.
     rounds = {seed: [vars(row) for row in rows] for seed, rows in trial.rounds.items()}
     return {**vars(trial), "rounds": rounds}
 

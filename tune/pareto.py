@@ -56,7 +56,7 @@ def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike)
     With three objectives left, the first two form a staircase, which is updated for each point.
     """
     points = signed(values, larger) - signed(np.asarray(reference, dtype=np.float64)[None], larger)
-    points = points[(points > 0).all(axis=1)]  # NaN is not above anything
+    points = points[(points > 0).all(axis=1)]  # NaN > 0 is False
     return _volume(points[pareto_front(points)]) if len(points) else 0.0
 
 

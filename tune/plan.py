@@ -174,7 +174,7 @@ def _check_split(plan: SweepPlan, config: Config) -> None:
 def _federations(plan: SweepPlan, config: Config) -> dict[int, Federation]:
     source = plugins.build_source(config.data)
     if any(plan.config(params, "validation").hides_rows for _, params in _probes(plan)):
-        # All trials are judged on the same parts, which one guarantee decides.
+        # All trials need the same split, so one trial that hides rows decides it for all.
         alone = config.data.model_copy(update={"split": config.data.split.by_itself()})
         config = config.replaced(data=alone)
     return {seed: plugins.build_federation(config, source, seed) for seed in plan.seeds}

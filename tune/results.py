@@ -193,7 +193,7 @@ def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | 
             return None
         return {name: (_float(figure["mean"]), _float(figure["std"])) for name, figure in recommended["test"].items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None  # it is computed again
+        return None  # the caller then runs the test again
 
 
 def _float(value: float | None) -> float:

@@ -74,8 +74,8 @@ class FromOptuna:
             "maximize" if larger else "minimize" for larger in sweep.larger
         ]
         trials = list(finished)
-        # With the same stream a resumed sweep would propose again what the first one has tried. constant_liar: trials
-        # that run at the same time should not all be the same.
+        # With the same seed a resumed sweep would propose the same values again. constant_liar: concurrent trials
+        # should differ from each other.
         sampler = optuna.samplers.TPESampler(seed=seed + len(trials), n_startup_trials=STARTUP, constant_liar=True)
         self._study = optuna.create_study(directions=directions, sampler=sampler)
         for trial in trials:

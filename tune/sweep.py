@@ -74,7 +74,7 @@ def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int
         raise ConfigError(f"{folder}: is not the folder of a sweep; it has no sweep.yaml and journal.jsonl")
     folder = folder.absolute()
     begun = working(folder)
-    # Relative paths mean what they meant when the sweep was started; modules are still found in this working directory.
+    # Relative paths start from the working folder of the first command; modules are found in the current one.
     with held(folder), standing_here((begun, folder)), contextlib.chdir(begun):
         remove_stray(folder)
         out = Manifest.read(folder)
@@ -122,7 +122,7 @@ class SweepRun:
         except ConfigError:
             raise
         except BaseException as error:
-            # What the machine or cluster lacks at the start it lacks again when nothing but the start is repeated.
+            # Resuming does not help if no trial has ended and the machine or cluster lacks a resource.
             if self._journal.trials or not isinstance(error, ResourceError):
                 self._line(
                     f"stopped after {len(self._journal.trials)} of {self._total} trials; "
@@ -144,7 +144,7 @@ class SweepRun:
                         opened = open_places(plan, config.resources, first, max(self._left, 1), verbose)
                         places = standing.enter_context(opened)
                     self._announce(first, places)
-                    # Not before: its Ray must be told first to listen on this machine alone.
+                    # Imported late: Ray must first be configured to listen on this machine only.
                     from raysim.tune.running.driver import drive
 
                     try:
@@ -178,7 +178,7 @@ class SweepRun:
                 figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
                 if tested:
                     figures |= {f"test_{name}": mean for name, (mean, _) in tested.items()}
-                    # As of a run: the table of all runs has these columns.
+                    # As for a single run, because the table of all runs has these columns.
                     figures |= {name: mean for name, (mean, _) in tested.items() if name in TOP}
                     ratios = [observed_over_expected(outcome) for outcome in self._finals]
                     figures["observed_over_expected"] = sum(ratios) / len(ratios) if ratios else math.nan
@@ -255,7 +255,7 @@ class SweepRun:
         runs."""
         if choice.recommended is None:
             return None
-        # Only now: pages and plots take a second to import.
+        # Imported late: pages and plots take a second to import.
         from raysim.experiment.run_page import write_run_page
 
         params = choice.recommended.params

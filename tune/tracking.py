@@ -110,7 +110,7 @@ class SweepTracker:
                 threads[-1].start()
             seconds = CLOSING_SECONDS if error is None or failed else KILLED_SECONDS
             if not joined(threads, lambda: self._calls, seconds):
-                self.unsent += self._queue.qsize()  # what is sent now has left it, and its end has not
+                self.unsent += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
                 self.error = self.error or f"it did not answer within {seconds:g} s"
 
     @property
@@ -118,11 +118,11 @@ class SweepTracker:
         """The address of the trials: a server's page of runs, or the command that opens a file; empty without a
         store."""
         uri = self._config.tracking.uri
-        if uri == NOWHERE or "@" in uri:  # a password stays with whoever gave it
+        if uri == NOWHERE or "@" in uri:  # the address may contain a password
             return ""
         if not uri.startswith("http"):
             return f"raysim ui {shlex.quote(str(self._folder))} --uri {shlex.quote(uri)}"
-        tracker = self._tracker  # opened by its own thread, perhaps not yet
+        tracker = self._tracker  # None until the other thread has opened it
         return uri if tracker is None else f"{uri.rstrip('/')}/{runs_page(tracker.experiment)}"
 
     def started(self, number: int) -> None:
@@ -169,7 +169,7 @@ class SweepTracker:
 
     def _end_all(self) -> None:
         """Set the final state of the sweep and of partially sent trials, while the other thread sends the rest."""
-        with contextlib.suppress(Exception), self._ending:  # whatever the store raises: it is away
+        with contextlib.suppress(Exception), self._ending:  # any error means that the store is unreachable
             for run in (*(self._halves or ()), self._run):
                 if self._tracker is not None and run is not None and self._stopped is not None:
                     self._tracker.end(run, self._stopped)
@@ -191,11 +191,11 @@ class SweepTracker:
     def _store(self) -> Tracker:
         """Open the MLflow store and the sweep's parent run, and remove partially sent trials."""
         if self._tracker is None:
-            check_reachable(self._config.tracking.uri)  # MLflow itself would try for minutes to open it
+            check_reachable(self._config.tracking.uri)  # MLflow would retry for minutes
             self._tracker = Tracker(self._config.tracking.uri, self._config.tracking.experiment, self._answered)
             if self._run is not None:
                 self._tracker.reopen(self._run)
-                self._end_all()  # if it was stopped meanwhile
+                self._end_all()  # if the sweep was stopped in the meantime
         if self._run is None:
             params = self._config.frozen() | {"sweep": self._plan.sweep.frozen()}
             tags = self._tags | {"level": "sweep", "strategy": label(self._config.strategy)}
@@ -249,7 +249,7 @@ class SweepTracker:
                 verdict = RECOMMENDED if number == recommended else "not dominated" if member else "dominated"
                 tracker.tag(self._sent[number], {"pareto": str(member).lower(), VERDICT_TAG: verdict})
         tracker.metrics(self._run, [(name, value, 0) for name, value in conclusion.figures.items()])
-        # The Pareto set first: MLflow compares no more runs than an address holds.
+        # The Pareto set first: the length of an address limits how many runs MLflow compares.
         trials = sorted(self._sent, key=lambda number: not members.get(number, False))
         together = tracker.side_by_side([self._sent[number] for number in trials[:COMPARED]])
         charts = tracker.show(self._run, view_of(self._run, *drawn(self._plan.space), self._plan.sweep.objectives))

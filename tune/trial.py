@@ -22,7 +22,7 @@ Metrics = dict[str, dict[str, float]]
 """The federation-level metrics of each model; the headline model is last."""
 
 
-@dataclass(repr=False)  # Ray Tune writes each result as a text, which nobody reads
+@dataclass(repr=False)  # Ray Tune would format each result as a text that is never read
 class Report:
     """A report of a trial: its results since the previous report."""
 
@@ -111,7 +111,7 @@ class Trial:
         report = Report(self._round)
         reached = [self._play(job, events, report) for job, events in zip(self.jobs, self._events, strict=True)]
         self._round = report.round = min(reached)
-        # The run of one seed may stop rounds before another's.
+        # The run of one seed may stop earlier than another's.
         report.done = len(self._finals) == len(self.jobs)
         report.finals = dict(self._finals)
         return report
@@ -126,7 +126,7 @@ class Trial:
             if isinstance(event, Outcome):
                 self._finals[seed] = event.metrics
                 return job.rounds
-            if event.round <= self._round:  # played again after an error
+            if event.round <= self._round:  # run again after an error
                 continue
             reached = event.round
             rounds.append(event)

@@ -67,7 +67,7 @@ def _marginal(values: Floats, leaves: Floats, box: Floats, columns: Sequence[int
         middle = (cuts[1:] + cuts[:-1]) / 2
         inside.append((leaves[:, column, 0] < middle[:, None]) & (middle[:, None] < leaves[:, column, 1]))
         sizes.append(np.diff(cuts))
-    # A row for each cell of the grid that the leaves' ends divide these columns into.
+    # One row for each cell of the grid into which the leaves' ends divide these columns.
     in_cell = reduce(lambda a, b: (a[:, None] & b[None]).reshape(-1, len(values)), inside)
     size = reduce(lambda a, b: np.multiply.outer(a, b).reshape(-1), sizes)
     return _variance(in_cell @ (values * share), size)

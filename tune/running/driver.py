@@ -29,7 +29,7 @@ ALIVE = "alive"
 
 QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # the journal is the state that a sweep is resumed from
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # a sweep is resumed from the journal instead
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_MAX_PENDING_TRIALS_PG": "1",
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "3600",
@@ -76,7 +76,7 @@ def drive(
     heartbeats = Heartbeats(alive, silence)
     watch = TrialCallback(journal, list(listeners), heartbeats)
     quiet = QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)}
-    # Its errors as well: the journal has failed trials with their reasons.
+    # Ray's errors are also silenced: the journal has failed trials with their reasons.
     silenced = host.quiet("ray.tune", "ray.train", "ray.air", level=logging.CRITICAL)
     with host.environment(quiet), silenced, host.signals(*CAUGHT):
         trainable = tune.with_resources(
@@ -85,7 +85,7 @@ def drive(
         )
         listed: dict[str, Any] = {}
         search = Proposals(source, numbers, plan.sweep.names)
-        if isinstance(plan.sweep.scheduler, Pbt):  # takes no searcher, and gets the whole list of trials
+        if isinstance(plan.sweep.scheduler, Pbt):  # accepts no searcher; it gets the whole list of trials
             listed = {"trial": tune.grid_search([{"number": n, "params": source.propose(n)} for n in numbers])}
         tuner = tune.Tuner(
             trainable,

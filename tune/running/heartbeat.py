@@ -30,7 +30,7 @@ class Pulse:
 
     def beat(self) -> None:
         """Signal that the trial is alive."""
-        with contextlib.suppress(OSError):  # the sweep may have ended, and its folder be gone
+        with contextlib.suppress(OSError):  # the sweep may have ended and removed its folder
             self._path.touch()
 
 

@@ -77,6 +77,6 @@ def open_places(
             yield Places(Hospitals(None, rows, resources), count, alone, f"{count} trials at a time, a process each")
             return
         pool = session.pool
-        # Enough that hospital actors never wait while a coordinator adds up.
+        # Enough trials that hospital actors never wait while a coordinator aggregates.
         count = min(asked or len(pool.served) + 2, left)
         yield Places(Hospitals(pool, rows, resources), count, session, f"{session.where}; {count} trials at a time")

@@ -66,7 +66,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         report = self._trial.step()
         for seed, news in report.rounds.items():
             self._rounds[seed] = continued(self._rounds.get(seed, []), news)
-        # Over all rounds so far: traffic adds up, and the scheduler gets the last report alone.
+        # Over all rounds so far: traffic is cumulative, and the scheduler receives only the last report.
         means = {name: mean for name, (mean, _) in figures(report.latest(), self._rounds).items()}
         objectives = {name: means[name] for name in self._plan.sweep.names if name in means}
         return {

@@ -45,7 +45,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        # Kept from the first start, as population-based training copies one trial's configuration to another.
+        # Stored at the first start, because population-based training copies configurations between trials.
         number = self._numbers.setdefault(trial.trial_id, trial.config["trial"]["number"])
         for listener in self._listeners:
             listener.started(number)
@@ -53,7 +53,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        # Removed from the result: Tune would keep it, and write it with the state of all trials.
+        # Removed from the result: Tune would store it, and write it with the state of all trials.
         report: Report = result.pop("report")
         rounds = self._rounds.setdefault(trial.trial_id, {})
         for seed, news in report.rounds.items():
@@ -64,7 +64,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
             self._end(trial, report, "failed" if report.error else "completed" if report.done else "stopped")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        if self._number(trial) in self._journal.trials:  # its last report came, then its process died
+        if self._number(trial) in self._journal.trials:  # its process died after its last report
             return
         error = self._heartbeats.reason(trial.trial_id) or trial.get_pickled_error() or trial.get_error()
         text = " ".join(str(error).split()) or "its process died"
@@ -92,7 +92,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         try:
             self._journal.add(finished)
         except OSError as error:
-            self.unwritten = error  # Ray Tune makes a text with a trace of it
+            self.unwritten = error  # Ray Tune would turn it into a text with a traceback
             raise
         for listener in self._listeners:
             listener.finished(finished)
