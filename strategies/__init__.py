@@ -1,4 +1,4 @@
-"""Federated methods and references: one published method per file, computed on plain arrays.
+"""Federated methods: one published method per file.
 
 The module ``base`` defines the interface.
 """

@@ -140,7 +140,7 @@ def differences(
                 if figure == kind.headline and difference.hospitals:
                     mean, (low, high) = difference.difference, difference.population()
                 elif difference.hospitals >= MANY_HOSPITALS:
-                    # A stream for each row and figure: adding a strategy does not move another's interval.
+                    # A stream for each row and figure: adding a strategy does not change another's interval.
                     rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
                     low, high = worst_decile_difference(*panel.sides(key, against), rng, larger=kind.larger)
             rows.append((strategy, model, figure, mean, of_seeds.std, of_seeds.pairs, low, high))

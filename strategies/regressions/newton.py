@@ -150,7 +150,7 @@ class Newton(HiddenSums):
                 return wide
             family, (grid, scale) = family_of(view), units(view, wide.scale, sizes)
             program = RegressionSums(family.name, len(view.initial), grid, last=True, scale=scale)
-            answers = yield Call(program, {"beta": as_beta(view, wide.models[0]) * scale}, ids)
+            answers: Answers = yield Call(program, {"beta": as_beta(view, wide.models[0]) * scale}, ids)
             rows = int(view.sizes[view.trainable].sum())
             heard = len(answers.ids) == len(ids)
             return replace(wide, ending=_ending(rows, len(ids), answers, scale) if heard else None)
@@ -160,7 +160,7 @@ class Newton(HiddenSums):
         if own.ending is not None:
             return own
         if own.scale is None and family.name != "logistic":
-            answers: Answers = yield Call(LabelSize(), {}, ids)
+            answers = yield Call(LabelSize(), {}, ids)
             if len(answers.ids) < len(ids):
                 return own
             own = replace(own, scale=scale_of(answers))

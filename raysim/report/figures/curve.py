@@ -34,7 +34,7 @@ def curve_figure(
     for column, label in (("mean", f"mean over hospitals: {unit}"), ("variance", f"variance over hospitals: {word}²")):
         over = {line: _over_seeds(table[table["line"] == line], field, column) for line in lines}
         ends = np.concatenate([part[["low", "high"]].to_numpy().ravel() for part in over.values()])
-        # A band that reaches 0 would reach out of a logarithmic axis.
+        # A band that includes 0 does not fit on a logarithmic axis.
         y = svg.log(label, table[column]) if scale == "log" else svg.linear(label, ends)
         x = _across(table[field], field)
         chart = Chart(

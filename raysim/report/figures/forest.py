@@ -150,7 +150,7 @@ def _ends(differences: Iterable[Difference]) -> list[float]:
 def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: bool) -> Markup:
     better = "right is better" if larger else "left is better"
     columns = len(headings)
-    # One axis for all columns, so that lengths compare.
+    # All columns share one axis, so that lengths are comparable.
     axis = svg.linear(
         "", _ends(each for row in rows for each in row.shown(columns)), include=(0.0,), signed=True, count=3
     )

@@ -186,7 +186,7 @@ def curves(
         return []
     evaluated = rounds if "model" in rounds else rounds.assign(model="global")
     evaluated = evaluated[np.isfinite(evaluated[metric].astype(float))]
-    if evaluated["round"].nunique() < 2:  # a point for each strategy is no curve
+    if evaluated["round"].nunique() < 2:  # one point for each strategy is not a curve
         return []
     title, axis = title or f"Mean {kind.title} by round", axis or f"mean {kind.title} over hospitals"
     lines = []

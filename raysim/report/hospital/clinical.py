@@ -196,7 +196,7 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
         chart.marked_line(thresholds[inside], value[inside], each.style)
         ends.append((short(each.name), float(value[inside][-1]) if inside.any() else np.nan, each.style))
     chart.ends([one for one in ends if np.isfinite(one[1])])
-    chart.text(x.high, 0.0, "act on nobody", anchor="end", dy=14.0)  # last, so that no line crosses it
+    chart.text(x.high, 0.0, "act on nobody", anchor="end", dy=14.0)  # last, so that it is on top of the lines
     entries = [(each.name, each.style) for each in served]
     caption = (
         f"{'; '.join(answers[:2])}. Net benefit is, per patient, the events that are acted on less false alarms, "

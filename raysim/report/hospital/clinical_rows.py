@@ -265,7 +265,7 @@ def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     row[value] = np.where(several, estimates.value, row[value])
     limited = several & ~np.isnan(
         estimates.low
-    )  # a figure with an upper limit alone, such as the chance floor, keeps its mean
+    )  # a figure with only an upper limit, such as the chance floor, still has its mean
     for name, limit in (("low", estimates.low), ("high", estimates.high)):
         row[name] = np.where(limited, limit, row[name])
     return row

@@ -102,7 +102,7 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
     first = results[0].seed
     if results[0].federation.task is REGRESSION:
         return _of_errors([result for result in results if result.seed == first], minimum_events)
-    # All models share the draws, so that they differ by their figures alone.
+    # All models share the random numbers, so that only their figures differ.
     chance = Chance(lambda: stream(first, "noise floor"))
     return {
         (result.label, model): Noise(
@@ -125,7 +125,7 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
 
 def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, str], Noise]:
     mae, rmse, rows = (REGRESSION.figures.index(name) for name in ("mae", "rmse", "n"))
-    # The same deals of errors for all.
+    # All models share the random assignments of errors.
     chance = Chance(partial(stream, results[0].seed, "noise floor"))
     return {
         (result.label, model): Noise(

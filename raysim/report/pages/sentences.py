@@ -17,7 +17,7 @@ from raysim.report.naming import MODELS, with_interval
 from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits
 from raysim.statistics.mean_interval import mean_interval
 
-NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst served
+NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst hospitals
 
 
 def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
@@ -33,7 +33,7 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
         left = f"{why}, and they are left out of every figure"
         return f"{count} {'hospital is' if count == 1 else 'hospitals are'} undefined: {left}." if count else ""
     tested = hospitals[hospitals["n_test"] > 0]
-    if "trained" in tested:  # what was never trained is said beside the evidence
+    if "trained" in tested:  # models that were not trained are listed with the evidence
         tested = tested[tested["trained"] != "no"]
     undefined = ~np.isfinite(tested[kind.headline].to_numpy(float))
     names = [str(name) for name in tested.loc[undefined, "hospital"].unique()]

@@ -72,7 +72,7 @@ def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
     values = tree["values"]
     hospitals = values["cards"]["hospitals"]
     order = list(range(len(hospitals)))
-    secrets.SystemRandom().shuffle(order)  # the order of hospitals would tell their names
+    secrets.SystemRandom().shuffle(order)  # the order of hospitals would reveal their names
     names = [str(hospital["name"]) for hospital in hospitals]
     called = {names[h]: name for h, name in zip(order, pseudonyms(names), strict=True)}
     hidden = _hidden(hospitals)

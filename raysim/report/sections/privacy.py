@@ -33,7 +33,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
         return (*lines, f"Nothing is guaranteed of all runs together, for {', '.join(without)} came without noise.")
     guaranteed = tuple(each for _, each in statements if each is not None)
     seeds = [result.seed for result in results if result.outcome.privacy is not None]
-    # Runs that were played for another one have its seed.
+    # Auxiliary runs have the seed of the run that needed them.
     one_seed = len(set(seeds)) < len(seeds) or any(each.further for each in guaranteed)
     return (*lines, _all(guaranteed, one_seed=one_seed))
 

@@ -32,7 +32,7 @@ def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
     """Return one row for each protection: its name, and whether and how it was on in these ``results``."""
     privacy, secure, rule = config.privacy, config.secure, config.aggregation
     none = "none: whoever runs the server receives what each hospital sends"
-    # Some regressions hide their sums unasked.
+    # Some regressions use secure aggregation by default.
     titles = {result.title or result.label: bool(result.outcome.facts.get("secure_sums")) for result in results}
     hiding = [title for title, hides in titles.items() if hides]
     if hiding:

@@ -77,7 +77,7 @@ class Chart:
         self._letter = _letter(width)
         self._heading = heading_lines(title, width)
         longest = max((len(text) for text in y.texts), default=0)
-        if y.kind == "names":  # whose title stands above them
+        if y.kind == "names":  # their title is above the axis
             longest = max(longest, len(y.title))
         most = NAMES if y.kind == "names" else 0.45
         self._left = min(longest * self._letter, most * width) + 12 + (LINE if y.title and y.kind != "names" else 0)

@@ -70,7 +70,7 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
     """
     width = max(20, min(width, WIDEST))
     rows, notes, warnings = list(block.rows), list(block.notes), list(block.warnings)
-    out: list[tuple[int, Sequence[str]]] = []  # the rows that were left out, each with its place
+    out: list[tuple[int, Sequence[str]]] = []  # the rows that were left out, each with its index
     left_out = 0
 
     def made() -> list[str]:
@@ -91,7 +91,7 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
             leave_out()
         else:
             break
-    while out and len(rows) < ROWS:  # what a remark has made room for
+    while out and len(rows) < ROWS:  # removing a remark may have freed lines
         at, row = out.pop()
         rows.insert(at, row)
         if len(made()) > most:
@@ -126,7 +126,7 @@ def _made(
     for note in notes:
         made += _wrapped(note, width, "    ")
     ends = (("Report ", block.report), ("Next   ", block.next))
-    made += [f"{name}{text}" for name, text in ends if text]  # a path or a command that is broken cannot be copied
+    made += [f"{name}{text}" for name, text in ends if text]  # not wrapped: a broken path or command cannot be copied
     return made
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 5.0
 """The smallest time between two plain lines, in seconds."""
 
-_ODD = 6  # columns that a line names
+_ODD = 6  # the largest number of columns that a line names
 
 UNSAID = (
     "what is odd in the data, and which columns may give the label away, is not said under privacy; raysim describe "
@@ -181,7 +181,7 @@ class RunProgress:
         """Report that the job has ended."""
         job = self._at_work.pop(self._label, self._job)
         self._done += 1
-        # Rounds that a run did not play, because it stopped early or has none, count as done.
+        # Rounds that were not run, because of early stopping or because there are none, count as done.
         self._all_played += max(job.rounds, job.played)
         if self._live is not None and self._task is not None:
             self._live.update(self._task, advance=max(0, job.rounds - job.played))

@@ -133,7 +133,7 @@ def _difference(row: Mapping[Any, Any], figure: str, digits: int, beside: str) -
     if not math.isfinite(value):
         return ""
     low, high = (row.get(f"{figure}_{end}", math.nan) for end in ("low", "high"))
-    # Adding 0 removes the sign of what rounds to -0.
+    # Adding 0 turns -0 into 0.
     value, low, high = (round(number, digits) + 0.0 for number in (value, low, high))
     return f"{value:+.{digits}f}" + (f"{beside}[{low:+.{digits}f}, {high:+.{digits}f}]" if math.isfinite(low) else "")
 

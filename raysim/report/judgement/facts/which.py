@@ -138,7 +138,7 @@ def _verdict(shown: Evidence, interval: Limits, pair: Paired) -> str:
         return "one seed"
     digits = shown.kind.decimals([shown.levels[shown.best]])
     if max(abs(interval.low), abs(interval.high)) < 0.5 * 10.0**-digits:
-        return "equal"  # as printed, nothing differs
+        return "equal"  # equal with the printed digits
     if not interval.shows:
         return "equal" if shown.kind.larger and equivalent(interval) else "no difference"
     return "better" if (interval.low > 0) == shown.kind.larger else "worse"
