@@ -105,7 +105,7 @@ def describe(
     with search_path_restored():
         asked = configuration(config, data=data, seed=seed, overrides=overrides)
         whole = reading.resolve(asked, reads={*reading.RUN, *reading.COMPARISON})
-        if not whole.model_fields_set.isdisjoint(COMPARED):  # it is meant for a comparison
+        if not whole.model_fields_set.isdisjoint(COMPARED):  # a configuration of a comparison
             compared = [plugins.label(each.strategy) for each in reading.compared(whole)]
             learners.reference_among(whole, compared)
         seeds, split = whole.seeds or (whole.seed,), whole.data.split

@@ -1,4 +1,4 @@
-"""The figures of results. They are the figures of the results' page, and are SVG files in the folder."""
+"""The figures of results: the SVG files of the results' page."""
 
 from __future__ import annotations
 

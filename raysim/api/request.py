@@ -131,7 +131,7 @@ def console_or_warnings(console: Console | None, verbose: bool) -> Console:
         return console
     usual = Console()
     if usual.is_jupyter:
-        return Console(force_jupyter=False, force_terminal=False)  # plain lines, of which a cell keeps one output
+        return Console(force_jupyter=False, force_terminal=False)  # plain lines form a single output of a cell
     return usual if verbose else Console(file=_Warnings(), width=WIDE, force_jupyter=False)
 
 

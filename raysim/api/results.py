@@ -159,7 +159,7 @@ class RunResult(Results):
             return None
         names = ("training_loss_before", "training_loss", "training_loss_fall")
         before, last, fall = (_figure(summary[name]) for name in names)
-        if math.isnan(last) and len(self.rounds):  # JSON has no infinity, and the table has
+        if math.isnan(last) and len(self.rounds):  # the table can contain infinity, JSON cannot
             last = float(self.rounds["training_loss"].iloc[-1])
         return Convergence(summary["convergence"], tuple(summary["convergence_notes"]), before, last, fall)
 
@@ -196,8 +196,8 @@ class RunResult(Results):
     ) -> Predictions:
         """Predict new rows ``[n]``: a data frame with the columns of the training data, or a file.
 
-        The result has the index of ``rows``. For two classes it is a series with the probability of the event; for
-        more, a frame with one column per class; for a real label, a series in its unit.
+        The result has the index of ``rows``. For two classes it is a series with the probability of the event. For more
+        classes it is a frame with one column per class; for a real label, a series in the label's unit.
 
         Each hospital's rows are scored by the model used for that hospital. The table's column names the hospital, or
         ``hospital`` applies to all rows. ``model`` is one of :attr:`models`; None: the headline. Raises ``DataError``

@@ -239,7 +239,7 @@ def resume_with(
     from raysim.process.importing import standing_here
 
     shown, working = console_or_warnings(console, verbose), Path(ticket.working)
-    # Relative paths mean what they meant when the run was started; modules are still found in this working directory.
+    # Relative paths start from the original working directory; modules are also searched in the current one.
     with (
         alone_on_ray(in_process),
         search_path_restored(),

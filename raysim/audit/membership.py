@@ -84,6 +84,6 @@ def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
     at = {}
     for share in FALSE_POSITIVES:
         allowed = int(share * len(negative))
-        threshold = negative[len(negative) - 1 - allowed]  # strictly above it there are `allowed` others at most
+        threshold = negative[len(negative) - 1 - allowed]  # at most `allowed` non-members are strictly above it
         at[share] = float((positive > threshold).mean())
     return Detection(auroc, at)

@@ -4,8 +4,8 @@ A Hessian is ``X' diag(w) X``. Hessians at two points of a logistic regression h
 Their generalised eigenvectors, inverted, are the rows, if there are no more rows than columns. The first entry of a row
 is the intercept, 1, which gives its length. The gradient then gives the labels.
 
-In general ``k`` calls send ``k p (p + 3) / 2`` numbers, and ``n p`` are unknown, so ``n <= k (p + 3) / 2`` rows are at
-risk.
+In general ``k`` calls send ``k p (p + 3) / 2`` numbers, and ``n p`` numbers are unknown. Therefore hospitals with
+``n <= k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def rows_of(first: Floats, second: Floats) -> Floats:
     values, vectors = np.linalg.eigh(first)
     seen = values > RANK * values[-1]
     root = np.sqrt(values[seen])
-    # In these coordinates the first Hessian is the identity, so that rows stand at right angles.
+    # In these coordinates the first Hessian is the identity, so the rows are orthogonal.
     within = vectors[:, seen] / root
     _, turned = np.linalg.eigh(within.T @ second @ within)
     rows = (vectors[:, seen] * root @ turned).T
@@ -43,7 +43,7 @@ def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Fl
 
 
 EXACT = 1e-3
-"""Largest deviation of any entry at which a reconstructed row counts; its label must also round to the true label."""
+"""Largest deviation of any entry of a reconstructed row that counts. Its label must also round to the true label."""
 
 
 def rows_read(X: Floats, y: Floats) -> int:

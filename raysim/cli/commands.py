@@ -107,7 +107,7 @@ def describe_data(
     written.
 
     ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default. A configuration that ``run``
-    or ``compare`` would reject is rejected here too. The data are those of the first seed that would be run.
+    or ``compare`` would reject is rejected here too. Rows are divided by the first seed that would be run.
     """
     from raysim.api.describing import describe
     from raysim.core.atomic import replacing

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 UNREAD = 141
-"""Exit code of a command whose output is no longer read; the same as of a process that SIGPIPE ends."""
+"""Exit code of a command whose output is no longer read. A process ended by SIGPIPE has the same exit code."""
 
 
 class Commands(TyperGroup):
@@ -49,7 +49,7 @@ class Commands(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **settings: Any) -> Any:
         args = [_at_home(argument) for argument in args]
-        with in_one_line() if args else contextlib.nullcontext():  # without arguments typer raises its help
+        with in_one_line() if args else contextlib.nullcontext():  # without arguments typer raises to print help
             return super().make_context(info_name, args, *more, **settings)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -221,7 +221,7 @@ def describe(
 ) -> None:
     """Print the hospitals: sizes, prevalence, missing values.
 
-    And how unlike they are, where metrics are undefined, and what the source has read.
+    Also how much they differ, where metrics are undefined, and what the source has read.
     """
     greet()
     from raysim.cli.commands import describe_data
@@ -240,7 +240,7 @@ def plan(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print who would run where, memory and bytes; runs nothing."""
+    """Plan a run without starting it: placement, memory, bytes."""
     greet()
     from raysim.cli.commands import show_plan
 
@@ -256,7 +256,7 @@ def list_(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List what a configuration can name, or all about one of it."""
+    """List the names a configuration can use, or explain one."""
     greet()
     from raysim.cli.listing import show_kind, show_one
     from raysim.core.errors import ConfigError, nearest
@@ -297,7 +297,7 @@ def main() -> None:
             sys.stderr.flush()
             os._exit(2)  # an orderly exit would wait for the call that hangs
         raise SystemExit(2) from None
-    except SystemExit as ended:  # typer ends with 1 for what print() cannot write, and for nothing else
+    except SystemExit as ended:  # typer exits with 1 only if output cannot be written
         if ended.code == 1 and pipes.silence_unread():
             raise SystemExit(UNREAD) from None
         raise
@@ -305,12 +305,12 @@ def main() -> None:
         print("raysim: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     finally:
-        pipes.silence_unread()  # else Python would complain of the last lines at its end
-        if host.is_terminating():  # whichever exception a library has turned Terminated into
+        pipes.silence_unread()  # otherwise Python would report unwritten lines at exit
+        if host.is_terminating():  # even if a library has turned Terminated into another exception
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
-            os._exit(143)  # all is shut down but half-imported libraries, which could fail at exit
+            os._exit(143)  # only half-imported libraries remain, which could fail at exit
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 

@@ -98,7 +98,7 @@ def _plain(tree: Any) -> Any:
         return {str(key): _plain(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return [_plain(value) for value in tree]
-    if hasattr(tree, "tolist"):  # of numpy
+    if hasattr(tree, "tolist"):  # numpy arrays and scalars
         return _plain(tree.tolist())
     if isinstance(tree, float):
         return tree if math.isfinite(tree) else None

@@ -1,6 +1,6 @@
 """The commands ``raysim sweep``, ``resume`` and ``ui``, which the entry-point group ``raysim.commands`` names.
 
-Exit codes are those of ``raysim``, and 3 for a sweep that ended with trials that failed. Imports only typer.
+Exit codes are those of ``raysim``, and 3 for a sweep with failed trials. Imports only typer.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def sweep(
     dashboard: Dashboard = False,
     verbose: Verbose = False,
 ) -> None:
-    """Search a configuration for what is accurate and fair.
+    """Search for an accurate and fair configuration.
 
     Many trials, a Pareto set, one recommendation.
     """
@@ -83,7 +83,7 @@ def sweep(
 
 
 def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False, verbose: Verbose = False) -> None:
-    """Go on with what was stopped; nothing is repeated."""
+    """Continue a stopped command; nothing is repeated."""
     greet()
     import time
 
@@ -108,9 +108,9 @@ def ui(
     open_: Browser = True,
     verbose: Verbose = False,
 ) -> None:
-    """Open MLflow with what was recorded, on this machine only.
+    """Open MLflow with the recorded runs, on this machine only.
 
-    With the folder of a sweep that has ended, its charts: every searched key against every objective.
+    With the folder of a finished sweep, open its charts: every searched key against every objective.
     """
     greet()
     import contextlib

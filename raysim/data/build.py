@@ -113,7 +113,7 @@ def _reserved(source: Source, split: Split) -> Source:
     if split.column is not None:
         raise DataError(f"data.split.column: '{split.column}', {columnless}; use fractions")
     if split.by != "patient":
-        raise DataError(f"data.split.by: '{split.by}', {columnless}; use row, or patient where it knows patients")
+        raise DataError(f"data.split.by: '{split.by}', {columnless}; use row, or patient if the source has patients")
     return source
 
 
@@ -127,7 +127,7 @@ def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
     if not scores:
         return source
     if not isinstance(source, Scored):
-        raise DataError(f"data.scores: '{scores[0]}', but source {_name(source)} knows no scores; use source table")
+        raise DataError(f"data.scores: '{scores[0]}', but source {_name(source)} has no scores; use source table")
     return source.with_scores(scores)
 
 

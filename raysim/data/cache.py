@@ -204,7 +204,7 @@ def _writing() -> Any:
         reason = error.strerror or " ".join(str(error).split())
         raise DataError(
             f"RAYSIM_CACHE: the cache folder '{cache_folder()}' cannot be written ({reason}); "
-            "set the environment variable to a folder with space that can be"
+            "set the environment variable to a writable folder with free space"
         ) from None
 
 

@@ -100,8 +100,8 @@ def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Catego
     for name in table.order:
         if name not in declared:
             raise DataError(
-                f"data.ranges: says nothing of feature '{name}'; give its least and greatest value as [0, 100], or its "
-                "categories, with null among them where values may be missing"
+                f"data.ranges: has no entry for feature '{name}'; give its least and greatest value as [0, 100], or "
+                "its categories, with null among them where values may be missing"
             )
         values = [value for value in declared[name] if value is not None]
         missing = len(values) < len(declared[name])

@@ -58,9 +58,13 @@ class Split(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Split:
         if self.column is not None and (given := self._given(*PARTS, "by", "seed", "folds", "independent")):
-            raise ValueError(f"column '{self.column}' decides the parts, {given} cannot too; keep one of them")
+            raise ValueError(
+                f"column '{self.column}' decides the parts and cannot be combined with {given}; keep one of them"
+            )
         if self.folds is not None and (given := self._given(*PARTS)):
-            raise ValueError(f"folds {self.folds} decides the parts, {given} cannot too; keep one of them")
+            raise ValueError(
+                f"folds {self.folds} decides the parts and cannot be combined with {given}; keep one of them"
+            )
         if self.trained_on == "all" and not self.unseen:
             raise ValueError("trained_on 'all' leaves no test rows; name the hospitals that test in unseen")
         for part in PARTS:
@@ -119,7 +123,7 @@ class Split(Section):
         """Describe the split as text; ``by`` is what was never divided."""
         hashed = self.independent and (self.column is None or self.used < 1)
         whom = "patient or row" if self.column is not None else by
-        alone = f"; each {whom} by a hash of its own, so that shares are kept on average" if hashed else ""
+        alone = f"; each {whom} by a separate hash, so that shares are met on average" if hashed else ""
         if self.used < 1:
             alone += f"; {100 * self.used:g} % of training rows used"
         if self.unseen:

@@ -70,7 +70,7 @@ class Design(Section):
     @field_validator("sites", mode="before")
     @classmethod
     def _one_form(cls, sites: Any) -> Any:
-        # Checked by their form here, since of a union the wrong member would be named.
+        # Checked here by form, because a union's error would name the wrong member.
         if isinstance(sites, Mapping):
             return validated(Many, sites, "sites")
         return sites

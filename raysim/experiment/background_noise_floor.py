@@ -41,7 +41,7 @@ class BackgroundNoiseFloor:
     def _compute(self, computed: Future[Mapping[tuple[str, str], Noise]]) -> None:
         try:
             computed.set_result(self._noise(self._first))
-        except BaseException as error:  # raised where it is asked for
+        except BaseException as error:  # raised by result()
             computed.set_exception(error)
 
     def _noise(self, results: Sequence[Result]) -> Mapping[tuple[str, str], Noise]:

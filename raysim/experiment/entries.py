@@ -34,9 +34,9 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """The strategy's readable name, followed by the learner if the label ends with a learner that the title lacks.
+        """The strategy's readable name. A learner at the end of the label is added, unless the name has it already.
 
-        Example: "boosted trees from sums" already names its learner.
+        Example: "boosted trees from sums" already contains its learner.
         """
         learner, words = of_learner(self.learner), re.split(r"\W+", self.way_title.casefold())
         named = self.way == self.label or learner.split()[-1].casefold() in words
@@ -73,7 +73,7 @@ def entries(configs: Sequence[Config]) -> list[Entry]:
                 f"strategies.{i}.label: '{label}' stands for two strategies; give one of them another label"
             )
         folder = folder_of(label)
-        other = folders.setdefault(folder.casefold(), label)  # some file systems do not tell case apart
+        other = folders.setdefault(folder.casefold(), label)  # some file systems ignore case
         if other != label:
             raise ConfigError(
                 f"strategies.{i}.label: '{label}' and '{other}' would share the folder runs/{folder}; "

@@ -21,7 +21,7 @@ from raysim.training.losses import default_rate
 def make_job(
     config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int, *, tests_groups: bool = False
 ) -> Job:
-    """Make the job of one run: train ``strategy`` as ``config`` says on the federation in a folder.
+    """Make the job of one run: train ``strategy`` with ``config`` on the federation in a folder.
 
     ``tests_groups``: whether the run tests gaps between groups of patients.
     """
@@ -57,7 +57,7 @@ def _secure(config: Config, strategy: Strategy) -> SecureSection | None:
     """Return the secure aggregation of a run: as configured, or the default if the strategy hides its sums anyway.
 
     Under a privacy guarantee, the default applies only if each hospital adds a share of the noise. Without hidden sums
-    the server would observe each update with one share only.
+    the server would observe each update with a single share of the noise.
     """
     in_shares = config.privacy is None or config.privacy.way in ("pooled", "distributed")
     return SecureSection() if config.secure is None and in_shares and strategy.hides_sums() else config.secure

@@ -86,7 +86,7 @@ class Listener:
 
     def end(self, result: Result, manifest: Manifest) -> None:
         """Record that the run has ended, with the files in the ``manifest``."""
-        from raysim.statistics.differences.paired import FEW_HOSPITALS  # a fifth of a second to import
+        from raysim.statistics.differences.paired import FEW_HOSPITALS  # takes 0.2 s to import
 
         outcome, kind, config = result.outcome, self._federation.task, self.run.entry.config
         model, headline = list(outcome.metrics.items())[-1]
@@ -96,7 +96,7 @@ class Listener:
         figures["observed_over_expected"] = observed_over_expected(outcome)
         if self._record is not None:
             tags = verdict(manifest) | {"strategy": self.run.entry.label, "learner": self.run.entry.learner}
-            # Below a comparison, which has the answer in its name, a run is found by its own.
+            # In a comparison the parent has the answer in its name, and the run keeps its own name.
             named = "" if self._parent is not None else title(self.run.name, tags)
             self._record.done(figures, manifest.paths(), note(manifest, "run"), named, tags)
         mean = headline[kind.headline]

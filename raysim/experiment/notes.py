@@ -18,8 +18,8 @@ TITLE = 120
 
 
 def headlines(results: Sequence[Result]) -> dict[str, float]:
-    """Return, by name, the mean over seeds of each strategy's headline figure and worst decile, for its
-    headline model."""
+    """Return the mean over seeds of each strategy's headline figure and worst decile, by name. Both belong to the
+    strategy's headline model."""
     figures: dict[str, list[float]] = {}
     for result in results:
         metrics = list(result.outcome.metrics.values())[-1]
@@ -30,7 +30,7 @@ def headlines(results: Sequence[Result]) -> dict[str, float]:
 
 def observed_over_expected(outcome: Outcome) -> float:
     """Return the observed events per event expected by the headline model, over all hospitals' rows; NaN if unknown."""
-    from raysim.statistics.clinical.curves import expected_events  # commands start without it
+    from raysim.statistics.clinical.curves import expected_events  # imported late to start commands faster
 
     counts = outcome.scores.get(list(outcome.metrics)[-1])
     if counts is None:

@@ -58,7 +58,7 @@ class Run:
     checked: Job | None = None
     """The run's job with the noise of its privacy guarantee, if the job has been checked before."""
     held: tuple[str, ...] = ()
-    """The hospitals left out for a fold. The run's models are stored for them, and predictions are written only for
+    """The hospitals left out for a fold. Their evaluation needs the run's models, and predictions are written only for
     them."""
 
     def asked(self) -> Job:
@@ -106,7 +106,7 @@ class Run:
                 outcome.privacy = replace(outcome.privacy, further=further)
         result = self.result(federation, outcome)
         if finished is None:
-            # Only now: it takes half a second to import.
+            # Imported late: it takes half a second.
             from raysim.storage.run_tables import split_pieces
 
             frozen, evaluation = self.frozen, config.evaluation
@@ -180,7 +180,7 @@ class Run:
         """Return the effect of the attack, compared with the same run without it if ``adversary.baseline`` asks for
         that.
 
-        Also returns the privacy guarantees of the additional runs, including those of runs that an earlier start began.
+        Also returns the privacy guarantees of the additional runs; runs that an earlier start began are included.
         """
         from raysim.engine.attack_figures import attack_figures
 
@@ -239,7 +239,7 @@ class Run:
                         if job.draws_anew:
                             opened.reaches(min(event.round + AHEAD, job.rounds))
                         yield event
-                        if self.first and not self.trial:  # while hospitals are at the next round
+                        if self.first and not self.trial:  # imported while hospitals compute the next round
                             import raysim.experiment.run_page  # noqa: F401
                     elif isinstance(event, RunState):
                         kept = event.round
@@ -248,7 +248,7 @@ class Run:
                         outcome = event
             except RaysimError as error:
                 if not (since or writer.round or isinstance(error, ResourceError)):
-                    opened.forget()  # it would end so again
+                    opened.forget()  # a repeated run would fail in the same way
                 raise
             except Exception as error:
                 if since is None or goes_on:

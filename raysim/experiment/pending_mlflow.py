@@ -1,4 +1,4 @@
-"""What MLflow has not accepted of a finished experiment: it is stored in its folder, and sent by ``raysim resume``.
+"""Stores records that MLflow has not accepted in the experiment's folder, so that ``raysim resume`` can send them.
 
 ``unsent.json`` exists only while something is unsent. It names only the folders of the runs; their manifests list the
 files stored with them.
@@ -52,7 +52,7 @@ def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
         raise ConfigError(f"{folder / UNSENT}: cannot be read ({error!r}); remove it to go without MLflow") from None
     try:
         send(runs, tracking)
-    except Exception as error:  # whatever MLflow, its database or the network raise
+    except Exception as error:  # any error of MLflow, its database or the network
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ResourceError(
             f"tracking.uri: {tracking.uri} does not take what is kept in {folder / UNSENT} ({reason}); mend the store, "

@@ -1,6 +1,6 @@
 """Runs that execute concurrently: each actor executes whole runs, as ``--in-process`` does.
 
-Placement changes no number, so the files equal those of consecutive runs; only the seconds in them differ.
+Placement changes no number, so the files equal the files of consecutive runs; only the seconds in them differ.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Event = Begun | Round | str | Failed | Ended
 
 
 class RunActor:
-    """A Ray actor that executes whole runs, one after the other. Each hospital has ``rows [N]`` rows."""
+    """A Ray actor that executes whole runs, one after the other. ``rows [N]`` are the hospitals' numbers of rows."""
 
     def __init__(self, folders: Sequence[str], here: str, rows: Ids, resources: ResourcesSection) -> None:
         """Start the actor. ``folders`` may contain the user's modules; relative paths start from ``here``."""
@@ -71,7 +71,7 @@ class RunActor:
         os.chdir(here)
         host.limit_threads(1)
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
-        # What runs need, while the first ones are not there yet.
+        # Import what runs need before the first run arrives.
         import raysim.experiment.comparison  # noqa: F401
 
     def ready(self) -> int:
@@ -128,7 +128,7 @@ class RunActors:
         news: list[tuple[int, Event]] = []
         try:
             while True:
-                # First, so that no actor is idle while the news is dealt with.
+                # Start runs first, so that no actor is idle while events are processed.
                 while idle and waiting:
                     place, number = idle.pop(0), waiting.popleft()
                     goes_on = again or lost[number] > 0

@@ -43,8 +43,8 @@ def write_run_page(
 ) -> None:
     """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``.
 
-    ``whole`` is the folder of the experiment that the run belongs to, if any. That experiment's page then has the
-    single hospitals, under all models.
+    ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
+    experiment's page, under all models.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
@@ -164,9 +164,9 @@ def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, .
 
 
 def tracked_at(tracking: object) -> list[tuple[str, str]]:
-    """Return a link to MLflow's server; without a server, the command that opens MLflow, which has no address."""
+    """Return a link to MLflow's server, or the command that opens MLflow for other stores; empty without a store."""
     uri = str(tracking.get("uri") or "") if isinstance(tracking, Mapping) else ""
-    if uri in ("", NOWHERE) or "@" in uri:  # a password stays with whoever gave it
+    if uri in ("", NOWHERE) or "@" in uri:  # the page must not contain a password
         return []
     if uri.startswith(("http:", "https:")):
         return [("MLflow", uri)]

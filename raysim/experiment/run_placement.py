@@ -78,7 +78,7 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
     if not (resources.hospitals_per_actor == "auto" and _anywhere(resources) and load.small and len(nodes) == 1):
         return 1
     count = int(min(load.runs, cores, here.memory // load.memory))
-    # With fewer most of the cores would be idle.
+    # With fewer runs, more than half of the cores would be idle.
     return max(1, count) if 2 * count >= cores else 1
 
 

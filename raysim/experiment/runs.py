@@ -103,7 +103,7 @@ class Experiment:
         self._others: dict[tuple[int, Fold | None], Federation] = {}
         """The federations of models that use other columns than the configuration's own model, with the same rows."""
         self.left_out: list[LeftOut] = []
-        """The results of the runs that left hospitals out, after these were executed."""
+        """The results of the runs that left hospitals out; empty before these runs."""
         self._parameters = 0  # of the largest model
         self._checked: dict[tuple[Entry, int], Job] = {}
         if any(entry.way != entry.label for entry in self.entries):
@@ -156,7 +156,7 @@ class Experiment:
         except ConfigError:
             raise
         except BaseException as error:
-            # What the machine or cluster lacks at the start it lacks again when nothing but the start is repeated.
+            # Resuming would only repeat a start that failed for lack of resources.
             again = not isinstance(error, ResourceError) or resume.has_progress(self.folder)
             if again and (self.folder / resume.FILE).exists():
                 services.say(f"stopped; 'raysim resume {self.folder}' goes on")
@@ -290,7 +290,7 @@ class Experiment:
             if isinstance(result, Result):
                 moved, figure = result.outcome.traffic, tuning.figure(result.outcome, self.federations[seed])
                 tried.append(tuning.TrialResult(trial, figure, moved.down, moved.up, result.outcome.privacy))
-            else:  # how far it came is not known
+            else:  # the number of its rounds is unknown: count all
                 whole = guaranteed(run.job, self._data_of(run))
                 tried.append(tuning.TrialResult(trial, math.inf, privacy=whole))
         table = tuning.table(self._tune, tried)

@@ -29,7 +29,7 @@ from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, pl
 from raysim.statistics.discrimination.sketches import sketches
 
 MODEL = "score"
-"""The name in tables of the model of a score."""
+"""The name of a score's model in tables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def check(federation: Federation, labels: Collection[str]) -> None:
 def margins_of(federation: Federation, name: str) -> tuple[NDArray[np.float64], bool]:
     """Return the log-odds of a score ``[N]`` and True; if it is not a probability, return its values, for ranking, and
     False."""
-    from scipy.special import logit  # runs start without it
+    from scipy.special import logit  # imported late to start runs faster
 
     values = federation.scores[name]
     known = values[np.isfinite(values)]

@@ -76,7 +76,7 @@ class RunServices:
             if (count := at_once(resources, live_nodes(), load)) > 1:
                 self.actors = RunActors(count, federation.totals, resources)
                 standing.callback(self.actors.close)
-                # Beside the first runs: the actors wait for nobody.
+                # In parallel with the first runs, which do not need this process.
                 threading.Thread(target=_import_pages, name="pages", daemon=True).start()
                 return
         opened = open_session(

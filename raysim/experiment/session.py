@@ -85,7 +85,7 @@ def open_session(
     names: Sequence[str] = (),
     meanwhile: Callable[[], None] = _nothing,
 ) -> Iterator[Session]:
-    """Start the hospitals, which have ``rows [N]`` rows each. On exit, everything started here is shut down.
+    """Start the hospitals, whose numbers of rows are ``rows [N]``. On exit, everything started here is shut down.
 
     ``names``: the names of the hospitals, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors
     start. With ``in_process`` it is called before the hospitals are made, so that it counts in no round's seconds.
@@ -94,7 +94,7 @@ def open_session(
     if in_process:
         check_named(resources, names)
         meanwhile()
-        with host.threads(1):  # more of them than cores was seen to be 30 times slower
+        with host.threads(1):  # more threads than cores were 30 times slower
             yield InProcess(rows, resources)
         return
     with connected(verbose, resources.dashboard) as before:
@@ -105,7 +105,7 @@ def open_session(
             session.wait(ACTOR_START_SECONDS)
             yield session
         finally:
-            if before and session is not None:  # else all that it started ends with its Ray
+            if before and session is not None:  # otherwise its actors end with the Ray started here
                 session.close()
 
 
@@ -144,7 +144,7 @@ class OnRay:
 
     def __init__(self, rows: Ids, resources: ResourcesSection, names: Sequence[str]) -> None:
         placement, nodes = place_live(rows, resources, names, live_nodes())
-        # Without a GPU share nobody should pay for importing torch just to learn that there is no device.
+        # Without a GPU share, torch is not imported only to find that there is no device.
         uses_gpus = any(placement.share(actor)[1] for actor in range(len(placement.served)))
         device = "cpu" if resources.device == "auto" and not uses_gpus else resources.device
         self._group = reserve(placement, nodes)
@@ -174,7 +174,7 @@ class OnRay:
                     if isinstance(event, RunState):
                         since = event
                     elif isinstance(event, Round):
-                        if event.round <= reported:  # played again
+                        if event.round <= reported:  # repeated
                             continue
                         reported = event.round
                     yield event
@@ -222,7 +222,7 @@ class OnRay:
             ray.util.remove_placement_group(self._group)
 
     def _restart(self, lost: str, say: Callable[[str], None]) -> int:
-        """Start a new coordinator; return how many were lost while they started (0 or 1)."""
+        """Start a new coordinator; return how many new coordinators were lost during their start (0 or 1)."""
         import ray
 
         for early in (0, 1):

@@ -1,4 +1,4 @@
-"""The tables of a comparison: the stacked tables of its runs, and the row of each strategy and model."""
+"""Makes the tables of a comparison: the stacked tables of its runs, and one row per strategy and model."""
 
 from __future__ import annotations
 

@@ -153,9 +153,9 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
         )
     result = pd.DataFrame(rows)
     for key in _keys(result):
-        if not all(key in row for row in rows):  # whole numbers stay whole where other models have none
+        if not all(key in row for row in rows):  # integers remain integers if other models lack the key
             result[key] = pd.Series([row.get(key, math.nan) for row in rows], dtype=object)
-    # Every strategy has as many trials, in the order of its grid.
+    # Every strategy has the same number of trials, in the order of its grid.
     scores = result["validation"].fillna(math.inf).to_numpy().reshape(result["strategy"].nunique(), -1)
     judged = scores if tune.per == "strategy" else np.broadcast_to(scores.sum(axis=0), scores.shape)
     best = judged.argmin(axis=1)
@@ -169,7 +169,7 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
 
 
 def charge(results: Sequence[Result], tried: Sequence[TrialResult]) -> None:
-    """Add the privacy guarantees of a strategy's trials to the guarantee of its first run, which they were made for."""
+    """Add the privacy guarantees of a strategy's trials to the guarantee of the strategy's first run."""
     by_label: dict[str, list[Statement]] = {}
     for one in tried:
         if one.privacy is not None:
@@ -235,7 +235,7 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
 
 
 def is_bound(name: str, value: float) -> bool:
-    """Whether the key of this dotted ``name`` allows nothing beyond ``value`` on one side; 0 is taken for such a bound.
+    """Return whether ``value`` is a bound of the key of this dotted ``name``; 0 always counts as one.
 
     >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
     (True, False, True)
@@ -247,12 +247,12 @@ def is_bound(name: str, value: float) -> bool:
 
 
 def _keys(tried: pd.DataFrame) -> list[str]:
-    """The columns of dotted keys."""
+    """Return the columns of dotted keys."""
     return [str(name) for name in tried.columns if str(name).partition(".")[0] in SECTIONS]
 
 
 def _short(key: str) -> str:
-    """A dotted key without its section."""
+    """Return a dotted key without its section."""
     return key.partition(".")[2]
 
 

@@ -2,7 +2,7 @@
 
 The available formats depend on the model. Networks become a program of ``torch.export`` or ONNX. Linear models can also
 become plain JSON, and trees plain JSON, a model of xgboost, or ONNX. The exported model is tested first, and not
-written if its outputs differ from those of the run's model.
+written if its outputs differ from the outputs of the run's model.
 """
 
 from __future__ import annotations

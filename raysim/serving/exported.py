@@ -63,8 +63,8 @@ class Exported:
         """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on differences from training
         rows.
 
-        ``columns`` are the source's. Raises ``DataError`` for columns that do not fit, and for outputs that are not
-        probabilities.
+        ``columns`` are the columns of the data source. Raises ``DataError`` for columns that do not fit, and for
+        outputs that are not probabilities.
         """
         notes: tuple[str, ...] = ()
         if self.preprocessing is None:
@@ -79,7 +79,7 @@ class Exported:
             notes, (X, _) = rows.notes, self.preprocessing.transform(rows.columns)
         try:
             outputs = np.asarray(self.outputs(X), np.float64)
-        except Exception as error:  # of a runtime, which has no exception of its own for rows that do not fit
+        except Exception as error:  # runtimes have no specific exception for rows that do not fit
             reason = " ".join(str(error).split())[:160]
             raise DataError(f"MODEL: cannot score these {X.shape[1]} features ({reason})") from None
         risks = outputs if outputs.ndim == 1 else outputs[:, -1]
@@ -127,9 +127,9 @@ def _of_onnx(file: Path) -> Outputs:
 
     try:
         session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    except Exception as error:  # the runtime's exceptions have no common class
+    except Exception as error:  # the runtime's exceptions have no common base class
         raise ConfigError(f"{file}: cannot be read as ONNX ({type(error).__name__}); {REMEDY}") from None
-    # A classifier of other tools has its classes first, and its probabilities last.
+    # Classifiers of other tools output classes first, and probabilities last.
     real = [each.name for each in session.get_outputs() if each.type in ("tensor(float)", "tensor(double)")]
     if not real or len(session.get_inputs()) != 1:
         raise ConfigError(f"{file}: takes no single matrix of features to numbers; {REMEDY}")

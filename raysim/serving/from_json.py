@@ -44,7 +44,7 @@ def _of_coefficients(tree: Mapping[str, Any], X: NDArray[np.float32]) -> Floats:
 def _of_trees(tree: Mapping[str, Any], X: NDArray[np.float32]) -> Floats:
     margins = np.full(len(X), float(tree["base"][0]))
     for each in tree["trees"]:
-        rows = {0: np.arange(len(X))}  # of each node; parents come before their children
+        rows = {0: np.arange(len(X))}  # rows of each node; parents precede their children
         for node in each["nodes"]:
             here = rows.pop(node["node"])
             if "value" in node:

@@ -5,9 +5,9 @@ Differences between hospitals therefore remain, and only the column's informatio
 *Random Forests*, 2001).
 
 The column's importance at a hospital is the resulting loss in the headline figure, as the mean over ``repeats``
-permutations. The importance over hospitals is the mean weighted by rows. Its interval is that of paired differences
-(:func:`raysim.statistics.differences.paired.paired`), for hospitals like these with this model. Correlated columns
-share their importance: each alone may seem unimportant.
+permutations. The importance over hospitals is the mean weighted by rows. Its interval is computed as for paired
+differences (:func:`raysim.statistics.differences.paired.paired`), for hospitals like these with this model. Correlated
+columns share their importance: each alone may seem unimportant.
 
 Partial dependence is the mean prediction over all rows if a column had the same value in each (J. Friedman, *Greedy
 Function Approximation*, 2001). It may evaluate the model on combinations that no patient has.

@@ -1,4 +1,4 @@
-"""Computes the outputs of a run's model for prepared rows, and compares them with those of an exported model."""
+"""Computes the outputs of a run's model for prepared rows, and compares them with an exported model's outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRIED = 64
 """Number of random rows on which an exported model is compared with the run's model."""
 
 TOLERANCE = 1e-5
-"""Largest accepted difference of the outputs, which come from single precision and another order of sums."""
+"""Largest accepted difference of the outputs. Differences come from single precision and the order of sums."""
 
 
 def output_names(fitted: Preprocessing) -> list[str]:
@@ -39,8 +39,8 @@ def said(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[An
 
 
 def check_same(predictor: Predictor, owner: str, X: NDArray[np.float32], got: NDArray[Any]) -> None:
-    """Raise ``ConfigError`` if the outputs ``got`` of an exported model differ from those of the run's model
-    for ``X``."""
+    """Raise ``ConfigError`` if the outputs ``got`` of an exported model differ from the outputs of the run's model for
+    ``X``."""
     expected = said(predictor, owner, X)
     if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
         apart = float(np.nanmax(np.abs(got - expected)))

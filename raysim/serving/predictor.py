@@ -34,7 +34,7 @@ _log = logging.getLogger("raysim.serving")
 class Predictor:
     """A run's models, bound to its features and classes on the CPU, with its preprocessing and each hospital's model.
 
-    ``folder`` is the run's, for errors.
+    ``folder`` is the run's folder, for error messages.
     """
 
     folder: Path
@@ -109,7 +109,7 @@ class Predictor:
             if owners == NOBODY:
                 raise ConfigError(f"--hospital: {self._untrained(hospital, served)}")
         else:
-            # The one that a model served has for all; without a choice of one, what is everybody's.
+            # A named model must be the same for all hospitals; otherwise use the model for unknown hospitals.
             alike = set(theirs.values())
             others = self.served.elsewhere(served)
             owners = others if model is None or alike == {others} else None
@@ -163,7 +163,7 @@ class Predictor:
         owner."""
         like = self.model.logits(next(iter(self.served.vectors.values())), X[:1])
         each = dict.fromkeys(owners.tolist())
-        # Shifts are in double precision, as they were when the run measured them.
+        # Shifts use double precision, as in the evaluation of the run.
         kind = np.float64 if any(owner in self.served.shifts for owner in each) else like.dtype
         outputs = np.empty((len(X), *like.shape[1:]), kind)
         for owner in each:

@@ -14,7 +14,7 @@ import pandas as pd
 
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
 TRUTH = {"true": "1", "True": "1", "TRUE": "1", "false": "0", "False": "0", "FALSE": "0"}
-BEYOND = r"(?:[<>]=?|≤|≥)?\s*[+-]?[1-9][0-9]{0,2}"  # what begins a number of thousands
+BEYOND = r"(?:[<>]=?|≤|≥)?\s*[+-]?[1-9][0-9]{0,2}"  # the digits before the first thousands separator
 SPACES = " \u00a0\u2009\u202f"
 SPACED = rf"(?:['’][0-9]{{3}})+|(?:[{SPACES}][0-9]{{3}})+"
 GROUPED = {
@@ -117,7 +117,7 @@ def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
 
 def _number(text: str, name: str, described: dict[str, Any]) -> float:
     censored, written = described["censored"], TRUTH.get(text.strip(), text.strip())
-    written = re.sub(r"^((?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2", written)  # the minus sign of typesetters
+    written = re.sub(r"^((?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2", written)  # the typographic minus sign
     if re.fullmatch(GROUPED[described["decimal"]], written):
         between = "." if described["decimal"] == "," else ","
         written = re.sub(rf"[{between}'’{SPACES}]([0-9]{{3}})", r"\1", written)

@@ -1,6 +1,6 @@
 """Converts a run's model to a program of ``torch.export``, and to ONNX with torch.
 
-The program is tested first, and rejected if its outputs differ from those of the run's model.
+The program is tested first, and rejected if its outputs differ from the outputs of the run's model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Scores(nn.Module):
         self._shift = None if shift is None else (shift.intercept, shift.slope)
 
     def forward(self, features: Tensor) -> Tensor:
-        """See the class."""
+        """Compute the outputs; see the class."""
         z: Tensor = self.module(features.to(self._precision))
         if not self._classes:
             return z
@@ -55,7 +55,7 @@ def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
             rows = torch.export.Dim("rows", min=0)
             program = torch.export.export(scores, (torch.from_numpy(X),), dynamic_shapes=({0: rows},))
             got = program.module()(torch.from_numpy(X)).numpy()
-    except Exception as error:  # torch has no exception of its own for what it cannot export
+    except Exception as error:  # torch has no specific exception for failed exports
         reason = " ".join(str(error).split())[:160]
         raise ConfigError(
             f"model: {type(model).__name__} cannot be exported ({type(error).__name__}: {reason}); use raysim predict"
@@ -65,7 +65,7 @@ def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
 
 
 def write_torch(program: torch.export.ExportedProgram, path: Path) -> None:
-    content = io.BytesIO()  # on a full disk torch's own writer ends the process
+    content = io.BytesIO()  # torch's own file writer ends the process if the disk is full
     torch.export.save(program, content)
     path.write_bytes(content.getvalue())
 

@@ -35,13 +35,13 @@ def trained_on(config: Config) -> dict[str, Any]:
     except (OSError, RaysimError):
         return {}
     fields = TypeAdapter(type(source)).dump_python(source, mode="json")
-    own = set(type(config.data).model_fields) - {"scores", "preprocessing"}  # the others are the source's
+    own = set(type(config.data).model_fields) - {"scores", "preprocessing"}  # other fields belong to the source
     rows = [fields, config.data.model_dump(mode="json", include=own), config.seed]
     return {"files": files or [digest(config.data.source, fields)], "rows": digest(*rows)}
 
 
 def shared(stored: Mapping[str, Any] | None, config: Config) -> tuple[str | None, bool]:
-    """Return a remark on rows that also trained the model, and whether its test rows are those of ``config``.
+    """Return a remark on rows that also trained the model, and whether its test rows equal the test rows of ``config``.
 
     ``stored``: the digests of :func:`trained_on`; None for a model that is not an export of raysim.
     """

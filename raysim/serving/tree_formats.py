@@ -1,6 +1,6 @@
 """Writes boosted trees as plain JSON, as a model of xgboost, and as ONNX (TreeEnsembleRegressor of ``ai.onnx.ml``).
 
-All formats start from :func:`raysim.trees.written.as_json`. xgboost and ONNX add values in single precision. xgboost
+All formats are made from :func:`raysim.trees.written.as_json`. xgboost and ONNX add values in single precision. xgboost
 has no "at most": ``x <= e`` becomes ``x < e'`` with the next number in single precision.
 """
 
@@ -151,7 +151,7 @@ def _xgboost_tree(number: int, tree: Tree, levels: Sequence[int]) -> dict[str, A
     for k, node in enumerate(nodes):
         if "levels" in node:
             count = levels[node["column"]]
-            # xgboost reads no empty set; where missing values alone go right, a level that no row has stands for it.
+            # xgboost accepts no empty set: if only missing values go right, use a level that no row has.
             goes_right = sorted(set(range(count)) - set(node["levels"])) or [count]
             for name, value in zip(of_nodes, (k, len(categories), len(goes_right)), strict=True):
                 of_nodes[name].append(value)
@@ -242,7 +242,7 @@ def onnx_model(tree: Tree) -> bytes:
 
 
 def _last(loss: str, constants: dict[str, NDArray[Any]]) -> list[Any]:
-    """Return the steps from margins ``[n, K]`` to scores."""
+    """Return the ONNX nodes that convert margins ``[n, K]`` to scores."""
     from onnx import helper
 
     if loss == "softmax":
@@ -261,7 +261,7 @@ def _last(loss: str, constants: dict[str, NDArray[Any]]) -> list[Any]:
 
 
 def _ensemble(tree: Tree) -> dict[str, Any]:
-    """Return the attributes of the operator."""
+    """Return the attributes of ONNX's operator TreeEnsembleRegressor."""
     names = ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
     nodes: dict[str, list[Any]] = {f"nodes_{name}": [] for name in (*names, "missing_value_tracks_true")}
     targets: dict[str, list[Any]] = {f"target_{name}": [] for name in ("treeids", "nodeids", "ids", "weights")}

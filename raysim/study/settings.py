@@ -17,7 +17,7 @@ from raysim.data.heterogeneity import label_metrics
 from raysim.strategies.shared.psi import Smoothing, check_smoothing
 
 REPEATED = "emd_l1"
-"""Excluded: exactly twice ``emd_pooled``, so importance would be split between two copies."""
+"""The metric excluded by default: it is twice ``emd_pooled``, so importance would be split between two copies."""
 
 
 class Study(Section):

@@ -36,7 +36,7 @@ TABLE = "raysim"
 
 WIDTHS = {
     "attributes.`Run Name`": 340,
-    "runDateAndNestInfo": 130,  # when it began
+    "runDateAndNestInfo": 130,  # time of start
     "metrics.`auroc`": 90,
     "metrics.`mae`": 90,
     "metrics.`worst_decile`": 100,
@@ -90,11 +90,11 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
     sections.append(("All searched keys", [_parallel([*params, *choices], names)]))
     state = {
         "searchFilter": f"tags.`mlflow.parentRunId` = '{parent}'",
-        # By time, MLflow would fold the runs below the one that they are nested in, and draw that one alone.
+        # If ordered by time, MLflow would fold nested runs below their parent, and plot only the parent.
         "orderByKey": f"metrics.`{names[0]}`",
         "orderByAsc": objectives[next(iter(objectives))] == "min",
         "runsHiddenMode": "SHOW_ALL",
-        "isAccordionReordered": True,  # these sections stay in front of MLflow's own, of all metrics
+        "isAccordionReordered": True,  # keeps these sections before MLflow's own sections
     }
 
     def shown(count: int) -> str:
@@ -103,7 +103,7 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
     whole = shown(len(sections))
     if len(whole) <= LONGEST:
         return whole
-    # The first is shown in any case.
+    # The first section is always included.
     return shown(max(1, bisect.bisect_right(range(1, len(sections)), LONGEST, key=lambda count: len(shown(count)))))
 
 

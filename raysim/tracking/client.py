@@ -70,7 +70,7 @@ class Tracker:
         from mlflow.tracking import MlflowClient
 
         if uri.startswith(SQLITE):
-            # MLflow keeps a store for each address in a process: a relative one would stay in the first folder.
+            # MLflow caches a store per address: a relative address would always refer to the first working directory.
             uri = f"{SQLITE}{sqlite_path(uri).absolute()}"
         self._answered = answered
         self._metrics = SqliteMetrics(sqlite_path(uri)) if uri.startswith(SQLITE) else None
@@ -266,7 +266,7 @@ class Tracker:
             self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{TABLE}", view)
 
     def _create(self, uri: str, experiment: str) -> str:
-        # Artifacts beside the database, not wherever the command happened to run.
+        # Store artifacts next to the database, not in the working directory.
         location = None
         if uri.startswith(SQLITE):
             location = (sqlite_path(uri).absolute().parent / "mlartifacts" / experiment).as_uri()

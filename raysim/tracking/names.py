@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 TOP = ("auroc", "mae", "worst_decile", "observed_over_expected", "hypervolume")
-"""Metrics listed first: accuracy, the hospitals with the worst accuracy, calibration in the large, and a sweep's
+"""Metrics listed first: accuracy, the worst decile of hospitals, calibration in the large, and a sweep's
 hypervolume."""
 
 GROUPS = {
@@ -26,7 +26,7 @@ GROUPS = {
 
 
 def metric_name(name: str) -> str:
-    """``name`` in its group.
+    """Return ``name`` with the prefix of its group.
 
     >>> [metric_name(name) for name in ("auroc", "gini", "bytes_up", "training_loss", "auroc_std", "test_auroc")]
     ['auroc', 'hospitals/gini', 'traffic/bytes_up', 'loss/training_loss', 'spread/auroc', 'test/auroc']

@@ -1,4 +1,4 @@
-"""Records the runs of an experiment during the runs, without slowing them down or depending on the store.
+"""Records the runs of an experiment while they execute, without slowing them down or depending on the store.
 
 MLflow needs seconds to import and to open its store; this happens in a thread while Ray starts. Rounds are buffered,
 and written every few seconds and at the end of a run. An unreachable store costs only time: raysim retries during the
@@ -114,7 +114,7 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for record in self._records if error is not None else ():
-            if record.status is None:  # a stop while it was entered or left
+            if record.status is None:  # interrupted while its context was entered or left
                 record.__exit__(kind, error, at)
         self._stopped = error is not None
         self._closing.set()
@@ -166,12 +166,12 @@ class Recorder:
                 try:
                     self._send(record)
                     tries = 0
-                except Exception as error:  # whatever MLflow, its database or the network raise
+                except Exception as error:  # any error of MLflow, its database or the network
                     self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
                     record.doubtful = True
                     self.tell(record)
                     if self._closing.is_set():
-                        return  # nothing else is tried: the store is away
+                        return  # no further attempts: the store is unreachable
                     self._closing.wait(WAITS[min(tries, len(WAITS) - 1)])
                     tries += 1
                 self._calls += 1
@@ -189,7 +189,8 @@ class Recorder:
                 self._news.wait()
 
     def _send(self, record: Record) -> None:
-        """Send a run's new data. May be repeated: a doubtful run is looked up first, and its stored data are kept."""
+        """Send a run's new data. May be repeated: a doubtful run is looked up first, and its stored data are not
+        deleted."""
         tracker = self._store()
         if record.run_id is None or record.doubtful:
             above = record.parent.run_id if record.parent is not None else None
@@ -197,10 +198,10 @@ class Recorder:
             record.doubtful = True
             record.run_id = begin(record.name, record.params, record.tags, above)
             record.sent = 0
-            if self._stopped:  # it is RUNNING since this call
+            if self._stopped:  # this call has set it RUNNING
                 self._end(record)
         record.doubtful = True
-        status = record.status  # before the rounds: once a run has ended there are no more of them
+        status = record.status  # read before the rounds: an ended run gets no more rounds
         rounds = record.rounds[record.sent :]
         if status is not None:
             tracker.complete(
@@ -223,20 +224,22 @@ class Recorder:
 
     def _store(self) -> Tracker:
         if self._tracker is None:
-            check_reachable(self._tracking.uri)  # MLflow itself would try for minutes to open it
+            check_reachable(self._tracking.uri)  # MLflow itself would retry for minutes
             self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
         return self._tracker
 
     def _answered(self) -> None:
-        """Count a returned call of MLflow. If it is too late, stop sending: a later command may have sent
-        everything."""
+        """Count a call of MLflow that has returned. Raises :class:`_LeftBehind` if the command no longer waits: a later
+        command may already have sent everything."""
         self._calls += 1
         if self._left_behind:
             raise _LeftBehind
 
     def _end_all(self) -> None:
         """Set the final status of all runs, while their remaining data are sent."""
-        with contextlib.suppress(Exception):  # whatever MLflow, its database or the network raise: the store is away
+        with contextlib.suppress(
+            Exception
+        ):  # any error of MLflow, its database or the network: the store is unreachable
             for record in self._records:
                 self._end(record)
 

@@ -23,9 +23,9 @@ START_SECONDS = 120.0
 """Seconds to wait for the server to answer."""
 
 SETTINGS = {
-    # Neither MLflow nor the processes that it starts look for modules in the working directory.
+    # MLflow and its processes must not search modules in the working directory.
     "PYTHONSAFEPATH": "1",
-    # Its queues of jobs, for models that judge texts, would be four more processes.
+    # MLflow's job queues, for models that judge texts, would need four more processes.
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
@@ -57,7 +57,7 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
         "server",
         "--app-name",
         "raysim",
-        # Else the server would look for modules in the working directory first.
+        # Otherwise the server would search modules in the working directory first.
         "--uvicorn-opts",
         f"--app-dir {shlex.quote(str(FOLDER.parent))}",
         "--backend-store-uri",
@@ -71,7 +71,7 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
             env=os.environ | SETTINGS,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # ending MLflow alone would leave its serving process behind
+            start_new_session=True,  # ending only MLflow would leave its worker process running
         )
         try:
             server = TrackingServer(f"http://127.0.0.1:{port}", process)

@@ -40,7 +40,7 @@ def check_reachable(uri: str) -> None:
         port = port or SERVERS[scheme]
         try:
             socket.create_connection((parsed.hostname or "", port), timeout=2).close()
-        except (OSError, UnicodeError) as error:  # a host that no name server could be asked for is a UnicodeError
+        except (OSError, UnicodeError) as error:  # invalid host names raise UnicodeError
             raise ConfigError(
                 f"tracking.uri: {uri} cannot be reached ({error}); start it or set another store"
             ) from None
@@ -52,7 +52,7 @@ def _check_sqlite(uri: str) -> None:
     path = sqlite_path(uri)
     begins = b""
     try:
-        # Try it: permission bits do not show read-only file systems.
+        # Write a file: permission bits do not reveal read-only file systems.
         tempfile.TemporaryFile(dir=path.absolute().parent).close()
         if path.exists():
             with path.open("r+b") as file:
@@ -99,7 +99,7 @@ def _locked(lock: Path) -> int:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            # Whoever held it before has removed the file: a lock on that one keeps nobody out.
+            # The previous owner may have removed the file: a lock on a removed file has no effect.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(lock)):
                     return handle

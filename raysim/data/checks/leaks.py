@@ -138,7 +138,7 @@ class _Judge:
             return None
         ranks = f"feature '{name}' alone ranks {strength.auroc:.3f} of pairs within hospitals right{self._of(event)}"
         if strength.low > WARN:
-            remedy = f"it all but is the label; drop it (data.drop: ['{name}']) unless it is known beforehand"
+            remedy = f"it is almost the label; drop it (data.drop: ['{name}']) unless it is known beforehand"
             return Suspect(name, "warn", f"{ranks}: {remedy}")
         if _passes(strength, ASK):
             return Suspect(name, "ask", f"{ranks}: when is it recorded, after the outcome?")

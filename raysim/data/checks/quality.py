@@ -132,7 +132,7 @@ class _Asked:
         quoted = [f"'{name}'" for name in names]
         what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
         at = _named([self.hospitals[h] for h in where])
-        return Suspect(names[0], "ask", f"{what} no value at {at}: a model there goes without")
+        return Suspect(names[0], "ask", f"{what} no value at {at}: models there train without")
 
     def numbers(self, name: str, value: NDArray[Any], home: Ints) -> Iterator[Suspect]:
         """Yield the first finding, if any, in the recorded values of a column of numbers."""
@@ -205,7 +205,8 @@ class _Asked:
             fits = iter([(np.inf, "as degrees Celsius and Fahrenheit are")])
         for found, called in fits:
             medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {called}"
-            text = f"feature '{column.name}' has {medians}; the fewer are {self._named(less)}: bring them to one unit"
+            few = f"the smaller group is {self._named(less)}: convert all to one unit"
+            text = f"feature '{column.name}' has {medians}; {few}"
             return Suspect(column.name, "warn" if found > _LARGE else "ask", text)
         return None
 
@@ -283,7 +284,9 @@ def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -
     judged = own >= _ROWS
     text = f"{several:,} of {counted(len(at), 'patient')} have rows at several hospitals"
     if judged.any() and np.median(shared[judged] / own[judged]) >= _SHARED:
-        text += ": if each hospital numbers its own, these are other people; write the hospital into the number"
+        text += (
+            ": if each hospital numbers its own patients, these are different people; add the hospital to the number"
+        )
         yield Suspect("", "warn", text)
     else:
         yield Suspect("", "list", f"{text}; all rows of a patient are in one part")

@@ -40,10 +40,10 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
     stored.
     """
     if keys.get("path") is not None:
-        raise ConfigError(f"data.path: {as_yaml(keys['path'])} stands beside a data frame; keep one of them")
+        raise ConfigError(f"data.path: {as_yaml(keys['path'])} cannot be combined with a data frame; keep one of them")
     source = keys.get("source", SOURCE)
     if not isinstance(source, str) or source != SOURCE:
-        raise ConfigError(f"data.source: {as_yaml(source)} stands beside a data frame; remove the key")
+        raise ConfigError(f"data.source: {as_yaml(source)} cannot be combined with a data frame; remove the key")
     for key, name in keys.items():
         check_index(frame, name, f"data.{key}")
     return {**keys, "source": SOURCE, "path": str(stored(frame))}
@@ -93,7 +93,9 @@ def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None
         raise DataError(f"{field}: the data frame's columns have several levels; give each column one name")
     for name in map(str, frame.columns):
         if not is_unicode(name):
-            raise DataError(f"{field}: the data frame has a column {name!a}, whose name no file holds; rename it")
+            raise DataError(
+                f"{field}: the data frame has a column {name!a}, whose name cannot be written to a file; rename it"
+            )
     named = frame.set_axis([str(name) for name in frame.columns], axis="columns")
     if columns is not None:
         named = named.loc[:, named.columns.isin(list(columns))]
@@ -113,7 +115,7 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
         if not all(issubclass(kind, _WRITTEN) for kind in kinds):
             names = ", ".join(sorted({kind.__name__ for kind in kinds})[:6])
             raise DataError(
-                f"{field}: column '{name}' of the data frame holds what no table does (values of type {names}); "
+                f"{field}: column '{name}' of the data frame contains values that no file can store (of type {names}); "
                 "convert it, or drop it from the frame"
             ) from None
         # For example numbers with a text among them: a CSV file would also contain them as texts.

@@ -40,8 +40,8 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
         raise DataError(f"data.partition.alpha: {alpha} is not a finite number above 0")
     if not np.isfinite(2 * alpha * hospitals):  # sampling would divide by a sum of about alpha * hospitals
         raise DataError(
-            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is more than can be drawn with; take a "
-            "smaller alpha (from 1e+06 on, hospitals are all but equal)"
+            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is too large to sample with; take a "
+            "smaller alpha (from 1e+06 on, hospitals are nearly equal)"
         )
     if min_size < 0:
         raise DataError(f"data.partition.min_size: {min_size} is not at least 0")
@@ -64,7 +64,7 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     closest = f"; the smallest hospital had at best {best}" if best >= 0 else ""
     raise DataError(
         f"data.partition.alpha: {alpha:g} over {hospitals} hospitals and {len(classes)} classes left a hospital with "
-        f"fewer than {min_size} rows in each of {TRIES} draws{closest}; take a larger alpha, fewer hospitals or a "
+        f"fewer than {min_size} rows in each of {TRIES} tries{closest}; take a larger alpha, fewer hospitals or a "
         "lower min_size"
     )
 

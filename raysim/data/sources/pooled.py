@@ -218,8 +218,8 @@ def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
     """Raise ``DataError`` unless ``labels`` are ``[n]`` whole numbers in ``0..classes-1``."""
     if labels.ndim != 1 or labels.dtype.kind not in "iuf":
         raise DataError(
-            f"data.path: {what} holds labels of shape {labels.shape} and type {labels.dtype}, not a whole number each; "
-            "it is not in its publisher's layout"
+            f"data.path: {what} holds labels of shape {labels.shape} and type {labels.dtype}, not one whole "
+            "number per row; it is not in its publisher's layout"
         )
     strange = np.flatnonzero(~((labels >= 0) & (labels < classes) & (labels == np.floor(labels))))
     if len(strange):

@@ -99,7 +99,7 @@ class Table(BaseModel):
     def _one_sign(cls, value: str | None) -> str | None:
         value = {"\\t": "\t", "tab": "\t"}.get(value or "", value)
         if value is not None and (len(value) != 1 or value in '"\r\n'):
-            raise ValueError(f"{as_yaml(value)} is not one sign; write ',', ';', '|' or tab")
+            raise ValueError(f"{as_yaml(value)} is not a single character; write ',', ';', '|' or tab")
         return value
 
     @field_validator("encoding")
@@ -235,7 +235,7 @@ class Table(BaseModel):
         names = [name for name in table.column_names if name not in never]
         made = feature_columns(table, names, Wanted(self.numeric, self.categorical), reading, kept)
         if made.frame.empty:
-            raise DataError(f"data.path: '{self.path}' has no feature column beside silo and label; add one")
+            raise DataError(f"data.path: '{self.path}' has no feature column apart from silo and label; add one")
         patients: dict[str, NDArray[Any]] = {}
         alike: list[str] = []
         for attribute in ("sex", "ethnicity"):
@@ -349,7 +349,7 @@ def _written(values: Any) -> list[str]:
         raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
     for value in values:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError(f"{as_yaml(value)} is not the text that stands in the table; quote that")
+            raise ValueError(f"{as_yaml(value)} is not a text; quote the text of the table")
     return [str(value) for value in values]
 
 

@@ -27,16 +27,14 @@ def in_years(
     a unit, for a name of months or days.
     """
     if unit is None and _OTHER.search(name):
-        raise DataError(
-            f"data.age: column '{name}' is not called like years; say what it counts (data.age_unit: months)"
-        )
+        raise DataError(f"data.age: column '{name}' has a name unlike years; set its unit (data.age_unit: months)")
     years = ages / _IN_YEAR[unit or "years"]
     wrong = (years < 0) | (years > OLDEST)
     if wrong.any():
         at = int(wrong.argmax())
         what = "less than 0" if years[at] < 0 else f"more than {OLDEST} years"
         raise DataError(
-            f"data.age: column '{name}' holds {ages[at]:g} in row {placed(at, rows)}, {what}; say what it counts "
-            f"(data.age_unit: months, or days), or that it stands for a missing value (data.na_values)"
+            f"data.age: column '{name}' holds {ages[at]:g} in row {placed(at, rows)}, {what}; set its unit "
+            f"(data.age_unit: months, or days), or mark the value as missing (data.na_values)"
         )
     return years

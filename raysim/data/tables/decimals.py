@@ -123,7 +123,7 @@ def _mark(
     why = (
         f", and column '{floats[0]}' numbers with a point"
         if floats
-        else ", always with three digits behind it, as thousands have it"
+        else ", always with three digits after it, as between thousands"
         if thousands
         else ""
         if recognise or numbers

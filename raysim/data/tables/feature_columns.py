@@ -120,7 +120,7 @@ def feature_columns(
             )
     if refused:
         first_name, *others = refused
-        more = f"; the same of {counted(len(others), 'more column')}: {_quoted(others)}" if others else ""
+        more = f"; the same for {counted(len(others), 'more column')}: {_quoted(others)}" if others else ""
         raise DataError(f"data.path: {refused[first_name]}{more}")
     if left:
         notes.append(f"no features, as data.numeric or data.categorical list others: {_quoted(left)}")
@@ -212,7 +212,7 @@ def _category(column: pa.ChunkedArray, name: str, listed: bool) -> pd.Series[Any
         raise DataError(
             f"data.categorical: text column '{name}' holds {len(categories):,} different values, more than "
             f"{MOST_CATEGORIES}: drop it (data.drop), list it in data.numeric if it is meant as numbers, or in "
-            f"data.categorical ([{scalar(name)}, ...]) to keep it all the same"
+            f"data.categorical ([{scalar(name)}, ...]) to keep it anyway"
         )
     return pd.Series(pd.Categorical(values, categories=natural(categories)))
 
@@ -225,8 +225,8 @@ def _alike(name: str, values: pd.Series[Any]) -> list[str]:
     rows = {str(category): int(n) for category, n in values.value_counts().items()}
     more = f", and {counted(len(groups) - 1, 'more group')} of such" if len(groups) > 1 else ""
     return [
-        f"categories {written(groups[0], rows)} of column '{name}' differ in blanks or "
-        f"capitals alone{more}: each is a feature of its own; write them alike"
+        f"categories {written(groups[0], rows)} of column '{name}' differ only in blanks or "
+        f"capitals{more}: each is a separate feature; write them alike"
     ]
 
 
@@ -247,7 +247,7 @@ def _doubts(name: str, found: Finding | None) -> list[str]:
             "be numbers that are written in another way"
         )
     elif found.categories > MANY_CATEGORIES:
-        doubts.append(f"column '{name}' has {found.categories:,} categories, each a feature of its own")
+        doubts.append(f"column '{name}' has {found.categories:,} categories, each a separate feature")
     return [f"{doubt}; list it in data.categorical ([{scalar(name)}, ...]) if that is meant" for doubt in doubts]
 
 

@@ -118,7 +118,7 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
     counts = dict(zip(labels, np.bincount(indices).tolist(), strict=True))
     check_twins("data.label", "classes", counts)
     if len(labels) > 2 and {each.strip().casefold() for each in labels} <= _ANSWERS:
-        raise DataError(f"data.label: {written(labels, counts)} are two answers in several words; write them alike")
+        raise DataError(f"data.label: {written(labels, counts)} are two answers in several spellings; write them alike")
     classes = natural(labels)
     if positive is not None:
         if positive not in classes:
@@ -156,7 +156,9 @@ def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
     if list(classes) == ["1", "2"]:
         doubt = f"the event of label '{name}' is '2', as the later of 1 and 2"
     elif (first := event_of(classes)) is not None:
-        doubt = f"the event of label '{name}' is '{classes[1]}', as the last class, and '{first}' is called like one"
+        doubt = (
+            f"the event of label '{name}' is '{classes[1]}', as the last class, and '{first}' is named like an event"
+        )
     else:
         return ()
     return (f"{doubt}; name the event that is meant (data.positive: {scalar(classes[0])})",)

@@ -32,8 +32,8 @@ def without_marks(
             if found and name in kept and not by_column:
                 n = counted(column.null_count - table.column(name).null_count, "row")
                 raise DataError(
-                    f"data.na_values: '{min(found)}' stands in the {kept[name]} '{name}' too, in {n}; name the columns "
-                    f"that it is for (na_values: {{column: [{as_yaml(min(found))}]}})"
+                    f"data.na_values: '{min(found)}' also occurs in the {kept[name]} '{name}', in {n}; name the "
+                    f"columns that it is for (na_values: {{column: [{as_yaml(min(found))}]}})"
                 )
             met |= {(name, mark) for mark in found}
         columns[name] = column
@@ -45,10 +45,10 @@ def _idle(na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]], met: Colle
     in it."""
     if isinstance(na_values, Mapping):
         return [
-            f"data.na_values: '{mark}' stands in no row of column '{name}'"
+            f"data.na_values: '{mark}' occurs in no row of column '{name}'"
             for name, marks in na_values.items()
             for mark in marks
             if not {(name, mark), (name, pointed(mark))} & {*met}
         ]
     marks = {mark for _, mark in met}
-    return [f"data.na_values: '{mark}' stands in no row" for mark in na_values if not {mark, pointed(mark)} & marks]
+    return [f"data.na_values: '{mark}' occurs in no row" for mark in na_values if not {mark, pointed(mark)} & marks]

@@ -217,7 +217,7 @@ def _hospital(columns: Sequence[_Column]) -> Choice:
     able = [column for column in columns if _may_be_hospitals(column)]
     called = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
     if called:
-        return _first(called, "it is called so")
+        return _first(called, "its name says so")
     places = [column for column in able if _PLACE.fullmatch(column.squashed)]
     if len(places) == 1:
         return _first(places, "no column is called hospital, site, centre or the like, and this one may name them")
@@ -235,13 +235,13 @@ def _patient(columns: Sequence[_Column]) -> Choice:
     if not called:  # rows of one stay also belong together
         called = [column for column in many if _STAY.fullmatch(column.squashed) and not column.every_row]
     if not called:
-        return Choice(None, "no column is called so")
+        return Choice(None, "no column has such a name")
     first = min(
         called, key=lambda column: column.distinct
     )  # the coarser column is the person: a person has several stays
     rest = tuple(column.name for column in called if column is not first)
     several = first.found.rows - first.distinct
-    why = "it is called so" + ("; each has one row" if not several else "; some have several rows")
+    why = "its name says so" + ("; each has one row" if not several else "; some have several rows")
     return Choice(first.name, why, rest)
 
 
@@ -265,10 +265,10 @@ def _label(columns: Sequence[_Column]) -> tuple[Choice, tuple[str, ...]]:
         ranked = [column for column in few if _RESULT.fullmatch(column.squashed)]
         ranked.sort(key=lambda column: (not column.complete, column.distinct != 2))
     if ranked:
-        return _first(ranked, "it is called like an outcome"), others
+        return _first(ranked, "its name suggests an outcome"), others
     amounts = [column for column in columns if _AMOUNT.fullmatch(column.squashed) and column.found.kind == "number"]
     if amounts:
-        return _first(amounts, "it is called like an amount to predict"), others
+        return _first(amounts, "its name suggests an amount to predict"), others
     two = tuple(column.name for column in few if column.distinct == 2)
     return Choice(None, "", two), others
 
@@ -282,7 +282,7 @@ def _first(columns: Sequence[_Column], why: str) -> Choice:
 def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
     """Return why a column should be no feature; empty where it may be a feature."""
     if column.name in outcomes:
-        return "it is called like an outcome, too"
+        return "its name suggests an outcome, too"
     if column.found.kind == "date":
         return "dates or times"
     if column.dates:
@@ -292,9 +292,9 @@ def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
     if column.distinct == 1:
         return "one value everywhere"
     if _LATER.search(column.name.casefold()) and not _READMITTED.search(label.casefold()):
-        return "it is called like what is known at discharge"
+        return "its name suggests what is known at discharge"
     if _FOLLOWED.fullmatch(column.name) and _EVENT.fullmatch(label):
-        return "it is called like the time of the outcome"
+        return "its name suggests the time of the outcome"
     if UNNAMED.fullmatch(column.name.strip()):
         return "no name of its own"
     if column.every_row and (
@@ -302,7 +302,7 @@ def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
     ):
         return "another value in every row"
     if column.whole and _is_key(column.name) and column.distinct > _MOST_CATEGORIES:
-        return f"{column.distinct:,} different numbers, called like a key"
+        return f"{column.distinct:,} different numbers, named like a key"
     if column.found.kind == "category" and column.distinct > _MOST_CATEGORIES:
         return f"{column.distinct:,} different texts"
     return ""

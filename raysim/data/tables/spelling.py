@@ -47,7 +47,7 @@ def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
     """Raise ``DataError`` where two names are one, written in two ways; ``rows`` is the number of rows of each name."""
     if groups := twins(rows):
         raise DataError(
-            f"{field}: {written(groups[0], rows)} differ in blanks or capitals alone and would be {len(groups[0])} "
+            f"{field}: {written(groups[0], rows)} differ only in blanks or capitals and would be {len(groups[0])} "
             f"{what}; write them alike"
         )
 
@@ -55,8 +55,7 @@ def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
 def twins_said(field: str, rows: Mapping[str, int]) -> list[str]:
     """Return a warning for each set of groups that are probably one; ``rows`` is the number of rows of each name."""
     return [
-        f"{field}: {written(group, rows)} differ in blanks or capitals alone: each is a group of its own; write them "
-        "alike"
+        f"{field}: {written(group, rows)} differ only in blanks or capitals: each is a separate group; write them alike"
         for group in twins(rows)
     ]
 
@@ -86,5 +85,5 @@ def check_cut(field: str, name: str, values: NDArray[Any], rows: NDArray[np.int6
         at = next(k for k, each in enumerate(values) if each in cut)
         raise DataError(
             f"{field}: column '{name}' holds '{values[at]}' in row {(at if rows is None else int(rows[at])) + 1}, a "
-            "long number that a spreadsheet has cut; write whole numbers, as text"
+            "long number that a spreadsheet has rounded; write whole numbers, as text"
         )

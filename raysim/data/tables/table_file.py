@@ -232,7 +232,7 @@ def _wrong_line(path: Path, form: Form) -> str | None:
                     first = "the first line" if not form.above else f"line {form.above + 1}"
                     remedy = "correct that line"
                     if not row[-1] and len(row) == fields + 1:
-                        remedy = "take the separator off the ends of lines, or add one to that of the column names"
+                        remedy = "remove the separator at the ends of lines, or add one to the line of column names"
                     elif line > begun:
                         remedy = f"it begins in line {begun}: is a quotation mark not closed there?"
                     elif form.separator == "," and len(row) > fields:

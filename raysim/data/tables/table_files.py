@@ -53,8 +53,8 @@ class Files:
 
         if column in self.table.column_names:
             raise DataError(
-                f"data.silo: '{self.files[0][0]}' has a column '{column}'; name it as data.silo, or the files' names "
-                "stand for the hospitals and it needs another name"
+                f"data.silo: '{self.files[0][0]}' has a column '{column}'; set data.silo to it, or rename it so that "
+                "the files' names are the hospitals"
             )
         homes: dict[str, Path] = {}
         for file, _ in self.files:
@@ -139,7 +139,8 @@ def read_files(
         whole = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
     except pa.ArrowException as error:
         raise DataError(
-            f"{field}: a column has other types in other files ({' '.join(str(error).split())[:160]}); write it alike"
+            f"{field}: a column has different types in different files ({' '.join(str(error).split())[:160]}); "
+            "write it in one type"
         ) from None
     rows = tuple((file, table.num_rows) for file, table in zip(files, tables, strict=True))
     made = Files(whole, read[0].form, read[0].decimal, tuple(remarks), rows, read[0].thousands)

@@ -217,7 +217,7 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
     if not several:
         if _usual([(0, line.split()) for line in lines if line.strip()])[0] > 1 and _aligned(lines):
             raise DataError(
-                f"{field}: '{path}' has columns between spaces; write it with commas: python -c \"import pandas; "
+                f"{field}: '{path}' has columns separated by spaces; write it with commas: python -c \"import pandas; "
                 f"pandas.read_csv({str(path)!r}, sep=r'\\s+').to_csv({str(path.with_suffix('.commas.csv'))!r}, "
                 'index=False)"'
             )

@@ -58,7 +58,7 @@ class Auditor:
         self, job: Job, federation: Federation, opened: Opened, folder: Path, say: Callable[[str], None]
     ) -> None:
         evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": True, "groups": ()})
-        # Recalibration is of validation rows, of which no member is, and leaves the ranking that attacks go by.
+        # Recalibration uses validation rows, which are no members, and does not change the ranking of rows.
         last = replace(job.last, recalibration=None)
         self._job = replace(job, evaluation=evaluation, adversary=None, last=last)
         self._federation, self._opened, self._folder, self._say = federation, opened, folder, say
@@ -139,12 +139,12 @@ class Auditor:
         )
         coins = rng.random(count) < 0.5
         members = trained_on(federation)
-        # The reference has draws of its own: with the same, the noise of a private run would cancel.
+        # The reference uses another seed: with the same seed, the noise of a private run would cancel.
         reference, labels = self._margins(np.append(members, np.zeros(count, bool)), added, "without", seed + 1)
         margins, _, outcome = self._played(np.append(members, coins), added, "canaries", seed)
         scores = (confidence(margins, labels) - confidence(reference, labels))[len(members) :]
         guesses = one_run.guessed(scores, coins)
-        # The auditor sees the last model; what noise does not cover, the canaries do not test.
+        # With the last model alone, the canaries test only guarantees of single rows or patients.
         guaranteed = outcome.privacy if outcome.privacy is not None and outcome.privacy.unit != "hospital" else None
         delta = DELTA if guaranteed is None else guaranteed.delta
         return {
@@ -207,7 +207,7 @@ class Auditor:
         for hospital in hospitals.tolist():
             rows = federation.rows(hospital, "train")
             X, y = federation.X[rows].astype(np.float64), federation.y[rows].astype(np.float64)
-            # More rows than columns are not read by this attack.
+            # This attack cannot reconstruct more rows than columns.
             read[hospital] = rows_read(X, y) if len(y) <= columns else 0
         return {
             "hospitals": len(hospitals),
@@ -232,7 +232,7 @@ class Auditor:
         task = Task(X, y, start, (), max(work.epochs, 1), 0.1, lambda epoch: stream(0, "inversion", epoch))
         change = model.train([task], Optimizer("sgd", 0.1, 0))[0] - start
         layers = list(model.layout.split(change).values())
-        # The unit that moved most: rounding disturbs it least.
+        # The unit with the largest change has the smallest rounding error.
         unit = int(np.abs(layers[1]).argmax())
         read = inversion.invert_layer(layers[0], layers[1])[unit]
         label = inversion.invert_label(layers[-1])

@@ -1,9 +1,9 @@
-"""Canary audit of a privacy guarantee: a lower bound of epsilon from the information of the guarantee's adversary.
+"""Canary audit of a privacy guarantee: a lower bound of epsilon, with the knowledge of the guarantee's adversary.
 
-A fair coin decides whether each canary is in the data. Each canary has its own model parameter, which no other row
-changes. The update of a canary hospital, and the gradient of a canary patient, are far longer than the clip. Everything
-else equals the audited run: data, strategy, coins, clip, noise and sums. The auditor adds up, over all rounds, what was
-released in the direction of each canary.
+A fair coin decides whether each canary is in the data. Each canary has model parameters that no other row changes. The
+update of a canary hospital, and the gradient of a canary patient, are far longer than the clip. Everything else equals
+the audited run: data, strategy, coins, clip, noise and sums. The auditor adds up, over all rounds, what was released in
+the direction of each canary.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LENGTH = 100.0
 
 
 def can_hold_canaries(job: Job, federation: Federation) -> bool:
-    """Return whether canaries can be added: the first of the model's dense layers needs one column for each feature."""
+    """Return whether canaries can be added: the first of the dense layers must have one column for each feature."""
     model = job.work.model.bind(federation, "cpu", job.work.precision)
     return isinstance(model, Traceable) and model.layout.shapes[0][1:] == federation.X.shape[1:]
 
@@ -99,7 +99,7 @@ def _played(
     layout = work.model.bind(with_canaries, "cpu", work.precision).layout
     canaries = Canaries(homes, inside, _canary_parameters(layout, columns), None if patients else length, single)
     evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": False, "groups": ()})
-    # The guarantee of a hospital's own noise holds against who sees each update, so no sums are hidden here.
+    # A guarantee by local noise also holds against a server that receives each update, so no sums are hidden here.
     secure = None if single else job.secure
     work = replace(work, federation=str(with_canaries.folder))
     *_, outcome = session.run(replace(job, work=work, evaluation=evaluation, canaries=canaries, secure=secure))

@@ -1,6 +1,6 @@
 """``raysim curve``: how strategies perform over the values of one hyper-parameter, as a table and a plot.
 
-The configuration is that of ``compare`` with one more section:
+The configuration is a configuration for ``compare`` with one more section:
 
 .. code-block:: yaml
 
@@ -47,8 +47,7 @@ ANSWER = "curve_answer.json"
 """Name of the file with the curve's findings."""
 
 Lines = Mapping[str, tuple[str, float | None]]
-"""By the label of each strategy that is run: its line in the plot, and its value on that line (None: horizontal
-line)."""
+"""The line and the value of each strategy that is run, by the strategy's label (value None: a horizontal line)."""
 
 
 class Curve(Section):
@@ -67,7 +66,7 @@ class Curve(Section):
     def _each_once(cls, values: tuple[float | int, ...]) -> tuple[float | int, ...]:
         written = [f"{value:g}" for value in values]
         twice = next((text for text in written if written.count(text) > 1), None)
-        if twice is not None:  # they are told apart by what labels call them
+        if twice is not None:  # labels distinguish values by this text
             raise ValueError(f"{twice}, in six digits, stands there twice; name each value once")
         return values
 

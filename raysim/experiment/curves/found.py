@@ -34,7 +34,7 @@ class Point:
     """One value of the hyper-parameter, with its results."""
 
     value: float | None
-    """None for a strategy that does not have the hyper-parameter, or sets it itself."""
+    """The value; None for a strategy that does not have the hyper-parameter, or sets it itself."""
     mean: float
     """The mean of the figure over hospitals and seeds."""
     difference: float = NAN

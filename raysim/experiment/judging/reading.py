@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 
 def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
-    """Convert a column to pandas: to numbers if all values are numbers and the column has no names."""
+    """Convert a column to pandas. Columns other than names become numbers if all of their values are numbers."""
     if name == "hospital" and is_text(column.type):
         column = whole_names(column)
     elif name not in NAMES and is_text(column.type):

@@ -30,7 +30,7 @@ _ORDER = {*RANKS, "mean_unweighted", "worst_decile", "p10", "gini", "std", "size
 
 @dataclass(eq=False)
 class _Nothing:
-    """A placeholder for messages between hospitals and server, of which nothing is known."""
+    """A placeholder for the traffic between hospitals and server, which is unknown."""
 
     ledger: Ledger
 

@@ -112,7 +112,7 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
         _same(frame, GROUP + name, GROUP + name, "a patient has one value")
         rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
         warnings += [
-            f"Groups {written(alike, rows)} of '{GROUP}{name}' differ in blanks or capitals alone: each counts alone."
+            f"Groups {written(alike, rows)} of '{GROUP}{name}' differ only in blanks or capitals: each counts alone."
             for alike in twins(rows)
         ]
     roles = dict(frame.groupby("model")["role"].first()) if "role" in frame else {}
@@ -126,7 +126,7 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
         raise DataError(f"column '{twice[0]}' is there twice; keep one")
     if not len(table):
         raise DataError("the table has no rows; write a row for each model, seed and test row")
-    if "strategy" in table:  # as a comparison writes it
+    if "strategy" in table:  # the table of a comparison
         table = table.rename(columns={"model": "served", "strategy": "model"})
     for name in REQUIRED:
         if name not in table and not (name == "probability" and "margin" in table):
@@ -195,7 +195,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
         raise ConfigError("--logits, --percent: probabilities are written in one way; give one of the two")
     if "margin" in frame:
         given = _given(frame, "margin")
-        # raysim's own models have single precision, whose shortest decimals the table holds.
+        # Tables of raysim's own models contain the shortest decimals of single-precision numbers.
         single = given.astype(np.float32)
         return single if np.array_equal(single.astype(str).astype(np.float64), given, equal_nan=True) else given
     p = _given(frame, "probability")
@@ -218,7 +218,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
         raise DataError(
             f"row {_first(wrong)}: probability {p[wrong][0]:.4g} exceeds 1; give --percent if it is per cent"
         )
-    from scipy.special import logit  # runs start without it
+    from scipy.special import logit  # imported late to start runs faster
 
     with np.errstate(divide="ignore"):
         margins: NDArray[np.float64] = logit(p)
@@ -271,7 +271,8 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
     """Renumber the seeds that a model does not share with ``reference`` to the reference's unmatched seeds, in order.
 
-    The pairing is arbitrary: unshared seeds are independent, and the variance between seeds includes both models'.
+    The pairing is arbitrary: unshared seeds are independent, and the variance between seeds contains the variance of
+    both models.
     """
     theirs = sorted(set(frame.loc[frame["model"] == reference, "seed"]))
     for model, of in frame.groupby("model", sort=False):
@@ -310,8 +311,8 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
 
 
 def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
-    """Raise ``DataError`` if a row's value in a column differs between models or seeds; ``name`` is the column's user
-    name."""
+    """Raise ``DataError`` if a row's value in a column differs between models or seeds; ``name`` is its name
+    for users."""
     differs = frame.groupby("identity")[column].transform("nunique", dropna=False) > 1
     if differs.any():
         row = frame[differs].iloc[0]
@@ -319,5 +320,5 @@ def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
 
 
 def _first(which: pd.Series) -> int:
-    """Return the number of the first such row in the user's table, from 1."""
+    """Return the number of the first row marked in ``which``, counted from 1 in the user's table."""
     return int(which.index[which][0]) + 1

@@ -1,7 +1,7 @@
 """Plans a run without executing it: placement of hospitals, memory of each actor, bytes of a round.
 
 Nothing is trained. The strategy is set up in this process, and its first round's messages are made and planned. The
-bytes are therefore exactly those of a run.
+planned bytes therefore equal the bytes of a run.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from raysim.experiment.unseen.folds import cost, folds_of
 from raysim.strategies.base import POOLED, Floats, Ids
 
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
-"""Resident memory of an actor without hospitals, and the addition of torch where it is used; measured with Ray 2.60."""
+"""Resident memory of an actor without hospitals, and the additional memory of torch; measured with Ray 2.60."""
 
 WORKING_COPIES = 2
-"""Copies of a model in addition to those of the hospitals trained in a call: its initial state, and its gradient."""
+"""Additional copies of a model during a training call: its initial state, and its gradient."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _planned_configs(config: Config) -> tuple[Config, ...]:
 
 
 def available(nodes: str | None) -> tuple[Node, ...]:
-    """Return the nodes that ``--nodes`` describes, otherwise those of the cluster at ``RAY_ADDRESS``, otherwise this
+    """Return the nodes of ``--nodes``, otherwise the nodes of the cluster at ``RAY_ADDRESS``, otherwise this
     machine."""
     if nodes is not None:
         try:
@@ -168,7 +168,7 @@ def available(nodes: str | None) -> tuple[Node, ...]:
 def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     """Measure the bytes of ``job``'s rounds. Hospitals' replies have invented values; only their sizes are real."""
     pool = _DryRunPool(placement)
-    # Noise has no bytes, and what a guarantee needs of it depends on the rounds.
+    # Noise adds no bytes, and its calibration depends on the number of rounds.
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
     run = JobRun(pool, quick)
     try:
@@ -177,7 +177,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
                 pass
     except _Measured:
         pass
-    # Before the first round hospitals are only asked for their losses.
+    # Before the first round, hospitals only send their losses.
     training, last = next(plan for plan in pool.plans if plan.round), pool.plans[-1]
     first = run.rows[0]
     moved = replace(training, measured=last.measured) if job.evaluation.every else training
@@ -227,16 +227,16 @@ class _DryRunPool:
         self.plans.append(plan)
         if plan.measured.serve:
             raise _Measured
-        if plan.call is not None and plan.problem is None:  # what comes next depends on the sums
+        if plan.call is not None and plan.problem is None:  # the next message depends on the sums
             return self._hospitals.round(plan, memory)
         empty: list[HospitalStates] = [{} for _ in self.served]
         partials = [self.partial(plan, ids, i == 0) for i, ids in enumerate(self.served)]
         for partial in partials[1:]:
-            partial.units = None  # what the sums are does not matter, and adding them up would take its time
+            partial.units = None  # the values do not matter, and adding them up would take time
         return partials, empty
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        # Nobody has trained, so nobody has parameters of their own.
+        # No hospital has trained, so none has its own parameters.
         return self._hospitals.ask(inquiry)
 
     def recall(self, memory: StateReferences) -> HospitalStates:
@@ -254,7 +254,7 @@ class _DryRunPool:
             size = plan.models.shape[1]
             result.ids = mine if len(mine) else None
             if problem.sent is not None and len(mine):
-                # One number seen as many: a hundred nodes' sums would not fit into this process.
+                # One number broadcast: the sums of a hundred nodes would not fit into this process.
                 result.units = np.broadcast_to(np.int64(1), (sum_count(problem, size), size))
             if problem.sent is not None and problem.sent.single and len(mine):
                 result.deltas = np.broadcast_to(np.float64(1e-3), (len(mine), size))

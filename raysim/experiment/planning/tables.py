@@ -50,7 +50,7 @@ def fits(plan: Plan) -> str:
         verdict = f"does not fit: {'; '.join(short)}"
     elif math.isfinite(sum(there.values())):
         verdict = f"fits: {total} of {_bytes(sum(there.values()))} of memory"
-    else:  # nodes that are only described have no known memory
+    else:  # the memory of nodes given by --nodes is unknown
         verdict = f"needs about {total} of memory"
     largest = max((t.down + t.up for t in plan.traffic.values()), default=0)
     return f"{verdict}; at most {_bytes(largest)} a round between hospitals and server"

@@ -31,8 +31,8 @@ class Joined(NamedTuple):
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
     """Fine-tune the model ``served`` for hospital ``h`` on the rows ``joined`` among its test rows.
 
-    Epochs and learning rate are those of the strategy's fine-tuning, or the defaults if the strategy has none. Returns
-    None if none of the server's models is used for the hospital, or if the model was recalibrated.
+    Epochs and learning rate are taken from the strategy's fine-tuning, or are the defaults if the strategy has none.
+    Returns None if none of the server's models is used for the hospital, or if the model was recalibrated.
     """
     row = _row(run, served, h)
     if row is None or not len(joined):
@@ -67,7 +67,7 @@ def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
         sizes = {int(c): int(trained[cluster == c].sum()) for c in np.unique(cluster[trained > 0])}
         rows = sorted(sizes, key=lambda c: (-sizes[c], c))
     losses = [float(model.row_losses(model.logits(models[c], X[joined]), y[joined]).mean()) for c in rows]
-    best = rows[int(np.argmin(losses))]  # the first of equal ones, which is the largest
+    best = rows[int(np.argmin(losses))]  # among equal losses the first, which is the largest cluster
     name = served if len(rows) == 1 or best == 0 else f"{served} {best - 1}"
     return Joined(model.logits(models[best], X), name)
 

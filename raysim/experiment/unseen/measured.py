@@ -47,7 +47,7 @@ class Unseen:
     fold: NDArray[np.int64]
     """The fold in which each hospital was left out, ``[H]``."""
     served_by: tuple[str, ...]
-    """What is used for each hospital: the model, a cluster's model, or :data:`NOBODY`."""
+    """The model used for each hospital: the model, a cluster's model, or :data:`NOBODY`."""
     figures: Floats
     """The figures, as for a run, ``[H, len(task.figures)]``; NaN without a usable model, or with too few rows
     to join."""
@@ -248,7 +248,7 @@ def _joining(
     for k in section.onboarding:
         rows = most if k == "all" else k
         if rows <= most:
-            # A patient whose rows would be divided does not join.
+            # A patient whose rows would be divided is left out.
             while rows and rows < len(people) and people[order[rows - 1]] == people[order[rows]]:
                 rows -= 1
             joins[k] = rows

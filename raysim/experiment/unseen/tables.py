@@ -102,8 +102,8 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame) -> dict[str, Poole
         )
     if RATIO in means:
         ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
-        # A hospital without events, or without others, has no logarithm. Where these are many, the mean of the rest is
-        # far too high.
+        # The logarithm is undefined for hospitals without events or without non-events. If there are many of them,
+        # the mean of the other hospitals is far too high.
         lacking = (n > 0) & ((events == 0) | (events == n))
         if lacking.sum() > MOST_LACKING * (n > 0).sum():
             ratio = np.full_like(ratio, np.nan)

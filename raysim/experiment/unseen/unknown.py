@@ -16,7 +16,9 @@ MOST = 3
 
 def notes(left_out: Sequence[LeftOut]) -> list[str]:
     """Return sentences on empty columns, and on categories that no participant has and that are therefore ignored."""
-    folds = {each.fold.number: each for each in reversed(left_out)}  # preprocessing is alike in strategies and seeds
+    folds = {
+        each.fold.number: each for each in reversed(left_out)
+    }  # preprocessing is the same for all strategies and seeds
     said = [text for number in sorted(folds) for text in _of(folds[number])]
     more = len(said) - MOST
     return [*said[:MOST], f"So it is in {more:,} more columns of hospitals left out."] if more > 0 else said

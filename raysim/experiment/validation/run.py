@@ -124,7 +124,7 @@ def _margins(exported: Exported, config: Config, federation: Federation) -> tupl
     records = read(plugins.build_source(config.data))
     given, notes = exported.risks(records.features)
     order = federation.source_rows
-    if records.row is not None:  # positions in the user's file, of which some rows were left out
+    if records.row is not None:  # positions in the user's file, which has more rows than the federation
         order = np.searchsorted(records.row, order)
     with np.errstate(divide="ignore"):
         return np.log(given[order]) - np.log1p(-given[order]), list(notes)

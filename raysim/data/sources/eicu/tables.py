@@ -205,7 +205,7 @@ def _reason(text: str) -> str:
 def _remedy(name: str) -> str:
     if name == "patient":
         return "download it again"
-    return "download it again, or move it away to go on without it"
+    return "download it again, or move it away to run without it"
 
 
 def _first_line(error: BaseException) -> str:
