@@ -123,7 +123,7 @@ class Dimension:
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
 
     def ends(self) -> list[Any]:
-        """Return the values with which to check a configuration: every listed value, or both ends of a range."""
+        """Return the values that check a configuration: every listed value, or both ends of a range."""
         return list(self.values) if self.listed else [self.at(0.0), self.at(math.nextafter(1.0, 0.0))]
 
     def holds(self, params: Params) -> bool:

@@ -47,8 +47,8 @@ AT_THRESHOLDS = (
 def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
     """The decision curve, the calibration plots and a table with intervals; empty if there are no rows for them.
 
-    ``part`` names the evaluated rows. If some models have a label in ``first``, these figures are of them; figures of
-    all models follow, folded away.
+    ``part`` names the evaluated rows. If some models have a label in ``first``, the first figures have only these
+    models; figures with all models follow, folded away.
     """
     shown = [each for each in served if len(each.figures)]
     if not shown:

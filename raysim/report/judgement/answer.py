@@ -1,4 +1,4 @@
-"""The answer of a comparison or a run in plain words: its decision card and the sentences that do not fit on the card.
+"""The answer of a comparison or a run in plain words: its decision card, and the sentences that do not fit on it.
 
 "No difference was found with these data" is an answer. :mod:`raysim.report.judgement.choice` decides which method is
 recommended; :mod:`raysim.report.judgement.compose` writes the card about it.

@@ -162,7 +162,7 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
 
     - ``value``: the figure on the test rows.
     - ``floor`` with ``floor_low`` and ``floor_high``: the figure under equal true performance.
-    - ``p``: how often equal true performance gives a figure as bad.
+    - ``p``: the probability of a figure as bad under equal true performance.
     - ``excess`` with its interval: what a true spread adds to the floor.
     - ``true`` with its interval: the figure without test noise.
 

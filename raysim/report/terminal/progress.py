@@ -211,7 +211,7 @@ def size_in_words(federation: Federation, config: Config) -> str:
 def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]:
     """Return warnings about the data, each once, however many seeds split them.
 
-    ``private``: whether a privacy guarantee is required. Unusual values, and columns that leak the label, are then not
+    ``private``: whether a privacy guarantee is required. If so, unusual values and columns that leak the label are not
     reported, because both are computed from all rows.
     """
     if private:

@@ -17,7 +17,7 @@ class AtSome(NamedTuple):
     """A method compared with training alone at some of the hospitals."""
 
     pair: Paired
-    """The method less training alone."""
+    """The difference of the method from training alone."""
     alone: float
     """The mean headline figure of training alone at these hospitals, which bounds the difference."""
 
