@@ -94,7 +94,7 @@ LOGISTIC = Family(
 
 
 def _exp(eta: Floats) -> Floats:
-    # A step as long as this is never taken; without the cap its loss would overflow on the way to being refused.
+    # So long a step is never accepted; without the cap its loss would overflow before it is refused.
     result: Floats = np.exp(np.minimum(eta, 300.0))
     return result
 

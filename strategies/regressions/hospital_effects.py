@@ -44,8 +44,8 @@ class Own(NamedTuple):
 
 
 def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: Floats) -> tuple[Eliminated, Own]:
-    """Return a hospital's sums at its ``intercept`` and the common ``slopes [q]``, from rows ``X [n, q]`` and ``y
-    [n]``."""
+    """Return a hospital's sums at its ``intercept`` and the common ``slopes [q]``, from rows ``X [n, q]`` and
+    ``y [n]``."""
     design = np.column_stack([np.ones(len(y)), X])
     sums = family.sums(design, y, np.concatenate([[intercept], slopes]))
     own = Own(intercept, float(sums.gradient[0]), float(sums.hessian[0, 0]), sums.hessian[0, 1:])
@@ -86,7 +86,7 @@ def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, s
     value = -float(family.loss(eta + mode, y).sum()) - mode**2 * precision / 2.0 - np.log1p(W / precision) / 2.0
     moves = -(weight @ X) / D
     by_beta = X.T @ (y - mu) - (slope @ X + bend * moves) / (2.0 * D)
-    # The mode moves with the spread: du / d ln sd = 2 u precision / D.
+    # The mode depends on the standard deviation: du / d ln sd = 2 u precision / D.
     by_log_sd = mode**2 * precision - W / D - bend * mode * precision / D**2
     return Laplace(value, np.concatenate([by_beta, [by_log_sd]]), mode)
 

@@ -30,9 +30,9 @@ def own_fit(at: Context, how: LocalFit) -> Fit | None:
 class InformationSums(Program):
     """Each hospital's fit as sums: its information matrix, and this matrix times its coefficients.
 
-    With a received ``spread [p]``, ``univariate`` has five numbers for each coefficient. They are the weight ``1/(v +
-    spread)`` times the powers 0, 1 and 2 of the coefficient, the squared weight, and whether the hospital can estimate
-    it.
+    With a received ``spread [p]``, ``univariate`` has five numbers for each coefficient. They are the weight
+    ``1/(v + spread)`` times the powers 0, 1 and 2 of the coefficient, the squared weight, and whether the hospital can
+    estimate it.
     """
 
     p: int

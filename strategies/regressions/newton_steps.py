@@ -50,11 +50,11 @@ def independent(hessian: Floats) -> Mask:
     """
     scale = np.diag(hessian).copy()
     try:
-        # What is left of each column once those before it are taken out is the square of its pivot.
+        # The squared pivot is the part of a column that earlier columns do not explain.
         if (np.diag(np.linalg.cholesky(hessian)) ** 2 > 2.0 * COLLINEAR * scale).all():
             return np.ones(len(scale), dtype=np.bool_)
     except np.linalg.LinAlgError:
-        pass  # some column leaves
+        pass  # some column is left out
     rest = hessian.astype(np.float64, copy=True)
     keep = np.zeros(len(scale), dtype=np.bool_)
     for j in range(len(scale)):
@@ -123,8 +123,8 @@ class Fit:
         if step is None:
             return replace(self, keep=keep, losses=losses, beta=beta, status=self._flat(penalised.hessian[within]))
         if self.firth and bent is None:
-            # The information leaves the slope of the hat values out, whose mean is p / n: where it is 1, as with as
-            # many coefficients as rows, whole steps would be twice too long.
+            # The information does not include the slope of the hat values, whose mean is p / n. With as many
+            # coefficients as rows this mean is 1, and whole steps would be twice too long.
             step /= 1.0 + keep.sum() / sums.rows
         decrement = float(penalised.gradient @ step) / 2.0
         after = replace(
@@ -205,9 +205,9 @@ def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats
     """Return the second derivatives ``[p, p]`` of Firth's loss of a logistic regression.
 
     Returns None if they need more than :data:`PAIRS` products. With ``a = 1 - 2 mu`` and the hat matrix ``M`` they are
-    ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares ``M *
-    M`` are ``K K'``, where a row of ``K`` has the products of all pairs of columns of ``Z``. These pairs are often
-    fewer than the rows.
+    ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares
+    ``M * M`` are ``K K'``, where a row of ``K`` has the products of all pairs of columns of ``Z``. These pairs are
+    often fewer than the rows.
     """
     first, second = np.triu_indices(int(keep.sum()))
     by_columns = len(first) < len(X)
@@ -222,7 +222,7 @@ def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats
     scaled = solve_triangular(root, (kept * np.sqrt(weight)[:, None]).T, lower=True)
     hat = np.einsum("ij,ij->j", scaled, scaled)
     bent = kept * slope[:, None]
-    bent, scaled = bent.astype(np.float32), scaled.astype(np.float32)  # the step need not be exact, the gradient is
+    bent, scaled = bent.astype(np.float32), scaled.astype(np.float32)  # the step may be inexact, the gradient is exact
     if by_columns:
         half = (scaled[first] * scaled[second]) @ bent
         twice = np.where(first == second, np.float32(1.0), np.float32(2.0))

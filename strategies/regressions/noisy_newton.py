@@ -93,7 +93,7 @@ def stepped(beta: Floats, sums: Mapping[str, Floats], noise: Noise, ridge: float
     penalty[0] = 0.0
     hessian = symmetric(sums["hessian"] / scaled(p, noise.clip)) + np.diag(penalty)
     values, vectors = np.linalg.eigh(hessian)
-    # Without noise the least eigenvalues stand for columns that say nothing of their own.
+    # Without noise the smallest eigenvalues belong to linearly dependent columns.
     least = max(floor(noise, p), 1e-9 * max(float(values[-1]), 1.0))
     step = vectors @ (vectors.T @ (sums["gradient"] - penalty * beta) / (np.maximum(values, 0.0) + least))
     moved: Floats = beta + step * min(1.0, LONGEST / max(float(np.linalg.norm(step)), LONGEST))

@@ -112,7 +112,7 @@ class LeadFit(Program):
         converged = fit.status == "converged" and bool(np.isfinite(fit.beta).all())
         beta = fit.beta
         if not converged:
-            # Where the lead's rows are too few, its surrogate has no maximum.
+            # If the lead has too few rows, its surrogate has no maximum.
             beta = Fit(point).heard(surrogate.sums(LOGISTIC.sums(X, y, point), point)).beta if self.second else point
         return Reply({"beta": beta, "converged": float(converged)})
 

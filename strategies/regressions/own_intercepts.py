@@ -129,7 +129,7 @@ class InterceptSums(Program):
         taken = at.memory.get("tried" if at.received["taken"] else "taken")
         intercept = 0.0
         if taken is not None:
-            # From the point that was taken, by the share of the step that is tried.
+            # The move starts at the last accepted point and uses the share of the step that is tried.
             whole = Own(float(taken[0]), float(taken[1]), float(taken[2]), taken[3:]).moved(step)
             intercept = float(taken[0]) + share * (whole - float(taken[0]))
         sums, own = eliminated(FAMILIES[self.family], at.rows.X.astype(np.float64), y, intercept, slopes)

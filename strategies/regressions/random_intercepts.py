@@ -249,7 +249,7 @@ def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Flo
     def curved(rest: Floats) -> Floats:
         step = np.zeros_like(rest)
         step[within] = np.linalg.solve(hessian[np.ix_(keep, keep)], rest[within])
-        # Where hospitals say nothing of their spread, a step of its gradient.
+        # If the data do not determine the intercepts' spread, a gradient step.
         step[-1] = rest[-1] / max(spread, 1.0)
         return step
 

@@ -45,9 +45,10 @@ def model_based(
 ) -> Errors:
     """Return standard errors from the likelihood.
 
-    ``information [p, p]`` is unpenalised, at the final coefficients. With a ``ridge``, the variance is ``V = H^-1
-    information H^-1`` with the penalised ``H``; the first column is the intercept. ``variance`` multiplies ``V``. In a
-    linear model it is the residual variance, and the quantile is Student's with ``rows - p`` degrees of freedom.
+    ``information [p, p]`` is unpenalised, at the final coefficients. With a ``ridge``, the variance is
+    ``V = H^-1 information H^-1`` with the penalised ``H``; the first column is the intercept. ``variance`` multiplies
+    ``V``. In a linear model it is the residual variance, and the quantile is Student's with ``rows - p`` degrees of
+    freedom.
     """
     kept = information[np.ix_(keep, keep)]
     weights = np.where(np.flatnonzero(keep) == 0, 0.0, ridge)

@@ -207,8 +207,9 @@ class RegressionSums(Program):
     """The sums of a regression at the received coefficients ``beta [p]``.
 
     ``second``: whether second derivatives are included. ``last``: also each hospital's part of the spread of scores,
-    Pearson's statistic, and ``outcomes [3]``: the sums of rows, labels and :attr:`Family.own`. If ``information [p,
-    p]`` (of the columns ``keep [p]``) is received, the gradient is Firth's. Labels are multiplied by ``scale``.
+    Pearson's statistic, and ``outcomes [3]``: the sums of rows, labels and :attr:`Family.own`. If
+    ``information [p, p]`` (of the columns ``keep [p]``) is received, the gradient is Firth's. Labels are multiplied by
+    ``scale``.
     """
 
     family: str
@@ -246,7 +247,7 @@ class RegressionSums(Program):
         if self.last:
             mu = family.mean(X @ beta)
             weight, squares = family.weight(mu), (y - mu) ** 2
-            # A row that is predicted to the last digit has neither a residual nor a weight.
+            # A row with an exact prediction has a residual and a weight of 0.
             sent["pearson"] = float((counts * np.divide(squares, weight, np.zeros_like(mu), where=weight > 0)).sum())
             sent["outcomes"] = np.array([counts.sum(), counts @ y, counts @ family.own(y)])
         sent = self.grid.sent(sent, at)
