@@ -30,7 +30,8 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """One model evaluated on the fewer rows of another model: its headline figure ``[H]``, and ``sums [H, B]``."""
+    """The headline figure ``[H]`` and the ``sums [H, B]`` of a model on the rows of another model that has
+    fewer rows."""
 
     figure: Floats
     sums: NDArray[np.float32]
@@ -39,7 +40,7 @@ class Alike(NamedTuple):
 class Sketched(NamedTuple):
     """The sums ``[H, B]`` that hospitals, listed by name, send about one model for its covariance with other models.
 
-    ``beside`` has other models evaluated on this model's rows, if they have rows that this model lacks.
+    ``beside`` has the figures and sums of other models on this model's rows, if this model lacks some of their rows.
     """
 
     hospitals: tuple[str, ...]
@@ -168,10 +169,9 @@ class Panel:
         return paired(ours, theirs, rows, patients=self._patients(first, second, counted))
 
     def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
-        """Return the patients' part of the difference, at the hospitals and seeds of :meth:`sides` with weights
-        ``rows``.
+        """Return the part of the difference that varies over patients, at the hospitals and seeds of :meth:`sides`.
 
-        Without a ``second`` model it is the patients' part of the first model's figure.
+        ``rows`` are the weights. Without a ``second`` model, the part is that of the first model's figure.
         """
         if not rows.size:
             return None

@@ -27,7 +27,7 @@ from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
 
 TEXTS = ("hospital", "model", "figure", "undefined")
-"""The columns of these tables that contain text."""
+"""The text columns of these tables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ def _possible_lines(text: str, wanted: Mapping[str, Set[str]]) -> list[str]:
 
 
 def _beginning(text: str, firsts: Set[str]) -> list[str]:
-    """Return the lines of ``text`` whose first cell is one of ``firsts``, in order; each line follows a line end."""
+    """Return the lines of ``text`` whose first cell is one of ``firsts``, in order; each must follow a line end."""
     lines: dict[int, str] = {}
     for first in firsts:
         searched = f"\n{cell(first)},"
@@ -203,7 +203,10 @@ def _models(folder: Path) -> list[str]:
 
 
 def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
-    """Return the rows of figures, calibration and net benefit of a hospital and some models, runs stacked in order."""
+    """Return the figures, calibration and net benefit of a hospital under some models.
+
+    The rows of all runs are stacked.
+    """
     return [
         pd.concat(
             [read_rows(folder / file, hospital={hospital}, model=models) for folder in folders], ignore_index=True
