@@ -75,10 +75,13 @@ def test_of_many_models_the_band_of_chance_shows_those_that_the_answer_is_about(
 
 def test_sums_that_a_regression_hides_unasked_are_said():
     config = reading.resolve({"strategies": ["fedavg", "newton"]})
-    facts: dict[str, dict[str, float]] = {"FedAvg": {}, "Newton": {"secure_sums": 12.0}}
+    facts = {"FedAvg": {}, "Newton": {"secure_sums": 12.0}}
     runs = [SimpleNamespace(title=title, label="", outcome=SimpleNamespace(facts=of)) for title, of in facts.items()]
-    said = dict(protections(config, runs))["Secure aggregation"]
-    assert said.startswith("none: whoever")
-    assert "but for Newton: only sums can be read" in said
-    assert dict(protections(config, runs[1:]))["Secure aggregation"].startswith("on: only sums can be read")
-    assert "but" not in dict(protections(config, runs[:1]))["Secure aggregation"]
+
+    def secure(results):
+        return next(text for name, text in protections(config, results) if name == "Secure aggregation")
+
+    assert secure(runs).startswith("none: whoever")
+    assert "but for Newton: only sums can be read" in secure(runs)
+    assert secure(runs[1:]).startswith("on: only sums can be read")
+    assert "but" not in secure(runs[:1])
