@@ -37,6 +37,9 @@ CLIP, HOSPITALS, ROWS = 0.3, 7, 6
 PERSONAL = {"fine_tuning", "ditto", "local", "chip"}
 """Who trains beside what is sent, which ends where nothing finite comes of it."""
 
+SIGNED = {"hierarchical", "clustered"}
+"""Who asks for statistics of rows before the first round, which no hospital computes of rows that are not finite."""
+
 GUARANTEES = {
     name: (guarantee, secure)
     for name, (guarantee, secure) in MODES.items()
@@ -77,7 +80,7 @@ def job_with(federation: Federation, name: str, mode: str, **keys: Any) -> Job:
 
 def check_hospital(name: str, mode: str, seed: int, hospital: int, scale: float | None, **keys: Any) -> None:
     """Play both federations, and hold every round's sums against the clip."""
-    scale = 100.0 if scale is None and name in PERSONAL else scale
+    scale = 100.0 if scale is None and name in PERSONAL | SIGNED else scale
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
         one, other = neighbours(Path(folder), seed, hospital, scale)
         first = History()
