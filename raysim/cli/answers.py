@@ -59,10 +59,12 @@ def show_curve(
 def _block(
     result: RunResult | ComparisonResult, command: str, out: Path | None, seconds: float, path: Path | None
 ) -> Block:
+    from raysim.metrics.labels import reporting
     from raysim.report.terminal import answers
 
     card, report = result.answer.card, str(place(result.folder, out) / REPORT)
-    return answers.block(card, result.config.name, seconds, report, answers.next_command(card, command, path))
+    name, following = result.config.name, answers.next_command(card, command, path)
+    return answers.block(card, name, seconds, report, following, reporting(result.hospitals))
 
 
 def _show(block: Block, result: RunResult | ComparisonResult, console: Console, *, details: bool, open_: bool) -> None:

@@ -59,6 +59,7 @@ def judge(
     from raysim.experiment.judging.reading import read
     from raysim.experiment.judging.run import judge as judged
     from raysim.experiment.judging.table import Reading
+    from raysim.metrics.labels import reporting
     from raysim.report.terminal.answers import block
     from raysim.report.terminal.tables import comparison_table
 
@@ -84,6 +85,7 @@ def judge(
         return
     report = str(place(found.folder, out) / REPORT)
     command = f"raysim judge {shlex.quote(str(predictions))} --reference {shlex.quote(one)} --details"
-    shown = block(found.answer.card, found.name, time.perf_counter() - began, report, command)
+    seconds, kind = time.perf_counter() - began, reporting(found.comparison)
+    shown = block(found.answer.card, found.name, seconds, report, command, kind)
     more = partial(console.print, comparison_table(found.comparison, one, console.width)) if details else None
     show_block(shown, console, found.folder / REPORT, more, open_=open_)
