@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from raysim.privacy import noisy_sums
 from raysim.privacy.events import Laplace
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
-from tests.conftest import MLP, job_of, store, with_patients
+from tests.conftest import MLP, TREES, job_of, store, with_patients
 from tests.privacy.test_strategies_by_mode import PLAYED
 
 KINDS = ("label_counts", "label_presence", "feature_counts", "feature_quantiles", "signature", "loss", "metrics")
@@ -258,24 +259,24 @@ def job_with(
     return on
 
 
-def fitting_model(job_on: Callable[[Federation], Job], model: Any) -> Callable[[Federation], Job]:
-    """The job, with ``model`` where its own does not fit its strategy; raises ``ConfigError`` where neither does."""
+def fitting_model(job_on: Callable[[Federation], Job]) -> Callable[[Federation], Job]:
+    """The job, with layers or trees where its model does not fit its strategy; ``ConfigError`` where none fits."""
     with tempfile.TemporaryDirectory() as folder:
         one, _ = neighbours(Path(folder), 0, (0, "train"), 1.0)
-        try:
-            check_job(job_on(one), one)
-        except ConfigError as refused:
-            wrapped = lambda federation: _with(job_on(federation), model)  # noqa: E731
+        refused = []
+        for fitted in (job_on, *(partial(_with, job_on, each) for each in (MLP, TREES))):
             try:
-                check_job(wrapped(one), one)
+                check_job(fitted(one), one)
             except ConfigError as error:
-                # A regression takes no model with layers: then what its own model was refused for counts.
-                raise refused if str(error).startswith("model.") else error from None
-            return wrapped
-    return job_on
+                refused.append(error)
+            else:
+                return fitted
+    # A model that does not fit tells nothing of the strategy: then what another was refused for counts.
+    raise next((each for each in reversed(refused) if not str(each).startswith("model.")), refused[0])
 
 
-def _with(job: Job, model: Any) -> Job:
+def _with(job_on: Callable[[Federation], Job], model: Any, federation: Federation) -> Job:
+    job = job_on(federation)
     return replace(job, work=replace(job.work, model=model))
 
 
@@ -292,7 +293,7 @@ STAY = {"fedper", "fedrep", "fedsoft", "local"}
     scale=st.sampled_from([0.1, 1.0, 100.0]),
 )
 def test_one_patient_moves_all_that_leaves_by_no_more_than_the_ledger_was_told(name, mode, normal, seed, where, scale):
-    job_on = fitting_model(job_with(name, mode, normal, figures=name not in STAY), MLP)
+    job_on = fitting_model(job_with(name, mode, normal, figures=name not in STAY))
     kinds = check_neighbours(job_on, seed, where, scale)
     assert kinds >= ({"size"} if name in STAY else {"size", "metrics"})
     assert "update" in kinds or name == "local"
@@ -329,10 +330,10 @@ def test_whoever_is_not_held_against_the_ledger_is_refused(name, mode):
     """By the table of :mod:`tests.privacy.test_strategies_by_mode`, and figures of models that stay at hospitals."""
     if mode not in PLAYED[name]:
         with pytest.raises(ConfigError, match=r"privacy\.|strategy"):
-            check_neighbours(fitting_model(job_with(name, mode, False), MLP), 0, (0, "train"), 1.0)
+            check_neighbours(fitting_model(job_with(name, mode, False)), 0, (0, "train"), 1.0)
     elif name in STAY:
         with pytest.raises(ConfigError, match=r"privacy.statistics.metrics: .*stay at hospitals"):
-            check_neighbours(fitting_model(job_with(name, mode, False), MLP), 0, (0, "train"), 1.0)
+            check_neighbours(fitting_model(job_with(name, mode, False)), 0, (0, "train"), 1.0)
 
 
 @pytest.mark.parametrize("normal", [False, True], ids=["laplace", "normal"])

@@ -23,7 +23,7 @@ FORMS = {"global": "filled", "cluster": "ringed", "personal": "open", "recalibra
 DASHES = {"filled": None, "ringed": "6 3", "open": "2 3", "dashed": "8 3 2 3"}
 """The dashes of a model's lines, by the fill of its markers."""
 
-_COLOUR, _SHAPES = 18304187164169945521, (37, 4, 6, 1, 1, 1, 2, 12, 8, 1, 4, 11)
+_COLOUR, _SHAPES = 18390854869086802817, (1, 2, 1, 1, 100, 12, 5, 136, 5, 13, 13, 36)
 """Factors of the hashes of colour and, for each colour, shape.
 
 They were found by a search:
