@@ -54,10 +54,11 @@ def build(
     - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: one of ``METHODS``.
     - ``seed``: the run's seed, used where ``split`` has no seed.
-    - ``minimum``: hospitals with fewer rows are left out (None: no hospital is left out); ``largest``: number of the
-      remaining hospitals to include, the largest first (None: all).
-    - ``ranges``: declared ranges and categories of columns, which ``declared`` preprocessing needs, and ``standard``
-      with ``noise``; ``noise``: what hospitals add to the sums from which means and deviations are computed.
+    - ``minimum``: fewest rows of a hospital; smaller hospitals are left out (None: no hospital is left out).
+    - ``largest``: number of the remaining hospitals to include, the largest first (None: all).
+    - ``ranges``: declared ranges and categories of columns; needed by ``declared`` preprocessing, and by ``standard``
+      with ``noise``.
+    - ``noise``: the noise that hospitals add to the sums from which means and deviations are computed.
     - ``missing_flags``: whether features flag missing values.
     - ``scores``: columns with existing clinical scores of the rows, which are no features.
 
@@ -113,7 +114,7 @@ def _reserved(source: Source, split: Split) -> Source:
     if split.column is not None:
         raise DataError(f"data.split.column: '{split.column}', {columnless}; use fractions")
     if split.by != "patient":
-        raise DataError(f"data.split.by: '{split.by}', {columnless}; use row, or patient where it knows patients")
+        raise DataError(f"data.split.by: '{split.by}', {columnless}; use row, or patient if the source has patients")
     return source
 
 
@@ -127,7 +128,7 @@ def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
     if not scores:
         return source
     if not isinstance(source, Scored):
-        raise DataError(f"data.scores: '{scores[0]}', but source {_name(source)} knows no scores; use source table")
+        raise DataError(f"data.scores: '{scores[0]}', but source {_name(source)} has no scores; use source table")
     return source.with_scores(scores)
 
 
@@ -137,7 +138,7 @@ def _records(source: Source, key: str) -> Records:
     if folder is not None:
         return cache.load_records(folder)
     records = source.read()
-    memory.give_back()  # the file's content, which is needed no more
+    memory.give_back()  # the file's content is not needed any more
     _check(records, _name(source))
     if any(True for _ in source.files()):
         cache.store("records", key, lambda making: cache.save_records(making, records))

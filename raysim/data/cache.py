@@ -1,8 +1,9 @@
-"""Store what was read and built in a folder, keyed by the content of configuration and files.
+"""Store the records that were read and the federations that were built in a folder.
 
-An entry is a folder that appears whole or not at all: it is written to a temporary folder and renamed, so that
-processes which build the same entry at once all succeed. ``complete.json`` lists size and digest of each file. Each
-process checks an entry once; an entry that does not match is replaced, with a warning.
+Entries are keyed by the content of configuration and files. An entry is a folder that appears whole or not at all: it
+is written to a temporary folder and renamed. Processes that build the same entry at once therefore all succeed.
+``complete.json`` lists size and digest of each file. Each process checks an entry once; an entry that does not match is
+replaced, with a warning.
 """
 
 from __future__ import annotations
@@ -32,10 +33,19 @@ if TYPE_CHECKING:
 
 _COMPLETE = "complete.json"
 _MAKING = ".making-"
-_ABANDONED = 24 * 3600  # seconds after which an unfinished entry is taken for one of a killed process
-_IN_WORDS = ("classes", "attributes", "notes", "warnings", "hospital_column", "label_column")  # of records
-_written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = set()  # by this process: listing, files' states
-_RACY = 2.0  # seconds: a file this young can change again without its time of change moving
+_ABANDONED = 24 * 3600  # seconds after which an unfinished entry counts as left by a killed process
+_IN_WORDS = (
+    "classes",
+    "attributes",
+    "notes",
+    "warnings",
+    "hospital_column",
+    "label_column",
+)  # fields of records stored as JSON
+_written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = (
+    set()
+)  # entries written by this process: listing, files' states
+_RACY = 2.0  # seconds: a younger file can change again without a new time of change
 
 
 def digest(*parts: Any) -> str:
@@ -85,7 +95,7 @@ def find(kind: str, key: str) -> Path | None:
         return None
     try:
         files = json.loads(listed)
-        if all(isinstance(each, int) for each in files.values()):  # of an older version
+        if all(isinstance(each, int) for each in files.values()):  # an entry of an older version
             return None
         states = _states(folder, files)
         damage = "" if (listed, states) in _written else _damage(folder, listed, states)
@@ -142,7 +152,7 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
             write(making)
             files = {path.name: (path.stat().st_size, _content(path)) for path in sorted(making.iterdir())}
             listed = json.dumps(files)
-            _written.add((listed, _states(making, files)))  # so that it is not read once more
+            _written.add((listed, _states(making, files)))  # so that the files are not read again
             (making / _COMPLETE).write_text(listed)
             _move_in(making, folder / key)
         finally:
@@ -160,7 +170,7 @@ def _move_in(made: Path, target: Path) -> None:
         os.replace(made, target)
     except OSError:
         if find(target.parent.name, target.name) is not None:
-            return  # another process was first, with the same content
+            return  # another process finished first, with the same content
         if not target.exists():
             raise
         # A damaged entry is moved away first: a folder that is not empty cannot be replaced.
@@ -168,7 +178,7 @@ def _move_in(made: Path, target: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.replace(target, damaged)
         shutil.rmtree(damaged, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another process was first: the caller finds its entry
+        with contextlib.suppress(OSError):  # another process finished first: the caller finds its entry
             os.replace(made, target)
 
 
@@ -195,7 +205,7 @@ def _writing() -> Any:
         reason = error.strerror or " ".join(str(error).split())
         raise DataError(
             f"RAYSIM_CACHE: the cache folder '{cache_folder()}' cannot be written ({reason}); "
-            "set the environment variable to a folder with space that can be"
+            "set the environment variable to a writable folder with free space"
         ) from None
 
 

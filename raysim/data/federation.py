@@ -93,7 +93,7 @@ class Federation:
     leaks: Leaks = field(default_factory=Leaks)
     """The columns that may give the label away."""
     quality: tuple[Suspect, ...] = ()
-    """The other findings in the columns, mostly differences between hospitals, the gravest first."""
+    """The findings in the columns that are no leaks, mostly differences between hospitals, the gravest first."""
     preprocessing_noise: str = ""
     """A description of the noise on the means and deviations of preprocessing; empty without noise."""
 
@@ -189,7 +189,7 @@ class Federation:
             people = self.people
         except FileNotFoundError:
             return self.source_rows
-        # Rows that count as patients are numbered as they lie here, which another division changes.
+        # Rows that count as patients are numbered by position, which another division changes.
         return self.source_rows if np.array_equal(people, np.arange(len(people))) else people
 
     @cached_property
@@ -202,7 +202,7 @@ class Federation:
         """The number of categories of each feature that is a category's position, 0 for all other features; ``[F]``."""
         try:
             return self.preprocessing.levels
-        except FileNotFoundError:  # arrays that nothing has prepared
+        except FileNotFoundError:  # arrays without preprocessing
             return (0,) * len(self.features)
 
     @cached_property
@@ -211,7 +211,7 @@ class Federation:
         features."""
         try:
             return self.preprocessing.limits
-        except FileNotFoundError:  # arrays that nothing has prepared
+        except FileNotFoundError:  # arrays without preprocessing
             return (None,) * len(self.features)
 
     def rows(self, hospital: int, part: str) -> slice:
@@ -290,7 +290,7 @@ def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    # A plain view of the mapping: slicing np.memmap itself costs several microseconds a hospital.
+    # A plain view of the mapping: slicing np.memmap itself takes several microseconds per hospital.
     return np.asarray(np.load(path, mmap_mode="r"))
 
 

@@ -208,7 +208,7 @@ class Preprocessing:
         numbers = [self._first[name] for name in table.numeric]
         values = table.values[rows]
         missing = np.isnan(values)
-        with np.errstate(over="ignore", invalid="ignore"):  # refused by the caller, with its column
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses infinite values and names the column
             X[:, numbers] = scaled(values, *scaling)
         observed[:, numbers] = ~missing
         absent = dict(zip(table.numeric, missing.T, strict=True))
@@ -294,11 +294,11 @@ class Preprocessing:
             if described["kind"] == "numeric":
                 scale = math.inf if described["scale"] is None else float(described["scale"])
                 if not scale > 0:
-                    raise ValueError(f"the scale of column '{name}' is {scale:g}, and no number above 0")
+                    raise ValueError(f"the scale of column '{name}' is {scale:g}, not a number above 0")
                 unfilled = tree["method"] == RAW and described["fill"] is None
                 for part in ("mean",) if unfilled else ("mean", "fill"):
                     if not math.isfinite(float(described[part])):
-                        raise ValueError(f"the {part} of column '{name}' is {described[part]}, and no finite number")
+                        raise ValueError(f"the {part} of column '{name}' is {described[part]}, not a finite number")
                 fill = math.nan if unfilled else float(described["fill"])
                 low_high = described.get("limits")
                 limits = None if low_high is None else (float(low_high[0]), float(low_high[1]))

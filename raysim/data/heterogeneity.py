@@ -76,10 +76,10 @@ def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int6
 def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
     """Compute how a real label differs between hospitals that have rows of a part, by name.
 
-    ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows, and
-    ``std_within`` the one of rows around their hospital's mean; hospitals are weighted by rows. Their squares add up to
-    the variance of all rows. ``between_share`` is the share of the variance between hospitals (the squared correlation
-    ratio), NaN for a constant label.
+    ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
+    ``std_within`` is the population standard deviation of rows around their hospital's mean. Both weight hospitals by
+    rows, and their squares add up to the variance of all rows. ``between_share`` is the share of the variance between
+    hospitals (the squared correlation ratio), NaN for a constant label.
     """
     home, rows = _home(federation, part)
     y = federation.y[rows]
@@ -127,7 +127,7 @@ def feature_psi(
     columns, cuts = observed.shape[1], np.arange(1, bins) / bins
     edges = np.zeros((columns, bins - 1))
     for j in np.flatnonzero(observed.any(axis=0)):
-        # Edges are values of the data: rounded ones could divide the rows of a common value between two bins.
+        # Edges are values of the data: rounded edges could divide the rows of a common value between two bins.
         edges[j] = np.quantile(X[observed[:, j], j].astype(np.float64), cuts, method="inverted_cdf")
     hospitals = int(home.max(initial=-1)) + 1
     counts = psi.bin_counts(psi.bin_indices(X, observed, edges), home, hospitals, bins + 1)
@@ -140,7 +140,7 @@ def federation_feature_psi(
     """Compute :func:`feature_psi` of one part of a federation."""
     home, rows = _home(federation, part)
     psi = feature_psi(federation.X[rows], federation.observed[rows], home, bins, epsilon)
-    idle = len(federation.hospitals) - len(psi.hospital)  # hospitals without rows at the end
+    idle = len(federation.hospitals) - len(psi.hospital)  # number of hospitals without rows at the end
     return Stability(
         np.pad(psi.terms, ((0, idle), (0, 0)), constant_values=np.nan),
         np.pad(psi.hospital, (0, idle), constant_values=np.nan),
@@ -193,7 +193,7 @@ def hellinger_distance(counts: Counts) -> float:
     roots = np.sqrt(_shares(counts))
     if len(roots) < 2:
         return np.nan
-    # Over pairs i < j the sum of |r_i - r_j|^2 is H times that of |r_i - mean|^2.
+    # The sum of |r_i - r_j|^2 over pairs i < j is H times the sum of |r_i - mean|^2.
     return float(np.sqrt(((roots - roots.mean(axis=0)) ** 2).sum() / (len(roots) - 1)))
 
 

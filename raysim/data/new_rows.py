@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FIELD = "table"
 """The name of the new rows in error messages."""
 
-_SEVERAL = 10  # in fewer rows a column may be empty by chance
+_SEVERAL = 10  # with fewer rows a column may be empty by chance
 _NAMED = 6  # columns that a note names
 
 
@@ -73,7 +73,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     homes: NDArray[Any] | None = None
     if hospital is not None:
         if not is_unicode(hospital):
-            raise DataError(f"--hospital: {hospital!a} holds half a character; name one of the run's")
+            raise DataError(f"--hospital: {hospital!a} contains half a character; name one of the run's hospitals")
         homes = np.full(read.num_rows, hospital, dtype=object)
     elif fitted.hospital in read.column_names:
         homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")
@@ -150,7 +150,9 @@ def _empty(columns: RawColumns) -> list[str]:
 
 def _unseen(column: Categorical, codes: NDArray[np.int64], written: tuple[str, ...]) -> str | None:
     """Return a note on values that are none of the column's categories; None without such values."""
-    unseen = np.append(column.positions(written) == len(column.categories), False)  # the last is of no value
+    unseen = np.append(
+        column.positions(written) == len(column.categories), False
+    )  # the last entry is for rows without a value
     rows = int(unseen[codes].sum())
     if not rows:
         return None

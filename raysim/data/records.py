@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from raysim.data.tables.reading import Reading
 
-if TYPE_CHECKING:  # a run whose federation is cached never needs pandas
+if TYPE_CHECKING:  # a run with a cached federation does not need pandas
     import pandas as pd
 
 

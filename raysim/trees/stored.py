@@ -35,21 +35,21 @@ from raysim.trees.forest import Forest, words_of
 from raysim.trees.settings import TreeTask
 
 PART = 2**24
-"""Numbers below it are exact in single precision."""
+"""Whole numbers below this are exact in single precision."""
 
 BEYOND = float(np.finfo(np.float32).max)
-"""Stands for an infinite threshold in a vector, whose entries are finite."""
+"""The stored form of an infinite threshold, as the entries of a vector are finite."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the vector of a task's model is cut into tensors."""
+    """The shapes and order of the tensors in the vector of a task's model."""
 
     task: TreeTask
 
     @property
     def trees(self) -> int:
-        """T, with room for those that a hospital adds."""
+        """The largest number of trees, ``T``, including trees that a hospital adds."""
         return (self.task.together + self.task.settings.own_trees) * self.task.outputs
 
     @cached_property
@@ -73,11 +73,11 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """P."""
+        """The number of parameters, ``P``."""
         return sum(math.prod(shape) for shape in self.tensors.values())
 
     def vector(self, forest: Forest) -> Floats:
-        """A ``forest`` of at most T trees as a vector ``[P]``."""
+        """Return a ``forest`` of at most T trees as a vector ``[P]``."""
         count = len(forest.column)
         columns: dict[str, NDArray[Any]] = {
             "count": np.array([count]),
@@ -101,7 +101,7 @@ class Shape:
         return made
 
     def forest(self, vector: NDArray[Any]) -> Forest:
-        """The inverse of :meth:`vector`."""
+        """Return the forest of a vector: the inverse of :meth:`vector`."""
         parts, at = {}, 0
         for name, shape in self.tensors.items():
             parts[name] = vector[at : at + math.prod(shape)].astype(np.float64).reshape(shape)

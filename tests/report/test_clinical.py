@@ -93,7 +93,9 @@ def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_pa
     assert dict(made["hospitals"][2]["facts"])["Calibration error (ECE)"] == "undefined: fewer than 100 rows"
 
 
-@pytest.mark.parametrize("name", ["Saint Mary's", "=1+1", "north, south", 'the "old" one', "a\rb", "x\u2028y", "NA", "007"])
+@pytest.mark.parametrize(
+    "name", ["Saint Mary's", "=1+1", "north, south", 'the "old" one', "a\rb", "x\u2028y", "NA", "007"]
+)
 def test_rows_of_a_hospital_are_read_whatever_it_is_called(name: str, tmp_path: Path):
     table = pd.DataFrame(
         {"hospital": ["", name, "other", name], "model": ["m", "m", "m", "n"], "figure": "ppv", "at": [0.5, 0.25, 1, 2]}

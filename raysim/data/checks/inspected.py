@@ -12,9 +12,9 @@ from raysim.data.raw_columns import RawColumns
 
 Ints = NDArray[np.int64]
 
-_MOST = 250_000  # rows that are looked at
-_OF_HOSPITAL = 5_000  # of a hospital, where the table has more
-_BLOCK = 16  # columns that are copied at once
+_MOST = 250_000  # largest number of rows that are checked
+_OF_HOSPITAL = 5_000  # largest number of rows of a hospital that are checked in a larger table
+_BLOCK = 16  # columns copied at once
 
 
 def in_order(home: Ints) -> Ints:

@@ -23,7 +23,8 @@ from raysim.statistics.discrimination.within import FEWEST, Cells, Separation, s
 Ints = NDArray[np.int64]
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""The AUROC of a single column above which it is warned of (by its lower 95 % limit), asked about, and listed."""
+"""The AUROC of a single column above which a warning, a question or a mere entry in the list is printed (the warning by
+its lower 95 % limit)."""
 
 FLAG = 0.80
 """The AUROC of a missing-value flag above which its column is warned of."""
@@ -31,11 +32,11 @@ FLAG = 0.80
 HIGH = 0.97
 """The AUROC of a model above which it counts as unusually high."""
 
-_LOOSE = 0.05  # how far below the limit that it passes the lower limit of an AUROC lies at most
-_ROWS = 10  # rows that lack a value, and rows that have one; rows with a code
-_CODES = 3, 12  # different whole numbers that may be codes
-_RISES = 3.0  # standard errors that shares of two codes differ by
-_CLASSES = 20  # classes up to which each is compared with the rest
+_LOOSE = 0.05  # largest distance of an AUROC's lower confidence limit below the limit that the AUROC exceeds
+_ROWS = 10  # fewest rows without a value, rows with a value, and rows with a code
+_CODES = 3, 12  # fewest and most different whole numbers that may be codes
+_RISES = 3.0  # fewest standard errors between the event shares of two codes
+_CLASSES = 20  # largest number of classes that are each compared with the rest
 
 
 def unusually_high(auroc: float) -> str:
@@ -138,7 +139,7 @@ class _Judge:
             return None
         ranks = f"feature '{name}' alone ranks {strength.auroc:.3f} of pairs within hospitals right{self._of(event)}"
         if strength.low > WARN:
-            remedy = f"it all but is the label; drop it (data.drop: ['{name}']) unless it is known beforehand"
+            remedy = f"it is almost the label; drop it (data.drop: ['{name}']) unless it is known beforehand"
             return Suspect(name, "warn", f"{ranks}: {remedy}")
         if _passes(strength, ASK):
             return Suspect(name, "ask", f"{ranks}: when is it recorded, after the outcome?")

@@ -35,18 +35,18 @@ FACTORS = {
 }
 """Factors between the usual units of a measurement, each with its text in a finding."""
 
-_ENOUGH = 20  # recorded values of a hospital whose quartiles are compared
-_ROWS = 10  # rows that have one value, or lack one, at a hospital; rows that two hospitals share
-_NEAR = 1.2  # how far a ratio of medians lies from a factor at most
-_LARGE = 8.0  # a factor from which it is warned of
-_FAHRENHEIT = 1.8, 32.0, 0.01  # factor, offset, and how far medians lie apart at most
-_MEASURED = 20  # different values that a measurement has at least
-_MARKED, _USUAL = 0.1, 0.01  # share of rows with a value where it is odd, and where it is not
-_CHANCE = 0.001  # of a hospital without a value, over all columns and hospitals
-_SHARED = 0.5  # share of a hospital's rows or patients that others have
-_COMMON = 5  # hospitals from which on the same row is a common one
-_COPIED = 2_000_000  # rows up to which they are compared with each other
-_COMMONER = 0.6  # share of rows from which the event is the commoner class
+_ENOUGH = 20  # fewest recorded values of a hospital whose quartiles are compared
+_ROWS = 10  # fewest rows with the same value, or without a value, at a hospital; fewest shared rows
+_NEAR = 1.2  # largest ratio between a ratio of medians and a factor
+_LARGE = 8.0  # factors above this are warned of
+_FAHRENHEIT = 1.8, 32.0, 0.01  # factor, offset, and the largest relative deviation of a quartile
+_MEASURED = 20  # fewest different values of a measurement
+_MARKED, _USUAL = 0.1, 0.01  # least share of rows with an odd value at suspect hospitals, and largest share elsewhere
+_CHANCE = 0.001  # largest expected number of hospitals without a value by chance, over all columns
+_SHARED = 0.5  # least share of a hospital's rows or patients that other hospitals also have
+_COMMON = 5  # number of hospitals with the same row from which it counts as a common row
+_COPIED = 2_000_000  # largest number of rows that are compared with each other
+_COMMONER = 0.6  # share of rows above which an event is reported as the commoner class
 _CLASSES = 20  # classes above which numbers may be a quantity
 _CODE = re.compile(r"-1|-9{1,6}|9{3,6}")  # numbers that programs write for a missing value
 _NAMED = 3  # hospitals that a text names
@@ -132,7 +132,7 @@ class _Asked:
         quoted = [f"'{name}'" for name in names]
         what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
         at = _named([self.hospitals[h] for h in where])
-        return Suspect(names[0], "ask", f"{what} no value at {at}: a model there goes without")
+        return Suspect(names[0], "ask", f"{what} no value at {at}: models there train without")
 
     def numbers(self, name: str, value: NDArray[Any], home: Ints) -> Iterator[Suspect]:
         """Yield the first finding, if any, in the recorded values of a column of numbers."""
@@ -205,7 +205,8 @@ class _Asked:
             fits = iter([(np.inf, "as degrees Celsius and Fahrenheit are")])
         for found, called in fits:
             medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {called}"
-            text = f"feature '{column.name}' has {medians}; the fewer are {self._named(less)}: bring them to one unit"
+            few = f"the smaller group is {self._named(less)}: convert all to one unit"
+            text = f"feature '{column.name}' has {medians}; {few}"
             return Suspect(column.name, "warn" if found > _LARGE else "ask", text)
         return None
 
@@ -235,12 +236,11 @@ class _Asked:
 
 
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
-    """Divide hospitals into two sides by their quartiles; return the typical quartiles ``[3]`` of each side and a mask
-    ``[H]`` of the smaller side.
+    """Divide hospitals into two sides by their quartiles.
 
-    None where hospitals do not divide into two sides: where an upper quartile of the lower side is not below all lower
-    quartiles of the upper side, or where hospitals of a side differ by more than the square root of the ratio between
-    the sides.
+    Return the typical quartiles ``[3]`` of each side, and a mask ``[H]`` of the smaller side. Return None where an
+    upper quartile of the lower side is not below all lower quartiles of the upper side. Also return None where
+    hospitals of a side differ by more than the square root of the ratio between the sides.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:
@@ -272,7 +272,7 @@ def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -
     person, numbers = pd.factorize(patients)
     if len(numbers) == len(home):
         return
-    seen = np.sort(home * len(numbers) + person)  # of a million patients numpy's unique takes a minute
+    seen = np.sort(home * len(numbers) + person)  # numpy's unique takes a minute for a million patients
     where, who = np.divmod(seen[np.append(True, seen[1:] != seen[:-1])], len(numbers))
     at = np.bincount(who)
     several = int((at > 1).sum())
@@ -283,7 +283,9 @@ def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -
     judged = own >= _ROWS
     text = f"{several:,} of {counted(len(at), 'patient')} have rows at several hospitals"
     if judged.any() and np.median(shared[judged] / own[judged]) >= _SHARED:
-        text += ": if each hospital numbers its own, these are other people; write the hospital into the number"
+        text += (
+            ": if each hospital numbers its own patients, these are different people; add the hospital to the number"
+        )
         yield Suspect("", "warn", text)
     else:
         yield Suspect("", "list", f"{text}; all rows of a patient are in one part")
@@ -292,11 +294,11 @@ def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -
 def _copies(
     table: RawColumns, rows: Ints, home: Ints, hospitals: Sequence[str], unlike: Collection[str]
 ) -> Iterator[Suspect]:
-    """Report pairs of hospitals where one has many of the other's rows, compared without the label."""
+    """Report pairs of hospitals that share many rows; the label is ignored."""
     hashed = _hashed(table, rows, unlike)
     order = np.lexsort((home, hashed))
     hashed, at = hashed[order], home[order]
-    first = np.append(True, (hashed[1:] != hashed[:-1]) | (at[1:] != at[:-1]))  # a row of a hospital, once
+    first = np.append(True, (hashed[1:] != hashed[:-1]) | (at[1:] != at[:-1]))  # each row of a hospital once
     hashed, at = hashed[first], at[first]
     _, row, count = np.unique(hashed, return_inverse=True, return_counts=True)
     distinct = np.bincount(at, minlength=len(hospitals))

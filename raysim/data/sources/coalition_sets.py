@@ -64,7 +64,7 @@ def coalition_sets(
     low, high = SIZES[task]
     sizes = rng.integers(low, high + 1, hospitals)
     weights = rng.standard_normal((groups, features))
-    # Every group gets one hospital, the other hospitals a random group; then the groups are shuffled.
+    # Every group gets one hospital; the remaining hospitals get a random group; then the groups are shuffled.
     group_of = rng.permutation(np.concatenate([np.arange(groups), rng.integers(0, groups, hospitals - groups)]))
     means = 0.5 * rng.standard_normal((hospitals, features))
     factors = rng.standard_normal((hospitals, features, features)) / np.sqrt(features)

@@ -108,7 +108,7 @@ class _Times:
         hours, between = np.divmod(self.known, hour)
         if uneven := int(self.rows[between != 0].sum()):
             raise DataError(
-                f"data.path: {self.file} has {counted(uneven, 'row')} between its hours (column time); export the "
+                f"data.path: {self.file} has {counted(uneven, 'row')} between full hours (column time); export the "
                 "cohort by the hour"
             )
         last, step = hours.max(initial=0), int(np.gcd.reduce(hours.astype(np.int64)))

@@ -40,10 +40,10 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
     stored.
     """
     if keys.get("path") is not None:
-        raise ConfigError(f"data.path: {as_yaml(keys['path'])} stands beside a data frame; keep one of them")
+        raise ConfigError(f"data.path: {as_yaml(keys['path'])} cannot be combined with a data frame; keep one of them")
     source = keys.get("source", SOURCE)
     if not isinstance(source, str) or source != SOURCE:
-        raise ConfigError(f"data.source: {as_yaml(source)} stands beside a data frame; remove the key")
+        raise ConfigError(f"data.source: {as_yaml(source)} cannot be combined with a data frame; remove the key")
     for key, name in keys.items():
         check_index(frame, name, f"data.{key}")
     return {**keys, "source": SOURCE, "path": str(stored(frame))}
@@ -93,7 +93,9 @@ def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None
         raise DataError(f"{field}: the data frame's columns have several levels; give each column one name")
     for name in map(str, frame.columns):
         if not is_unicode(name):
-            raise DataError(f"{field}: the data frame has a column {name!a}, whose name no file holds; rename it")
+            raise DataError(
+                f"{field}: the data frame has a column {name!a}, whose name cannot be written to a file; rename it"
+            )
     named = frame.set_axis([str(name) for name in frame.columns], axis="columns")
     if columns is not None:
         named = named.loc[:, named.columns.isin(list(columns))]
@@ -108,15 +110,15 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
 
     try:
         array = pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # whose messages show values of patients
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # their messages contain values of patients
         kinds = {type(value) for value in values.dropna()}
         if not all(issubclass(kind, _WRITTEN) for kind in kinds):
             names = ", ".join(sorted({kind.__name__ for kind in kinds})[:6])
             raise DataError(
-                f"{field}: column '{name}' of the data frame holds what no table does (values of type {names}); "
+                f"{field}: column '{name}' of the data frame contains values that no file can store (of type {names}); "
                 "convert it, or drop it from the frame"
             ) from None
-        # Such as numbers with a text among them: a CSV file would hold them as texts too.
+        # For example numbers with a text among them: a CSV file would also contain them as texts.
         written = [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
         if odd := [row for row, text in enumerate(written) if text is not None and not is_unicode(text)]:
             raise DataError(
@@ -124,7 +126,7 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
                 "read the text again in its encoding"
             ) from None
         array = pa.array(written)
-    if pa.types.is_dictionary(array.type):  # categories become texts, and stay categories
+    if pa.types.is_dictionary(array.type):  # the categories become texts, the column stays categorical
         return plain_text(pa.table({name: array}), name, field).dictionary_encode()
     return array
 

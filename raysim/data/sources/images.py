@@ -47,7 +47,7 @@ class FashionMnist(Pooled):
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
         files = list(self.files())
         parts = _npz(files[0]) if files[0].name == NPZ else [(_idx(files[k], 3), _idx(files[k + 1], 1)) for k in (0, 2)]
-        # Each part by itself: mixed-up files may still hold as many images as labels in total.
+        # Each part is checked separately: mixed-up files may still contain as many images as labels in total.
         for name, part in zip(("train", "test"), parts, strict=True):
             _check(*part, f"{self.path} ({name})")
         images = np.concatenate([images for images, _ in parts])
@@ -101,10 +101,10 @@ def _check(images: NDArray[Any], labels: NDArray[Any], what: str) -> None:
 def _npz(file: Path) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """Read images and labels of the training and of the test part from the archive."""
     try:
-        # Opened here, since numpy does not close a file that it opened and could not read.
+        # The file is opened here, since numpy does not close a file that it opened and could not read.
         with file.open("rb") as opened:
             arrays = np.load(opened, allow_pickle=False)
-            if isinstance(arrays, np.ndarray):  # numpy goes by the content of a file, not by its name
+            if isinstance(arrays, np.ndarray):  # numpy recognises a file by its content, not by its name
                 raise ValueError("it is one array, not an archive of four")
             return [(np.asarray(arrays[f"x_{part}"]), np.asarray(arrays[f"y_{part}"])) for part in ("train", "test")]
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:

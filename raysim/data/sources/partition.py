@@ -38,10 +38,10 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     _check(labels, hospitals)
     if not 0 < alpha < np.inf:
         raise DataError(f"data.partition.alpha: {alpha} is not a finite number above 0")
-    if not np.isfinite(2 * alpha * hospitals):  # the draw would divide by a sum of about alpha * hospitals
+    if not np.isfinite(2 * alpha * hospitals):  # sampling would divide by a sum of about alpha * hospitals
         raise DataError(
-            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is more than can be drawn with; take a "
-            "smaller alpha (from 1e+06 on, hospitals are all but equal)"
+            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is too large to sample with; take a "
+            "smaller alpha (from 1e+06 on, hospitals are nearly equal)"
         )
     if min_size < 0:
         raise DataError(f"data.partition.min_size: {min_size} is not at least 0")
@@ -64,7 +64,7 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     closest = f"; the smallest hospital had at best {best}" if best >= 0 else ""
     raise DataError(
         f"data.partition.alpha: {alpha:g} over {hospitals} hospitals and {len(classes)} classes left a hospital with "
-        f"fewer than {min_size} rows in each of {TRIES} draws{closest}; take a larger alpha, fewer hospitals or a "
+        f"fewer than {min_size} rows in each of {TRIES} tries{closest}; take a larger alpha, fewer hospitals or a "
         "lower min_size"
     )
 
@@ -120,7 +120,7 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
             part[rows[:tested]] = 2
             continue
         quota = _quotas(counts, tested)
-        # How many rows of its class come before each row of the permutation.
+        # The number of earlier rows of the same class for each row of the permutation.
         order = np.argsort(codes, kind="stable")
         before = np.empty(len(rows), dtype=np.int64)
         before[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -131,8 +131,8 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
 def _draw(
     of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool
 ) -> NDArray[np.int64] | None:
-    """Sample the number of rows of each class for each hospital, ``[C, H]``; None where no hospital that is not yet
-    full has a share above 0."""
+    """Sample the number of rows of each class for each hospital, ``[C, H]``; None where the shares of all hospitals
+    that are not yet full are 0."""
     held = np.zeros(hospitals, dtype=np.int64)
     even = of_class.sum() / hospitals
     parts = np.zeros((len(of_class), hospitals), dtype=np.int64)
@@ -141,7 +141,7 @@ def _draw(
         if balance:
             shares = np.where(held < even, shares, 0.0)
         total = shares.sum()
-        if not total > 0:  # a tiny alpha underflows, or puts all on hospitals that are full
+        if not total > 0:  # a tiny alpha underflows, or gives all rows to hospitals that are full
             return None
         cuts = np.floor(np.cumsum(shares / total)[:-1] * rows).astype(np.int64)
         parts[c] = np.diff(np.concatenate([[0], np.minimum(cuts, rows), [rows]]))
@@ -152,7 +152,7 @@ def _draw(
 def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids:
     """Return the hospital of each row: the rows of each class are shuffled and divided into pieces of ``parts
     [C, H]``."""
-    # Shuffles have a stream of their own, so that draws that are not accepted need none.
+    # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)
     for c, sizes in enumerate(parts):

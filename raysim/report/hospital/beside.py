@@ -87,8 +87,8 @@ def left(
 ) -> Callable[[int], list[list[str]]]:
     """Return a function from a hospital's number to one row for each strategy.
 
-    A row has the rounds in which the hospital took part, and the bytes that it sent by kind. Where seeds differ, it has
-    the lowest and the highest value.
+    A row has the rounds in which the hospital took part, and the bytes that it sent by kind. If seeds differ, the row
+    has the lowest and the highest value.
     """
     sent = {label: _ends([sent_in(result) for result in results if result.label == label]) for label in titles}
     took = _participation(hospitals)

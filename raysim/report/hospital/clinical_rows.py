@@ -27,7 +27,7 @@ from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
 
 TEXTS = ("hospital", "model", "figure", "undefined")
-"""The columns of these tables that contain text."""
+"""The text columns of these tables."""
 
 _PARSED = {
     "read_options": pyarrow.csv.ReadOptions(use_threads=False),
@@ -175,7 +175,10 @@ def _models(folder: Path) -> list[str]:
 
 
 def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
-    """Return the rows of figures, calibration and net benefit of a hospital and some models, runs stacked in order."""
+    """Return the figures, calibration and net benefit of a hospital under some models.
+
+    The rows of all runs are stacked.
+    """
     return [
         read_rows([folder / file for folder in folders], hospital={hospital}, model=models)
         for file in (FIGURES, CALIBRATION, NET_BENEFIT)
@@ -235,7 +238,7 @@ def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     row[value] = np.where(several, estimates.value, row[value])
     limited = several & ~np.isnan(
         estimates.low
-    )  # a figure with an upper limit alone, such as the chance floor, keeps its mean
+    )  # a figure with only an upper limit, such as the chance floor, still has its mean
     for name, limit in (("low", estimates.low), ("high", estimates.high)):
         row[name] = np.where(limited, limit, row[name])
     return row

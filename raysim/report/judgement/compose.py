@@ -101,7 +101,7 @@ def comparison_card(
     against = method if shown.base is None else shown.entries[shown.base]
     if alone is not None:
         against = alone
-        # Where both rank alike, the one whose risks are not off is taken.
+        # If both rank alike, the model with correct risks is recommended.
         right_alone = other is not None and own is not None and other.state != "warn" and own.state == "warn"
         to_alone = federates == "no" or (federates == "equal" and right_alone)
         if to_alone:

@@ -126,7 +126,7 @@ def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
     ratio, low, high, rows, expected = (
         np.array([getattr(each, name) for each in together]) for name in ("ratio", "low", "high", "rows", "expected")
     )
-    most = float(np.mean(rows / np.where(expected > 0, expected, np.nan)))  # where every row is an event
+    most = float(np.mean(rows / np.where(expected > 0, expected, np.nan)))  # the ratio if every row were an event
     pooled = over_seeds(ratio, low, high, within=(0.0, most if np.isfinite(most) else np.inf))
     folders = [r.folder for r in results if r.label == key[0] and key[1] in r.outcome.scores]
     chances = [

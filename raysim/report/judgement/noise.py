@@ -31,11 +31,11 @@ DRAWS = 200
 """The number of federations simulated for each true spread: a third of a second for 208 hospitals."""
 
 FEWEST_DRAWS = 40
-"""The smallest number of simulated federations: with 40, the most extreme of 41 ranks has p < 2.5 % on each side."""
+"""The smallest number of simulated federations. With 40, the smallest p-value is 1/41, which is below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""The largest number of simulated hospitals for each spread; above 50,000 hospitals fewer than ``DRAWS`` federations
-fit."""
+"""The largest number of simulated hospitals for each spread; more than 50,000 hospitals reduce the federations below
+``DRAWS``."""
 
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
@@ -102,7 +102,7 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
     first = results[0].seed
     if results[0].federation.task is REGRESSION:
         return _of_errors([result for result in results if result.seed == first], minimum_events)
-    # All models share the draws, so that they differ by their figures alone.
+    # All models share the random numbers, so that only their figures differ.
     chance = Chance(lambda: stream(first, "noise floor"))
     return {
         (result.label, model): Noise(
@@ -125,7 +125,7 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
 
 def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, str], Noise]:
     mae, rmse, rows = (REGRESSION.figures.index(name) for name in ("mae", "rmse", "n"))
-    # The same deals of errors for all.
+    # All models share the random assignments of errors.
     chance = Chance(partial(stream, results[0].seed, "noise floor"))
     return {
         (result.label, model): Noise(
@@ -162,7 +162,7 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
 
     - ``value``: the figure on the test rows.
     - ``floor`` with ``floor_low`` and ``floor_high``: the figure under equal true performance.
-    - ``p``: how often equal true performance gives a figure as bad.
+    - ``p``: the probability of a figure as bad under equal true performance.
     - ``excess`` with its interval: what a true spread adds to the floor.
     - ``true`` with its interval: the figure without test noise.
 

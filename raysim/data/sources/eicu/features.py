@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-# Official table name -> the columns that the SQL names. A column that is not here is never read: this list and the SQL
-# files are where a leak would have to enter.
+# Official table name -> the columns that the SQL names. Other columns are never read: a leak could only enter through
+# this list and the SQL files.
 TABLES: dict[str, tuple[str, ...]] = {
     "patient": (
         "patientunitstayid",
@@ -85,7 +85,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# Worst values of the first 24 hours, without a time of their own: not known at an earlier prediction time.
+# Worst values of the first 24 hours, without a time: they are unknown at an earlier prediction time.
 AT_24_HOURS = ("apacheApsVar", "apachePredVar")
 
 _MONITORED = ("vitalPeriodic", "nurseCharting", "physicalExam")
@@ -105,7 +105,7 @@ def _spread(name: str, tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     return {f"{name}_{statistic}": tables for statistic in ("min", "max", "mean")}
 
 
-# Domain (``sql/<domain>.sql``) -> feature -> the tables that it comes from. Any one of them is enough.
+# Domain (``sql/<domain>.sql``) -> feature -> its tables. Any one of the tables is enough.
 DOMAINS: dict[str, dict[str, tuple[str, ...]]] = {
     "cohort": {"age": ("patient",), "sex": ("patient",), "bmi": ("patient",)},
     "vitals": {
@@ -154,7 +154,7 @@ DOMAINS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-# Domains whose features are flags: 1 where a record says so, else 0.
+# Domains whose features are flags: 1 where there is a record, else 0.
 FLAGS = ("history", "diagnosis", "medication", "support")
 
 

@@ -72,12 +72,12 @@ class Eicu(BaseModel):
         if self.task in ("los", "los_days") and self._minimum < self._window_hours:
             raise ValueError(
                 f"minimum_hours: {self.minimum_hours:g} is below hours ({self._window_hours:g}): for task {self.task}, "
-                "a stay that ended before the prediction time tells its label"
+                "the label of a stay that ended before the prediction time is known"
             )
         if self.task == "aki" and self._minimum < self._window_hours:
             raise ValueError(
                 f"minimum_hours: {self._minimum:g} is below hours ({self._window_hours:g}): for task aki, stays "
-                "must go on at the prediction time"
+                "must not have ended by the prediction time"
             )
         return self
 

@@ -78,8 +78,8 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
             "threads": _THREADS,
             "temp_directory": spill,
             "preserve_insertion_order": False,
-            # A compressed csv tells DuckDB nothing of its length; left alone, it may hash the 146 million rows to look
-            # up the stays in them. With joins in the written order, the cohort is always the hashed side.
+            # DuckDB does not know the length of a compressed csv, and may hash its 146 million rows to look up the
+            # stays in them. With joins in the written order, the cohort is always the hashed side.
             "disabled_optimizers": "join_order,build_side_probe_side",
         }
         connection = duckdb.connect(config=settings)
@@ -177,7 +177,7 @@ def _blame(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Path], er
         return DataError(f"data.path: the eICU tables could not be aggregated: {_first_line(error)}")
     path = tables[culprit]
     if _gzipped(path):
-        # A damaged file may only look like one with too few columns.
+        # A damaged file may look like a file with too few columns.
         try:
             _check(path, threading.Event())
         except DataError as damage:
@@ -205,7 +205,7 @@ def _reason(text: str) -> str:
 def _remedy(name: str) -> str:
     if name == "patient":
         return "download it again"
-    return "download it again, or move it away to go on without it"
+    return "download it again, or move it away to run without it"
 
 
 def _first_line(error: BaseException) -> str:

@@ -43,7 +43,7 @@ class Calibration:
 
         - ``warn``: risks are wrong at some hospital, between hospitals, or over all rows.
         - ``ok``: most hospitals' intervals lie within the tolerance.
-        - ``open``: neither.
+        - ``open``: all other cases.
         """
         if self.p <= ALPHA or self.by_hospital.bound.at_least or self.pooled_off:
             return "warn"
@@ -121,7 +121,7 @@ def _hospitals(own: Calibration, named: Sequence[str]) -> str:
     bound, between = own.by_hospital.bound, "" if np.isnan(own.p) else chance(own.p)
     if bound.at_least:
         ratios = own.by_hospital.ratio[list(bound.named)]
-        ratios = ratios[np.isfinite(ratios)]  # undefined where no event is expected
+        ratios = ratios[np.isfinite(ratios)]  # undefined if no event is expected
         ends = sorted({number(float(end), 2) for end in (ratios.min(), ratios.max())}, key=float) if len(ratios) else []
         reach = f" ({': '.join(filter(None, [some(named), ' to '.join(ends)]))})" if named else ""
         return f"risks are off at {_or_more(bound)}{reach}"

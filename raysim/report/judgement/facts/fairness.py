@@ -51,7 +51,7 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
 
 def _figure(gap: WithinGap) -> str:
     limits = _limits(gap)
-    # The interval is of this attribute alone, the claim of all that were looked at.
+    # The interval is for this attribute alone; the p-value is corrected for all tested attributes.
     alone = f", {chance(gap.p_holm)} over all attributes" if limits.shows else ""
     return f"{gap.attribute} {figure(gap.estimate, limits, sign=True)}{alone}"
 

@@ -81,7 +81,7 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
         sentences += [verdict.models] if verdict.models and not verdict.alone_taken else []
     others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration", "training")]
     for clause in (*(line.short for line in others), *verdict.cautions):
-        key = "." in clause.split(" ", 1)[0]  # of the configuration, which is written as it is
+        key = "." in clause.split(" ", 1)[0]  # a configuration key, whose case must not change
         sentences.append(f"{clause if key else capitalised(clause)}.")
     return " ".join(sentences)
 

@@ -90,8 +90,7 @@ def predicts(data: Data) -> Line:
 
 
 def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
-    """Write the line on hospitals outside training, where the model has the headline figure ``level`` with
-    ``interval``."""
+    """Write the line on hospitals outside training; ``level`` is the headline figure there, with its ``interval``."""
     if not data.outside:
         return NOT_OUTSIDE
     where = f"{counted(len(data.outside), 'hospital')} that took no part ({some(data.outside)})"
@@ -150,6 +149,6 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
 def _visible(sizes: Sequence[float]) -> str:
     if not sizes:
         return "no difference between methods could have been found"
-    # Models that are all but equal would show less, which is printed as the least that is.
+    # Nearly equal models have smaller values; these are printed as the smallest printable difference.
     ends = list(dict.fromkeys(number(max(size, 0.001), 3) for size in (min(sizes), max(sizes))))
     return f"differences of {' to '.join(ends)} between methods could be found (80 % power)"

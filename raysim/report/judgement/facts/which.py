@@ -14,7 +14,7 @@ from raysim.report.possible import difference as possible
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
 
 ABOUT = 0.1
-"""Two numbers of bytes are called about the same if their ratio differs from 1 by at most this."""
+"""Numbers of bytes are called about the same if their ratio differs from 1 by at most this."""
 
 NAN = float("nan")
 
@@ -138,7 +138,7 @@ def _verdict(shown: Evidence, interval: Limits, pair: Paired) -> str:
         return "one seed"
     digits = shown.kind.decimals([shown.levels[shown.best]])
     if max(abs(interval.low), abs(interval.high)) < 0.5 * 10.0**-digits:
-        return "equal"  # as printed, nothing differs
+        return "equal"  # equal with the printed digits
     if not interval.shows:
         return "equal" if shown.kind.larger and equivalent(interval) else "no difference"
     return "better" if (interval.low > 0) == shown.kind.larger else "worse"
