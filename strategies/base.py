@@ -280,7 +280,7 @@ def choose(
             losses[theirs] = np.concatenate(view.ask(MeanLoss(), models=state.models[row][None, :], ids=ids[theirs]))
         return losses
 
-    # Where all hospitals are candidates, as mostly, nothing of a million is copied.
+    # Usually all hospitals are candidates, and the sizes of a million hospitals need not be copied.
     sizes = view.sizes if len(candidates) == len(view.sizes) else view.sizes[candidates]
     draw = Draw(candidates, sizes, view.rng(purpose, *key), view.memory, losses_of)
     picked = view.selection.pick(draw)
@@ -295,7 +295,7 @@ def _among(picked: NDArray[Any], candidates: Ids) -> bool:
     if picked.dtype.kind not in "iu":
         return False
     low, high = candidates[0], candidates[-1]
-    if high - low + 1 == len(candidates):  # no id between them is missing, and a million need not be searched
+    if high - low + 1 == len(candidates):  # no id between them is missing: no search among a million
         return bool(((picked >= low) & (picked <= high)).all())
     at = np.minimum(np.searchsorted(candidates, picked), len(candidates) - 1)
     return bool((candidates[at] == picked).all())

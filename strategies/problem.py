@@ -27,7 +27,7 @@ Mask = NDArray[np.bool_]
 class HospitalSentinel(IntEnum):
     """A special value in place of a hospital's id."""
 
-    # The streams of batches are keyed by it: another value would be other batches.
+    # It is part of the key of batches' random streams: another value would give other batches.
     POOLED = -1
 
 

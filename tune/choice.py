@@ -33,7 +33,7 @@ LABELS = {
     "bytes_up": "bytes sent by hospitals",
     "bytes_down": "bytes sent to hospitals",
 }
-"""The names in figures of objectives that have other names in files."""
+"""Objectives whose name in figures differs from their name in files."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -150,8 +150,10 @@ def read_trials(folder: Path) -> dict[int, Finished]:
 
 
 def _trials(path: Path, lines: Sequence[bytes]) -> dict[int, Finished]:
-    """Parse the trials in ``lines`` of the journal, except the first line; of two lines with one number the later
-    counts."""
+    """Parse the trials in ``lines`` of the journal, except the first line.
+
+    If two lines have the same number, the later line counts.
+    """
     trials = (_trial(f"{path} line {number}", line) for number, line in enumerate(lines[1:], start=2))
     return {trial.number: trial for trial in trials}
 

@@ -45,9 +45,9 @@ class Judging(Section):
 
 
 class Asha(Judging):
-    """The scheduler that keeps the best ``1 / reduction`` of trials at ``grace``, ``grace * reduction``, ... rounds.
+    """The scheduler that stops all but the best ``1 / reduction`` of trials at certain rounds (Li et al., 2020).
 
-    Li et al., 2020.
+    These rounds are ``grace``, ``grace * reduction``, ``grace * reduction ** 2`` and so on.
     """
 
     name: Literal["asha"] = "asha"
@@ -85,8 +85,8 @@ SCHEDULERS: dict[str, type[Scheduler]] = {"fifo": Fifo, "asha": Asha, "median": 
 class Sweep(Section):
     """The section ``sweep``; ``space`` is described in :mod:`raysim.tune.spaces`.
 
-    - ``trials``: the number of trials; None with searcher ``grid``: all combinations.
-    - ``concurrent``: the number of concurrent trials; None: enough to occupy the hospital actors.
+    - ``trials``: the number of trials; None means all combinations of searcher ``grid``.
+    - ``concurrent``: the number of concurrent trials; None means enough to occupy the hospital actors.
     - ``objectives``: metrics of the headline model on validation rows, with their directions.
     - ``reference``: the reference point of the hypervolume, by objective.
     - ``retries``: how often a failed trial is tried again.

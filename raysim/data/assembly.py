@@ -187,10 +187,9 @@ def _parts(
 
 
 def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Move all rows of unseen hospitals to the test part, and all test rows of other hospitals to training; return
-    ``part [N]``.
+    """Return ``part [N]`` after moving all rows of unseen hospitals to the test part.
 
-    Test rows of other hospitals stay test rows unless ``split.trained_on`` is ``all``.
+    Where ``split.trained_on`` is ``all``, the test rows of all other hospitals also become training rows.
     """
     if not split.unseen:
         return part
@@ -294,10 +293,10 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
-    """Return the rows of the hospitals that are included, and a note on what was left out.
+    """Return the rows of the hospitals that are included, and a note on the excluded hospitals.
 
-    Of the hospitals with at least ``minimum`` rows, the ``largest`` so many are included (None: all); between hospitals
-    of equal size the first in natural order wins.
+    Hospitals need at least ``minimum`` rows. Of these, the ``largest`` biggest hospitals are included (None: all);
+    between hospitals of equal size the first in natural order wins.
     """
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))

@@ -54,10 +54,11 @@ def build(
     - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: one of ``METHODS``.
     - ``seed``: the run's seed, used where ``split`` has no seed.
-    - ``minimum``: hospitals with fewer rows are left out (None: no hospital is left out); ``largest``: number of the
-      remaining hospitals to include, the largest first (None: all).
-    - ``ranges``: declared ranges and categories of columns, which ``declared`` preprocessing needs, and ``standard``
-      with ``noise``; ``noise``: what hospitals add to the sums from which means and deviations are computed.
+    - ``minimum``: fewest rows of a hospital; smaller hospitals are left out (None: no hospital is left out).
+    - ``largest``: number of the remaining hospitals to include, the largest first (None: all).
+    - ``ranges``: declared ranges and categories of columns; needed by ``declared`` preprocessing, and by ``standard``
+      with ``noise``.
+    - ``noise``: the noise that hospitals add to the sums from which means and deviations are computed.
     - ``missing_flags``: whether features flag missing values.
     - ``scores``: columns with existing clinical scores of the rows, which are no features.
 

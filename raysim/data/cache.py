@@ -1,8 +1,9 @@
-"""Store what was read and built in a folder, keyed by the content of configuration and files.
+"""Store the records that were read and the federations that were built in a folder.
 
-An entry is a folder that appears whole or not at all: it is written to a temporary folder and renamed, so that
-processes which build the same entry at once all succeed. ``complete.json`` lists size and digest of each file. Each
-process checks an entry once; an entry that does not match is replaced, with a warning.
+Entries are keyed by the content of configuration and files. An entry is a folder that appears whole or not at all: it
+is written to a temporary folder and renamed. Processes that build the same entry at once therefore all succeed.
+``complete.json`` lists size and digest of each file. Each process checks an entry once; an entry that does not match is
+replaced, with a warning.
 """
 
 from __future__ import annotations

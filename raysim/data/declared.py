@@ -1,9 +1,9 @@
 """Prepare features by declared ranges and categories of their columns, rather than by the training rows.
 
-A range from a public data dictionary scales a column without reading any row. Or it bounds what a row adds to the sums
-from which means and deviations are computed, so that noise can hide the row. For each numeric column with a recorded
-value a row adds ``(1, u, u^2)``, where ``u`` is the value scaled to -1 at the low end of the range and 1 at the high
-end.
+A range from a public data dictionary scales a column without reading any row. With noise, the range bounds what a row
+adds to the sums from which means and deviations are computed, so that the noise can hide the row. A row adds ``(1, u,
+u^2)`` for each numeric column with a recorded value. There ``u`` is the value scaled to -1 at the low end of the range
+and 1 at the high end.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class Summary:
     tested: NDArray[np.int64]
     """The number of rows of each class in each hospital's test part, ``[H, C]``."""
     labels: tuple[NDArray[np.float64], tuple[float, float, float, float]] | None
-    """For a real label, its mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean and highest
-    label of all rows; None with classes."""
+    """Two results for a real label: its mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean
+    and highest label of all rows. None with classes."""
     columns: tuple[Column, ...]
     """The source's feature columns, before preprocessing."""
     attributes: dict[str, dict[str, int]]
@@ -61,7 +61,7 @@ class Summary:
     leaks: Leaks
     """Columns that may give the label away."""
     quality: tuple[Suspect, ...]
-    """The other findings in the data, mostly differences between hospitals."""
+    """The findings that are no leaks, mostly differences between hospitals."""
     fingerprint: str
     """The digest of all rows and names."""
     folder: str

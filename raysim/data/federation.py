@@ -93,7 +93,7 @@ class Federation:
     leaks: Leaks = field(default_factory=Leaks)
     """The columns that may give the label away."""
     quality: tuple[Suspect, ...] = ()
-    """The other findings in the columns, mostly differences between hospitals, the gravest first."""
+    """The findings in the columns that are no leaks, mostly differences between hospitals, the gravest first."""
     preprocessing_noise: str = ""
     """A description of the noise on the means and deviations of preprocessing; empty without noise."""
 

@@ -76,10 +76,10 @@ def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int6
 def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
     """Compute how a real label differs between hospitals that have rows of a part, by name.
 
-    ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows, and
-    ``std_within`` the one of rows around their hospital's mean; hospitals are weighted by rows. Their squares add up to
-    the variance of all rows. ``between_share`` is the share of the variance between hospitals (the squared correlation
-    ratio), NaN for a constant label.
+    ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
+    ``std_within`` is the population standard deviation of rows around their hospital's mean. Both weight hospitals by
+    rows, and their squares add up to the variance of all rows. ``between_share`` is the share of the variance between
+    hospitals (the squared correlation ratio), NaN for a constant label.
     """
     home, rows = _home(federation, part)
     y = federation.y[rows]

@@ -1,8 +1,8 @@
 """Turn recorded values into numbers for a model, fitted on training rows alone.
 
 ``standard`` needs only sums from each hospital, which are added over hospitals. For a numeric feature these are the
-number of observed values, their sum and, once the mean is known, their sum of squared deviations; for a categorical
-feature, how often each category occurs.
+number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean. For a
+categorical feature it is how often each category occurs.
 
 ``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so this method is for
 comparison with centralised pipelines and is not federated. ``none`` leaves values unchanged. ``raw`` also leaves

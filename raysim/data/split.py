@@ -181,12 +181,11 @@ def used(
     group: NDArray[np.int64] | None,
     seed: int,
 ) -> NDArray[np.bool_]:
-    """Return which rows ``[N]`` remain where a share of the training rows is used: this share, and all validation and
-    test rows.
+    """Return a mask ``[N]`` of the rows that remain where a share of the training rows is used.
 
-    Arguments as for :func:`assign`; ``part [N]`` is the part of each row. Each hospital permutes its training groups
-    once and uses the first groups, at least one, whose rows come closest to the share. The rows of a smaller share are
-    therefore also in every larger share.
+    All validation and test rows remain. Arguments as for :func:`assign`; ``part [N]`` is the part of each row. Each
+    hospital permutes its training groups once and uses the first groups, at least one, whose rows come closest to the
+    share. The rows of a smaller share are therefore also in every larger share.
     """
     kept: NDArray[np.bool_] = part != 0
     draws = Streams(seed, "used")

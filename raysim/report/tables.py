@@ -61,8 +61,8 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     ``undefined``.
 
     The mean of a figure leaves out seeds where it is undefined. The deviation of fewer than two seeds is NaN.
-    ``undefined`` is the largest number, over seeds, of hospitals without a defined headline figure; ``judged`` is the
-    largest number with one.
+    ``undefined`` and ``judged`` are the numbers of hospitals without and with a defined headline figure, each in the
+    seed with the most.
     """
     figures = list(figures_in(per_seed))
     groups = complete(per_seed).groupby(KEYS, sort=False)
@@ -99,19 +99,18 @@ def differences(
 ) -> pd.DataFrame:
     """Return every strategy and model minus the baseline: ``strategy, model, figure, mean, std, pairs, low, high``.
 
-    - ``mean`` and ``std`` are over pairs of equal seeds.
-    - With ``hospitals``, the mean of the AUROC (MAE) is that of :class:`raysim.statistics.differences.paired.Paired`:
-      over all hospitals and seeds that define both models, as in the answer and the figures.
-    - With ``hospitals``, ``low`` and ``high`` are the limits of a 95 % interval, else NaN. For the mean it is the
-      interval for hospitals like these. For the worst decile it is that of
-      :func:`raysim.statistics.differences.worst_decile.worst_decile_difference`, and needs
-      :data:`raysim.report.panel.MANY_HOSPITALS` hospitals.
-    - Each interval holds separately; the intervals of the answer hold jointly.
-    - ``sent``: the sums that hospitals sent about the models (:func:`raysim.report.panel.sent`), for the variance over
-      patients.
+    ``mean`` and ``std`` are over pairs of equal seeds; without ``hospitals``, ``low`` and ``high`` are NaN. With
+    ``hospitals``:
 
-    The baseline is the ``global`` model of that strategy or, without one, its first model. There are no rows if the
-    baseline was not run.
+    - The mean of the AUROC (MAE) is over all hospitals and seeds that define both models, as in the answer and the
+      figures (:class:`raysim.statistics.differences.paired.Paired`). Its 95 % interval is for hospitals like these.
+    - The 95 % interval of the worst decile needs :data:`raysim.report.panel.MANY_HOSPITALS` hospitals
+      (:func:`raysim.statistics.differences.worst_decile.worst_decile_difference`).
+    - Each interval holds separately; the intervals of the answer hold jointly.
+
+    ``sent`` has the sums that hospitals sent about the models (:func:`raysim.report.panel.sent`), for the variance over
+    patients. The baseline is the ``global`` model of that strategy or, without one, its first model. There are no rows
+    if the baseline was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]
@@ -178,7 +177,7 @@ def _where_both_are_defined(
 
 
 def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy with every figure as a float column: ``size_bias_abs`` from the slope, NaN for missing figures."""
+    """Return a copy with every figure as a float column. Missing figures are NaN; ``size_bias_abs`` is computed."""
     table = per_seed.reset_index(drop=True).copy()
     for column, otherwise in (
         ("model", "global"),

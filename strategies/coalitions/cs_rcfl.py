@@ -8,8 +8,8 @@ All steps run once, before any round:
 1. Each hospital fits a linear model to its own rows and sends it.
 2. A lead hospital, here the server, sends all models to all hospitals, shuffled.
 3. Hospital i answers with the robust loss ``L_ij`` of each model j over the distributions within ε_i of its rows.
-4. The lead divides the hospitals into exactly K coalitions with the smallest ``sum over S of (1/|S|) sum over i, j in S
-   of L_ij``.
+4. The lead divides the hospitals into exactly K coalitions with the smallest
+   ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 5. Each hospital uses the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
 
 Choices: models have an intercept, which is not transported. Hospitals train their models plainly (with a ridge of 1e-6,

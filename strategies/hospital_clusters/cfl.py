@@ -194,7 +194,7 @@ def bipartition(similarity: Floats, linkage: Linkage) -> NDArray[np.bool_]:
     from scipy.cluster.hierarchy import cut_tree  # a third of a second to import, and only this strategy needs it
     from scipy.cluster.hierarchy import linkage as merges
 
-    # Rounding may put the cosine of parallel updates above 1, and a negative distance is none.
+    # By rounding, the cosine of parallel updates may be above 1, which would be a negative distance.
     apart = np.maximum(1.0 - similarity[np.triu_indices(len(similarity), k=1)], 0.0)
     parts = cut_tree(merges(apart, linkage), n_clusters=2)[:, 0]
     away: NDArray[np.bool_] = parts != parts[0]

@@ -140,7 +140,7 @@ class ClustPsi(Strategy):
         cluster = members(state)[view.trainable]
         drawn = []
         for row in range(1, len(state.models)):
-            # The first cluster draws as a run without clusters does, so that a single one is federated averaging.
+            # The first cluster samples like a run without clusters, so that a single cluster is federated averaging.
             key = (round,) if row == 1 else (round, row)
             drawn.append(choose(view, state, view.trainable[cluster == row], "sample", *key, start=members(state)))
         return np.sort(np.concatenate(drawn))
@@ -165,7 +165,7 @@ class ClustPsi(Strategy):
         if len(blocks) > 1:
             weights = np.concatenate([np.full(block.shape[1], block.shape[1] ** -0.5) for block in blocks])
             scaled, plain = scaled * weights, plain * weights
-        # Equal distributions of different sizes may differ in the last bits, which make no cluster.
+        # Equal distributions of different sizes may differ in the last bits, which must not form clusters.
         return np.round(scaled, 10), plain
 
     def _block(self, view: FederationView, ids: Ids, aspect: Aspect) -> Floats:

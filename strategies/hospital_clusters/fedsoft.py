@@ -12,9 +12,9 @@ own model. A centre becomes the plain mean of the models that its sampled hospit
 
 Choices: the number of hospitals that a centre samples. ``selection: configured`` is the variant without sampling by
 centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models by ``u_ks n_k``.
-Centres start at ``theta^0 + spread N(0, I)``. Before its first round a hospital's own model is its mixture ``sum_s u_ks
-c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the mixture. Hospitals without training rows use the
-plain mean of the centres, and a selection that uses losses receives losses under this mean.
+Centres start at ``theta^0 + spread N(0, I)``. Before its first round a hospital's own model is its mixture
+``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the mixture. Hospitals without training
+rows use the plain mean of the centres, and a selection that uses losses receives losses under this mean.
 
 There may be more centres than hospitals: each row of a hospital belongs to one.
 
@@ -135,7 +135,7 @@ class FedSoft(Strategy):
         total = into.sum(axis=0)
         return LocalProblem(
             start=np.full_like(ids, OWN if self.start == "own" else MIXTURE),
-            # A centre has no weights where none of the hospitals that it drew takes part: it stays.
+            # A centre without participants among its sampled hospitals has no weights and does not change.
             upload=Upload(into / np.where(total > 0, total, 1.0), sums=self.clusters, what="parameters"),
             objective=Objective(
                 proximal=tuple(Proximal(self.lam * u[:, s], np.full_like(ids, 1 + s)) for s in range(self.clusters))

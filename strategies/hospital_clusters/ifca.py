@@ -159,7 +159,7 @@ class Ifca(Weighted):
         if view.hides:
             count, clip = len(state.models) - 1, math.inf if view.noise is None else view.noise.clip
             return LocalProblem(
-                start=np.full_like(ids, OWN),  # where it starts is its own choice
+                start=np.full_like(ids, OWN),  # the hospital chooses its start
                 upload=Upload(self.weigh(view.sizes[ids]), sums=count),
                 training=training,
                 program=ChosenTraining(count, len(view.initial), epochs, clip),
@@ -180,7 +180,7 @@ class Ifca(Weighted):
         if isinstance(program, ChosenTraining):
             chosen, step = update.beside("chosen")[:, None] / program.one, update.sums
             if view.noise is not None and view.noise.multiplier:
-                # All count alike under a guarantee, whoever else takes part.
+                # Under a guarantee all hospitals have the same weight, independent of the other participants.
                 part = float(sent_weights(update).max(initial=0.0))
                 chosen = np.maximum(chosen, max(LEAST, view.least_members) * part)
             if self.averaging == "model":

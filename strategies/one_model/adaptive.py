@@ -4,8 +4,8 @@ size.
 S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan: *Adaptive Federated
 Optimization*, ICLR 2021, Algorithm 2.
 
-With ``D`` the averaged delta, ``m <- beta_1 m + (1 - beta_1) D`` and ``theta <- theta + server_learning_rate m /
-(sqrt(v) + tau)``, where v accumulates squares:
+With ``D`` the averaged delta, ``m <- beta_1 m + (1 - beta_1) D`` and
+``theta <- theta + server_learning_rate m / (sqrt(v) + tau)``, where v accumulates squares:
 
 - FedAdagrad: ``v <- v + D^2``. Steps shrink as the squares of all rounds add up; β_1 is 0 unless set.
 - FedYogi: ``v <- v - (1 - beta_2) D^2 sign(v - D^2)``. v moves by no more than the newest square.
@@ -13,10 +13,11 @@ With ``D`` the averaged delta, ``m <- beta_1 m + (1 - beta_1) D`` and ``theta <-
   rate by ``sqrt(1 - beta_2^(r+1)) / (1 - beta_1^(r+1))`` as Flower 1.13 does, with r the number of the aggregation (1,
   2, ...); the paper has no such factor.
 
-Deviations: ``v`` starts at 0, as in Flower and FedLab; the paper requires at least ``tau^2`` (``initial_accumulator:
-tau2``). Deltas are weighted by rows, as in Flower; the paper weights them equally (``weights: uniform``). The paper's
-client rate η_l is ``training.learning_rate`` with the optimizer ``sgd``; with another optimizer it has no counterpart.
-Defaults are the best of Clust-PSI-PFL's grid. A round without participants does not change m and v.
+Deviations: ``v`` starts at 0, as in Flower and FedLab; the paper requires at least ``tau^2``
+(``initial_accumulator: tau2``). Deltas are weighted by rows, as in Flower; the paper weights them equally
+(``weights: uniform``). The paper's client rate η_l is ``training.learning_rate`` with the optimizer ``sgd``; with
+another optimizer it has no counterpart. Defaults are the best of Clust-PSI-PFL's grid. A round without participants
+does not change m and v.
 
 Traffic as federated averaging: P scalars down, P + 1 up per participant.
 """
@@ -78,7 +79,7 @@ class AdaptiveServer(Weighted):
         v = self.accumulated(state.v, delta**2)
         steps = state.steps + 1
         scale = np.sqrt(v) + self.tau
-        # A coordinate without any scale (v = tau = 0) stays.
+        # A coordinate without a scale (v = tau = 0) does not change.
         step = self.rate(steps) * np.divide(m, scale, out=np.zeros_like(m), where=scale > 0)
         return AdaptiveState(models=state.models + step, m=m, v=v, steps=steps)
 

@@ -5,8 +5,9 @@ Federated Optimization*, NeurIPS 2020, Algorithm 1 and section 4.
 
 A participant takes ``tau_i`` steps, which it counts itself, and sends ``delta_i / a_i`` and ``a_i``. The model moves by
 ``(sum w_i a_i) * sum w_i delta_i / a_i``. ``a_i`` is the 1-norm of the steps' weights in the update: ``tau_i`` for
-plain steps; ``(tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho)`` with momentum ``rho``; and ``(1 - (1 - rate mu)^tau)
-/ (rate mu)`` with a proximal term ``mu``. If all hospitals take equally many steps, this is federated averaging.
+plain steps; ``(tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho)`` with momentum ``rho``; and
+``(1 - (1 - rate mu)^tau) / (rate mu)`` with a proximal term ``mu``. If all hospitals take equally many steps, this is
+federated averaging.
 
 Traffic per participant: P scalars down, P + 2 up.
 """

@@ -5,9 +5,9 @@ for Federated Learning*, ICML 2020, Algorithm 1.
 
 A participant receives θ and c and takes K steps ``y <- y - eta_l (g_i(y) - c_i + c)`` from θ. Then it updates its own
 variate: from its steps, ``c_i+ = c_i - c + (theta - y) / (K eta_l)`` (option II), or as the full-batch gradient at θ
-(option I). ``theta <- theta + eta_g sum_S w_i (y_i - theta)`` with uniform weights as in the paper, or by rows. ``c <-
-c + (1/N) sum_S (c_i+ - c_i)`` with N all hospitals, so that c stays the mean of all c_i. Variates start at 0, so the
-first round equals federated averaging.
+(option I). ``theta <- theta + eta_g sum_S w_i (y_i - theta)`` with uniform weights as in the paper, or by rows.
+``c <- c + (1/N) sum_S (c_i+ - c_i)`` with N all hospitals, so that c stays the mean of all c_i. Variates start at 0, so
+the first round equals federated averaging.
 
 The local optimiser must be plain SGD: the steps of another optimiser are not gradients, and neither would c_i be one.
 Traffic: per participant 2 P scalars down, 2 P + 1 up.
@@ -67,7 +67,7 @@ class CorrectedTraining(Program):
         return {"variate": Keep((self.size,))}
 
     def run(self, at: Context) -> Reply:
-        # In the precision of the model, as its steps are.
+        # In the precision of the model, like its steps.
         start, server = at.received["theta"], at.received["variate"]
         own = at.memory.get("variate", np.zeros(self.size)).astype(start.dtype)
         theta, steps = at.model.train(start, linear=server - own)

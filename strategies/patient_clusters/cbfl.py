@@ -10,9 +10,9 @@ trains a model for each cluster. The paper first encodes patients by a federated
 names a trained one (see :mod:`raysim.strategies.patient_clusters.encoding`); without it features are not encoded.
 
 Traffic per hospital, with d continuous features out of D columns of values, and e encoded ones. Once, up: D scalars
-(which columns are continuous), e (its mean patient) and G (its rows in each cluster). Once, down: d (the columns), ``d
-+ G e`` (columns and centres), and G' (the remaining clusters) if only G' have training rows. In a round P down and P up
-for each participant and each cluster in which it has rows.
+(which columns are continuous), e (its mean patient) and G (its rows in each cluster). Once, down: d (the columns),
+``d + G e`` (columns and centres), and G' (the remaining clusters) if only G' have training rows. In a round P down and
+P up for each participant and each cluster in which it has rows.
 """
 
 from __future__ import annotations

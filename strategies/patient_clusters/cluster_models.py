@@ -118,7 +118,7 @@ class PatientClusters:
         """
         scores = np.empty((len(x), self.count))
         for g in range(self.count):
-            # No matrix products, in which a row's last bits depend on how many others there are.
+            # No matrix products: in them a row's last bits depend on the number of rows.
             apart = x - self.means[g]
             if self.factors is not None:
                 apart = np.einsum("nd,ed->ne", apart, self.factors[g])

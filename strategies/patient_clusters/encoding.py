@@ -1,7 +1,7 @@
 """The encoding of patients before they are clustered, by a function named in the configuration, or no encoding.
 
-An encoder is a function marked by :func:`raysim.patient_encoder`. It turns values ``[n, d]`` in float64 into ``[n,
-e]``. The code of a row must not depend on other rows, and every machine with hospitals must be able to import the
+An encoder is a function marked by :func:`raysim.patient_encoder`. It turns values ``[n, d]`` in float64 into
+``[n, e]``. The code of a row must not depend on other rows, and every machine with hospitals must be able to import the
 function. An encoder that needs training is trained beforehand, outside the run; its parameters do not count as traffic.
 """
 
@@ -48,7 +48,7 @@ def load_encoder(path: str) -> Callable[[Floats], Any]:
     except ValueError as error:
         raise ValueError(f"encoder: {error}") from None
     if not callable(encoder) or getattr(encoder, MARK, None) is not True:
-        # Some functions of Python's run what rows say: pickle.loads takes any array for a pickle.
+        # Some functions of Python execute their argument: pickle.loads interprets any array as a pickle.
         raise ValueError(f"encoder: '{path}' is no encoder; mark the function that encodes rows with @patient_encoder")
     function: Callable[[Floats], Any] = encoder
     return function

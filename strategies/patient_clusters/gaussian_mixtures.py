@@ -119,7 +119,7 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
             warnings.simplefilter("ignore", ConvergenceWarning)
             try:
                 labels = model.fit_predict(rows)
-            except ValueError:  # a covariance that is singular in spite of the addend
+            except ValueError:  # a covariance that is singular despite the regularisation
                 continue
         covariances = model.covariances_ if shape == "full" else np.stack([np.diag(v) for v in model.covariances_])
         return Mixture(model.weights_, model.means_, covariances), labels.astype(np.int64)

@@ -150,7 +150,7 @@ def lloyd(rows: Floats, start: Floats) -> tuple[Ids, Floats]:
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    # One thread: sums then do not depend on the number of cores. The warning is of centres that start alike.
+    # One thread: sums then do not depend on the number of cores. The warning is about equal initial centres.
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = KMeans(len(start), init=start, n_init=1, max_iter=ITERATIONS, tol=0.0).fit(rows)

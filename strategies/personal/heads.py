@@ -93,7 +93,7 @@ def head_mask(view: FederationView, head: Sequence[str] | None) -> Mask:
     """
     parameters = view.parameters
     if head is None:
-        # Running statistics lie behind all parameters, so a layer of them alone would come last wherever it stands.
+        # Running statistics follow all parameters, so a layer with only statistics would be last at any position.
         last = [tensors for tensors in layers(parameters).values() if not view.measured.issuperset(tensors)]
         head = last[-1] if len(last) > 1 else last[-1][-1:]
     mask = np.zeros(len(view.initial), dtype=np.bool_)

@@ -86,7 +86,7 @@ def presence_clusters(presence: Floats, tau: float) -> Ids:
     """Return labels ``[N]`` 0, 1, ... of hospitals with ``presence [N, C]``, with each cluster around its first
     hospital."""
     labels = np.full(len(presence), -1, dtype=np.int64)
-    # The small addend undoes rounding of tau C where it should be whole.
+    # The small addend undoes rounding of tau C if it should be whole.
     allowed = tau * presence.shape[1] + 1e-9
     for i in range(len(presence)):
         if labels[i] < 0:

@@ -112,7 +112,7 @@ class Haccs(Selection):
         losses, latencies = draw.memory["losses"][draw.candidates], draw.memory["latencies"][draw.candidates]
         _, cluster = np.unique(draw.memory["clusters"][draw.candidates], return_inverse=True)
         chances = scores(cluster, losses**self.loss_power, latencies, self.rho)
-        # Clusters one after another, the fastest first in each; the sort is stable and candidates are ascending.
+        # Sorted by cluster, then fastest first; the sort is stable and candidates are ascending.
         queue = np.lexsort((latencies, cluster))
         ends = np.cumsum(np.bincount(cluster))
         following = np.concatenate([[0], ends[:-1]])
@@ -130,7 +130,7 @@ class Haccs(Selection):
         if update.losses is None or POOLED in update.ids:
             return memory
         losses = memory["losses"].copy()
-        # A hospital that trains on groups of its rows sends a loss for each of them.
+        # A hospital that trains on groups of its rows sends a loss for each group.
         hospitals, entry = np.unique(update.ids, return_inverse=True)
         groups = None if update.problem is None else update.problem.groups
         rows = np.ones(len(entry)) if groups is None else groups.rows
@@ -147,10 +147,10 @@ def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) ->
     if len(counts) < 2:
         return np.zeros(len(counts), dtype=np.int64)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
-    # Hellinger's distance is Euclid's between these rows, which spares a matrix of all pairs.
+    # The Hellinger distance is the Euclidean distance between these rows: no matrix of all pairs is needed.
     rows = np.sqrt(shares / 2.0) if metric == "hellinger" else shares
     cut = {"cluster_method": "xi"} if metric == "hellinger" else {"cluster_method": "dbscan", "eps": 0.25}
-    with np.errstate(divide="ignore", invalid="ignore"):  # hospitals all alike have reachability 0
+    with np.errstate(divide="ignore", invalid="ignore"):  # equal hospitals have reachability 0
         labels: Ids = OPTICS(min_samples=2, **cut).fit(rows).labels_.astype(np.int64)
     alone = np.flatnonzero(labels < 0)
     labels[alone] = labels.max() + 1 + np.arange(len(alone))

@@ -129,7 +129,7 @@ def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
     It is the same at any hospital and at any position among the rows. Equal rows have the same number.
     """
     columns = X.astype(np.float32) + np.float32(0)  # -0 is 0
-    columns[np.isnan(columns)] = np.nan  # all in the same bits
+    columns[np.isnan(columns)] = np.nan  # one bit pattern for all
     numbers = _mixed((y.astype(np.float64) + 0.0).view(np.uint64))
     for column in np.ascontiguousarray(columns.T).view(np.uint32):
         numbers = _mixed(numbers ^ column)

@@ -66,7 +66,7 @@ class FederatedTrees(Trees):
             while True:
                 program = Histograms(task, bins, forest.base, forest.scale, tree, level.which, level.nodes, key)
                 if program.is_first:
-                    # What hospitals cut their columns by travels once.
+                    # The edges of the columns' bins are sent once.
                     received = {"edges": np.concatenate(own.edges)} if own.last is None else own.last
                 else:
                     received = _splits(sent(level.trees))

@@ -158,7 +158,7 @@ class Histograms(Program):
             sizes = zip(contexts, rows.lengths.tolist(), strict=True)
             start = [np.broadcast_to(at.memory.get("margins", self.base), (n, len(self.base))) for at, n in sizes]
             margins = np.concatenate(start)
-        # A hospital that was asked for a tree again, since others were lost, has added the last ones already.
+        # If a round is repeated because another hospital was lost, a hospital has already added the last trees.
         grown = np.array([at.memory.get("grown", 0) for at in contexts])
         behind = np.repeat(grown < self.tree, rows.lengths)
         received = contexts[0].received
@@ -202,7 +202,7 @@ class _Together:
         """The rows with their values replaced by bins."""
         codes = self.codes
         made = Binned(self._bins, codes)
-        # Those of few rows are never needed.
+        # The cells of few rows are never needed.
         return made if codes.shape[1] < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
 
     def reached(self, k: int, column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:

@@ -29,7 +29,7 @@ SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias"
 """Short names of objectives."""
 
 MOST_LINES = 400
-"""The largest number of trials in parallel coordinates; of more, the Pareto set and evenly chosen others are shown."""
+"""The largest number of trials in parallel coordinates: the Pareto set, and an even selection of the others."""
 
 STEPS = 300
 """The number of points of the hypervolume's curve."""

@@ -23,7 +23,8 @@ from raysim.statistics.discrimination.within import FEWEST, Cells, Separation, s
 Ints = NDArray[np.int64]
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""The AUROC of a single column above which it is warned of (by its lower 95 % limit), asked about, and listed."""
+"""The AUROC of a single column above which a warning, a question or a mere entry in the list is printed (the warning by
+its lower 95 % limit)."""
 
 FLAG = 0.80
 """The AUROC of a missing-value flag above which its column is warned of."""

@@ -236,12 +236,11 @@ class _Asked:
 
 
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
-    """Divide hospitals into two sides by their quartiles; return the typical quartiles ``[3]`` of each side and a mask
-    ``[H]`` of the smaller side.
+    """Divide hospitals into two sides by their quartiles.
 
-    None where hospitals do not divide into two sides: where an upper quartile of the lower side is not below all lower
-    quartiles of the upper side, or where hospitals of a side differ by more than the square root of the ratio between
-    the sides.
+    Return the typical quartiles ``[3]`` of each side, and a mask ``[H]`` of the smaller side. Return None where an
+    upper quartile of the lower side is not below all lower quartiles of the upper side. Also return None where
+    hospitals of a side differ by more than the square root of the ratio between the sides.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:
@@ -295,7 +294,7 @@ def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -
 def _copies(
     table: RawColumns, rows: Ints, home: Ints, hospitals: Sequence[str], unlike: Collection[str]
 ) -> Iterator[Suspect]:
-    """Report pairs of hospitals where one has many of the other's rows, compared without the label."""
+    """Report pairs of hospitals that share many rows; the label is ignored."""
     hashed = _hashed(table, rows, unlike)
     order = np.lexsort((home, hashed))
     hashed, at = hashed[order], home[order]

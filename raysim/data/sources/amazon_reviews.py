@@ -42,7 +42,7 @@ class AmazonReviews(Texts):
     """The file or folder of the reviews."""
     silo: Literal["partition", "user"] = "partition"
     """What counts as a hospital: parts of a ``partition``, or each ``user``."""
-    length: int = Field(100, ge=1, description="words kept of a review, from its beginning")
+    length: int = Field(100, ge=1, description="number of words used of a review, from its beginning")
 
     def files(self) -> Iterator[Path]:
         return iter(existing(self.path, FILES, "the hierarchical Amazon reviews"))

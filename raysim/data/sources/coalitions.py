@@ -40,8 +40,10 @@ class Coalitions(BaseModel):
     """Number of features."""
     tests: int = Field(10, ge=1, description="test sets of a hospital")
     test_rows: int = Field(100, ge=1, description="rows of a test set")
-    covariance: Covariance = Field("wishart", description="of a hospital's features: wishart (own) or identity")
-    seed: Seed = Field(0, description="of the sets; the run has a seed of its own")
+    covariance: Covariance = Field(
+        "wishart", description="covariance of a hospital's features: wishart (different at each hospital) or identity"
+    )
+    seed: Seed = Field(0, description="seed of the sets; the run has a separate seed")
 
     @model_validator(mode="after")
     def _consistent(self) -> Coalitions:

@@ -131,8 +131,8 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
 def _draw(
     of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool
 ) -> NDArray[np.int64] | None:
-    """Sample the number of rows of each class for each hospital, ``[C, H]``; None where no hospital that is not yet
-    full has a share above 0."""
+    """Sample the number of rows of each class for each hospital, ``[C, H]``; None where the shares of all hospitals
+    that are not yet full are 0."""
     held = np.zeros(hospitals, dtype=np.int64)
     even = of_class.sum() / hospitals
     parts = np.zeros((len(of_class), hospitals), dtype=np.int64)

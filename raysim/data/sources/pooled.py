@@ -59,9 +59,16 @@ class Partition(Alternatives):
 
     name: Literal["dirichlet", "similarity"] = "dirichlet"
     """``dirichlet``: shares of classes are drawn; ``similarity``: a share is dealt at random, the rest by class."""
-    alpha: float = Field(0.3, gt=0, allow_inf_nan=False, description="dirichlet: small is unlike, large is alike")
-    min_size: int = Field(10, ge=0, description="dirichlet: rows that every client has at least")
-    share: float = Field(0.0, ge=0, le=1, description="similarity: 1 is alike, 0 are shards of one or few classes")
+    alpha: float = Field(
+        0.3,
+        gt=0,
+        allow_inf_nan=False,
+        description="dirichlet: with a small value hospitals differ, with a large value they are alike",
+    )
+    min_size: int = Field(10, ge=0, description="dirichlet: fewest rows of a client")
+    share: float = Field(
+        0.0, ge=0, le=1, description="similarity: 1 gives clients that are alike, 0 gives shards of one or few classes"
+    )
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
         return "name", ("share",) if self.name == "dirichlet" else ("alpha", "min_size")
@@ -89,8 +96,8 @@ class Pooled(BaseModel):
     clients: int = Field(100, ge=1)
     """Hospitals that the rows are divided among."""
     partition: Partition = Field(default_factory=Partition)
-    rows: int | None = Field(None, ge=1, description="use that many rows, drawn at random; None uses all")
-    seed: Seed = Field(0, description="of the partition, the holdout and the sample; apart from the run's seed")
+    rows: int | None = Field(None, ge=1, description="number of rows to use, sampled at random; None: all")
+    seed: Seed = Field(0, description="seed of the partition, the holdout and the sample; the run has a separate seed")
 
     def files(self) -> Iterator[Path]:
         """Return the files that are read."""
@@ -149,7 +156,9 @@ class Homed(Pooled, Alternatives):
     """A pooled data set whose rows name an origin, which ``silo`` may use as the hospital instead of a partition."""
 
     silo: str = "partition"
-    smallest: int = Field(10, ge=1, description="rows of the smallest hospital that is kept, unless silo is partition")
+    smallest: int = Field(
+        10, ge=1, description="fewest rows of a hospital, unless silo is partition; smaller hospitals are left out"
+    )
 
     @property
     def kept_by_size(self) -> bool:

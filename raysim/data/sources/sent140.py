@@ -37,7 +37,7 @@ class Sent140(Texts):
     """The file or folder of the tweets."""
     silo: Literal["partition", "user"] = "partition"
     """What counts as a hospital: parts of a ``partition``, or each ``user``."""
-    length: int = Field(30, ge=1, description="words kept of a tweet, from its beginning")
+    length: int = Field(30, ge=1, description="number of words used of a tweet, from its beginning")
 
     def files(self) -> Iterator[Path]:
         files = existing(self.path, [TRAINING], "Sentiment140")

@@ -49,7 +49,7 @@ class Serengeti(Homed):
     """The folder of the features of the pictures."""
     silo: Literal["partition", "site"] = "partition"
     """What counts as a hospital: parts of a ``partition``, or each ``site`` of a camera."""
-    species: int = Field(13, ge=2, description="the most frequent ones that are classes")
+    species: int = Field(13, ge=2, description="number of species that are classes, the most frequent")
 
     def files(self) -> Iterator[Path]:
         files = sorted(self.path.glob(PATTERN))

@@ -60,7 +60,7 @@ class Synthetic(BaseModel):
     hospitals: int = Field(208, ge=1, description="number of hospitals")
     rows: int = Field(38_700, ge=1, description="rows of all hospitals and parts together")
     rows_per_hospital: int | None = Field(
-        None, ge=1, description="the same rows at every hospital; rows, smallest and size_sigma then do nothing"
+        None, ge=1, description="number of rows at every hospital; rows, smallest and size_sigma then have no effect"
     )
     smallest: int = Field(20, ge=1, description="rows of the smallest hospital (at most half of the mean size)")
     size_sigma: float = Field(1.1, ge=0, le=4, description="standard deviation of log size")
@@ -72,13 +72,13 @@ class Synthetic(BaseModel):
     group_effects: float = Field(0.7, ge=0, description="deviation of a group's coefficients, relative to their size")
     site_effects: float = Field(0.25, ge=0, description="deviation of a site's coefficients, relative to their size")
     group_shift: float = Field(0.2, ge=0, description="standard deviation of a group's shift of what is recorded")
-    missing: float = Field(0.2, ge=0, lt=1, description="mean share missing, of features that can be")
+    missing: float = Field(0.2, ge=0, lt=1, description="mean share of missing values, of features that can be missing")
     group_practice: float = Field(0.3, ge=0, description="standard deviation between groups of measuring, in probits")
     site_practice: float = Field(0.3, ge=0, description="standard deviation between hospitals of measuring, in probits")
     sicker_measured: float = Field(0.5, ge=0, description="probits by which one unit of severity adds to measuring")
-    label_noise: float = Field(0.02, ge=0, le=1, description="share of labels drawn without regard to the patient")
+    label_noise: float = Field(0.02, ge=0, le=1, description="share of labels sampled without regard to the patient")
     noise: float = Field(1.0, ge=0, description="standard deviation of the noise in a regression label")
-    seed: Seed = Field(0, description="of the federation; the run has a seed of its own")
+    seed: Seed = Field(0, description="seed of the federation; the run has a separate seed")
 
     @model_validator(mode="after")
     def _consistent(self) -> Synthetic:

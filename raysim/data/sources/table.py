@@ -45,39 +45,41 @@ class Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", title="table")
 
     path: Path = Field(description="a .csv, .csv.gz or .parquet file, or one for each hospital: sites/*.csv")
-    silo: str | None = Field(None, description="the column that names the hospital; None: the files of path do")
+    silo: str | None = Field(
+        None, description="the column that names the hospital; None: the hospitals are named by the files of path"
+    )
     label: str = Field(description="the column to predict")
     task: Literal["classification", "regression"] = Field("classification", description="what the label is")
     unlabelled: Literal["refuse", "drop"] = Field("refuse", description="rows without a label: refuse, or drop them")
-    positive: str | None = Field(None, description="of a binary label, the class that is the event")
+    positive: str | None = Field(None, description="the class of a binary label that is the event")
     numeric: list[str] | None = Field(None, description="numeric features; None: every further column of numbers")
     categorical: list[str] | None = Field(None, description="categorical features; None: every further column of text")
     drop: list[str] = Field([], description="columns that are no features")
     na_values: list[str] | dict[str, list[str]] = Field(
-        [], description="values that stand for a missing one: of all features (-999, ?), or {column: [-999]}"
+        [], description="values that mean a missing value: of all features (-999, ?), or {column: [-999]}"
     )
     censored: dict[Literal["<", ">"], Literal["half", "limit", "missing"]] = Field(
-        {}, description='what a value beyond a limit is, such as <0.3: {"<": half}, limit or missing'
+        {}, description='the rule for a value beyond a limit, such as <0.3: {"<": half}, limit or missing'
     )
     units: dict[str, list[str]] = Field(
-        {}, description='how units are written behind numbers, which are taken without: {glucose: [mg/dl, "mg/dL"]}'
+        {}, description='spellings of units behind numbers, which are removed: {glucose: [mg/dl, "mg/dL"]}'
     )
-    separator: str | None = Field(None, description="what separates columns of a text; None: recognised")
+    separator: str | None = Field(None, description="the separator of columns in a text file; None: recognised")
     decimal: Literal[".", ","] | None = Field(None, description="the decimal mark of numbers; None: recognised")
     encoding: str | None = Field(None, description="the encoding of a text, such as cp1252; None: recognised")
-    hospitals: list[str] | None = Field(None, description="the hospitals to keep; None: all")
+    hospitals: list[str] | None = Field(None, description="the hospitals to include; None: all")
     group: str | None = Field(None, description="the column that names the patient, for split.by: patient")
     part: str | None = Field(None, description="the column that names the part, as split.column")
     sex: str | None = Field(None, description="the column of the patient's sex; it stays a feature unless dropped")
     ethnicity: str | None = Field(None, description="the column of the patient's ethnicity, likewise")
     age: str | None = Field(None, description="the column of the patient's age, likewise")
     age_unit: Literal["years", "months", "days"] | None = Field(
-        None, description="what age counts; None: years, unless its name or its values tell otherwise"
+        None, description="the unit of the age; None: years, and a name or values unlike years are refused"
     )
     _scores: tuple[str, ...] = PrivateAttr(())
     attributes: list[str] | dict[str, dict[str, str]] = Field(
         [],
-        description="what hospitals are: columns of one value a hospital (likewise), or {region: {hospital: text}}",
+        description="attributes of hospitals: columns of one value per hospital, or {region: {hospital: text}}",
     )
 
     @field_validator("na_values", mode="before")

@@ -35,8 +35,8 @@ class Texts(Homed):
     untouched: ClassVar[bool] = True
     tabular: ClassVar[bool] = False
 
-    vocabulary: int = Field(10_000, ge=FIRST + 1, le=2**24, description="ids; float32 holds no more than 2^24 exactly")
-    length: int = Field(50, ge=1, description="words kept of a text, from its beginning")
+    vocabulary: int = Field(10_000, ge=FIRST + 1, le=2**24, description="number of ids; float32 is exact up to 2^24")
+    length: int = Field(50, ge=1, description="number of words used of a text, from its beginning")
 
     def tokens(self, texts: Sequence[str]) -> pd.DataFrame:
         """Return token ids of ``texts [N]`` as columns ``token_0`` to ``token_<length - 1>``."""

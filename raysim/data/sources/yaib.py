@@ -61,10 +61,10 @@ class Yaib(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: Path = Field(description="the cohort's folder, with dyn.parquet, sta.parquet and outc.parquet")
-    eicu: Path = Field(description="the folder of the eICU tables, of which patient is needed and hospital used")
+    eicu: Path = Field(description="the folder of the eICU tables: patient is needed, hospital is used if present")
     silo: Literal["hospital", "ward", "region_beds"] = Field("hospital", description="as in source eicu")
-    hours: int = Field(24, ge=1, description="when the prediction is made; nothing later is a feature")
-    time_unit: Unit | None = Field(None, description="what column time counts where it holds numbers, not durations")
+    hours: int = Field(24, ge=1, description="hour of the prediction; nothing later is a feature")
+    time_unit: Unit | None = Field(None, description="the unit of column time where it contains numbers, not durations")
 
     @property
     def predicts(self) -> str:

@@ -72,8 +72,8 @@ def feature_columns(
 ) -> FeatureColumns:
     """Make the features of the columns ``names`` of a table, in the table's order.
 
-    ``rows [N]`` is the position of each row in the file; None: the rows are the whole file. Raises ``DataError`` that
-    describes the first column of neither numbers nor categories and names all further ones.
+    ``rows [N]`` is the position of each row in the file; None: the rows are the whole file. Raises ``DataError`` for
+    columns of neither numbers nor categories; the message describes the first such column and names the rest.
     """
     import pandas as pd
     import pyarrow as pa

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNKNOWN, MIXED = "unknown", "mixed"
-"""The value of an attribute that a table does not contain for a hospital, and of one that differs between its rows."""
+"""The values of an attribute that is not given for a hospital (``UNKNOWN``), or that differs between its rows
+(``MIXED``)."""
 
 
 def hospital_attributes(

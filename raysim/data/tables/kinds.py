@@ -77,7 +77,7 @@ _FEW = 12
 """Largest number of different values at which texts such as ``5 mg`` or ``5/6`` may be levels."""
 
 _SHOWN, _LONGEST = 5, 20
-"""Largest number of marks in a message, and of letters of each mark."""
+"""Largest number of marks in a message, and largest number of letters of each mark."""
 
 
 @dataclass(frozen=True)

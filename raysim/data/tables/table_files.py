@@ -162,7 +162,7 @@ def _typed_apart(read: Sequence[Read]) -> list[str]:
 
 
 def _as_texts(table: pa.Table, names: Collection[str]) -> pa.Table:
-    """Convert those of the table's columns that are in ``names`` to texts."""
+    """Convert the columns ``names`` to texts, as far as the table has them."""
     for name in set(names) & set(table.column_names):
         table = table.set_column(table.column_names.index(name), name, plain_text(table, name, "data.path"))
     return table

@@ -57,7 +57,7 @@ class Keys:
 
 
 NO_KEYS = Keys()
-"""No part of the form is known."""
+"""Keys that name no part of the form."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Row:
 def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
     """Return the figure of the first run with standard errors; empty if no run has any.
 
-    Runs whose label is in ``first`` are preferred; the figure of any other run is folded away.
+    Runs with a label in ``first`` are preferred; the figure of any other run is folded away.
     """
     for result, called in having(COEFFICIENTS, results, first):
         figure = of_table(of_global_model(result.folder / COEFFICIENTS), called)

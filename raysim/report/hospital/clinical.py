@@ -25,7 +25,7 @@ OVERALL = (
     ("sensitivity_at_specificity", "sensitivity at specificity {at:g}", 3),
     ("specificity_at_sensitivity", "specificity at sensitivity {at:g}", 3),
 )
-"""The figures of the first table with headings and decimals; :data:`AT_THRESHOLDS` are those of the second."""
+"""The columns of the first table: figure, heading and decimals. The second table has :data:`AT_THRESHOLDS`."""
 
 LEAST = 5
 """A page to pass on omits figures based on fewer patients than this."""
@@ -47,8 +47,8 @@ AT_THRESHOLDS = (
 def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
     """The decision curve, the calibration plots and a table with intervals; empty if there are no rows for them.
 
-    ``part`` names the evaluated rows. If some models have a label in ``first``, these figures are of them; figures of
-    all models follow, folded away.
+    ``part`` names the evaluated rows. If some models have a label in ``first``, the first figures have only these
+    models; figures with all models follow, folded away.
     """
     shown = [each for each in served if len(each.figures)]
     if not shown:

@@ -79,8 +79,10 @@ class Gains:
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """The hospitals whose intervals count, ``[H]``: with several training seeds, at least two must define
-        the gain."""
+        """The hospitals whose intervals count, ``[H]``.
+
+        With several training seeds, at least two must define the gain.
+        """
         return (self.seeds > 1) | (self.trained == 1)
 
     def sentences(self) -> list[str]:

@@ -204,11 +204,10 @@ def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]
     """By hospital, the calibration of the model ``main``, if runs have measured it."""
     label, model = main
     files = [result.folder / "clinical.csv" for result in results if result.label == label]
-    wanted = {*CLINICAL, FLOOR}
-    tables = [read_rows(file, model={model}, figure=wanted) for file in files if file.exists()]
-    if not tables:
+    present = [file for file in files if file.exists()]
+    if not present:
         return {}
-    rows = pd.concat(tables, ignore_index=True)
+    rows = read_rows(present, model={model}, figure={*CLINICAL, FLOOR})
     chance = rows[rows["figure"] == FLOOR].groupby("hospital")["high"].mean()
     first, estimates = over_runs(rows[rows["figure"] != FLOOR].reset_index(drop=True), ["hospital", "figure", "at"])
     lines: dict[str, list[list[str]]] = {}
@@ -229,7 +228,7 @@ def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]
 
 
 def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, str]:
-    """Return the title of each strategy by its label; on a run's page ``names`` are the names of its models."""
+    """Return the title of each strategy by its label. On a run's page, ``names`` has the run's models instead."""
     if len(first) == 1:
         return {first[0].label: first[0].title or first[0].label}
     return {result.label: of_strategy(next(names[key] for key in names if key[0] == result.label)) for result in first}

@@ -70,7 +70,7 @@ class Way:
     mean: float
     """The mean headline figure over hospitals and seeds."""
     difference: float = float("nan")
-    """The mean less the mean of the recommended method; NaN for the recommended method itself."""
+    """The difference of ``mean`` from that of the recommended method; NaN for the recommended method itself."""
     low: float = float("nan")
     """The lower limit of the simultaneous interval of ``difference``; NaN if there is no interval."""
     high: float = float("nan")

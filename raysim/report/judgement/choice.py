@@ -1,18 +1,19 @@
 """Which method a comparison recommends: this module alone decides it.
 
-The reference is named before any result, so it is recommended unless another method is better by joint intervals.
-Bytes decide only between equivalent methods, whose difference lies within :data:`EQUIVALENT` by such an interval; two
-methods are not equivalent merely because no difference was found. Among models (learners) the simplest has the role of
-the reference: a more complex model has to be better.
+The reference is named before any result, so it is recommended unless another method is better by joint intervals. Bytes
+decide only between equivalent methods, whose difference lies within :data:`EQUIVALENT` by such an interval. Two methods
+are not equivalent merely because no difference was found. Among models (learners) the simplest has the role of the
+reference: a more complex model has to be better.
 
-===================================================== ======================================================
-some methods are better than the reference            of these, the best mean that no method is better than
-none is better than the reference                     the reference
-there is no reference, or each of the first is beaten the best mean that no method is better than
-then: no method is better than one of a simpler model of these of the simplest, the reference or the best mean
-then: an equal one moves :data:`LESS` of its bytes,   the equal one that moves fewest
-and its model is as simple or simpler
-===================================================== ======================================================
+A method is unbeaten if no other method is better. The rules apply in this order:
+
+- If the reference is unbeaten, choose the reference.
+- Otherwise choose the best mean of the unbeaten methods that are better than the reference. Without any, or without a
+  reference, choose the best mean of all unbeaten methods.
+- If an unbeaten method has a simpler model, choose the simplest model instead: with the reference method if that is
+  unbeaten, else with the best mean.
+- If an equivalent unbeaten method sends at most :data:`LESS` of the bytes, and its model is not more complex, choose
+  the one with the fewest bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Choice:
     - ``better``: it is better than the reference.
     - ``reference``: it is the reference itself.
     - ``unbeaten``: it has the best mean of the methods that no other method is better than.
-    - ``simpler``: its model is simpler than the model of the method with one of the reasons above.
+    - ``simpler``: its model is simpler than that of the method that the other three reasons would choose.
     """
     equals: tuple[int, ...]
     """The methods that are equivalent to it."""

@@ -93,13 +93,17 @@ class Evidence:
     """The intervals of ``over_alone``. They hold jointly over the entries and over all models that hospitals train
     alone."""
     over_alone_small: AtSome | None
-    """The recommended entry less training alone, at the hospitals with fewer training rows than the median.
+    """The difference of the recommended entry from training alone at small hospitals.
 
-    None if fewer than :data:`FEWEST_SMALL` such hospitals define both figures.
+    Small hospitals have fewer training rows than the median. None if fewer than :data:`FEWEST_SMALL` of them define
+    both figures.
     """
     over_alone_two_classes: tuple[int, AtSome] | None
-    """How many hospitals have only one class in training, and the recommended entry less training alone at the other
-    hospitals; None if there are no such hospitals."""
+    """How many hospitals have only one class in training, and the difference from training alone at the other
+    hospitals.
+
+    None if there are no such hospitals.
+    """
     learners: tuple[str, ...] = ()
     """The tables' names for the kinds of models, the simplest first; empty if the tables have none."""
 

@@ -31,11 +31,11 @@ DRAWS = 200
 """The number of federations simulated for each true spread: a third of a second for 208 hospitals."""
 
 FEWEST_DRAWS = 40
-"""The smallest number of simulated federations: with 40, the most extreme of 41 ranks has p < 2.5 % on each side."""
+"""The smallest number of simulated federations. With 40, the smallest p-value is 1/41, which is below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""The largest number of simulated hospitals for each spread; above 50,000 hospitals fewer than ``DRAWS`` federations
-fit."""
+"""The largest number of simulated hospitals for each spread; more than 50,000 hospitals reduce the federations below
+``DRAWS``."""
 
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
@@ -162,7 +162,7 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
 
     - ``value``: the figure on the test rows.
     - ``floor`` with ``floor_low`` and ``floor_high``: the figure under equal true performance.
-    - ``p``: how often equal true performance gives a figure as bad.
+    - ``p``: the probability of a figure as bad under equal true performance.
     - ``excess`` with its interval: what a true spread adds to the floor.
     - ``true`` with its interval: the figure without test noise.
 

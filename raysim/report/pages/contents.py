@@ -26,7 +26,7 @@ from raysim.statistics.differences.paired import Limits
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure as text: its mean, its deviation and interval if defined, and whether it is the best of its column."""
+    """A figure as text: its mean, its deviation and interval (if defined), and whether it is the best of its column."""
 
     mean: str
     std: str

@@ -48,14 +48,15 @@ def comparison_page(
     noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
 ) -> Page:
-    """Build the page of a comparison; frames as in :mod:`raysim.report.tables` and :func:`figures.curves`.
+    """Build the page of a comparison; frames are as in :mod:`raysim.report.tables` and :func:`figures.curves`.
 
     - ``hospitals``: needed for any comparison.
-    - ``differences`` (from :func:`tables.differences`), ``shown`` (the evidence) and ``card`` (the decision card): each
-      is computed if it is omitted.
+    - ``differences`` (from :func:`tables.differences`), ``shown`` (the evidence) and ``card`` (the decision card) are
+      computed if they are omitted.
     - ``before``: sentences before the reasons of the answer.
     - ``results``: the runs, needed for anything on single hospitals.
-    - ``first``: the first figures of the page; ``beside``: its content apart from the results.
+    - ``first``: the first figures of the page.
+    - ``beside``: the content of the page apart from the results.
     - ``noise``: the noise of the first seed, from :func:`raysim.report.judgement.noise.noise`.
     - ``part``: the name of the evaluated part of the rows.
     """

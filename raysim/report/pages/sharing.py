@@ -204,7 +204,7 @@ def _figures(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _marked(figure: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, Any]:
-    """Give the marks of hospitals in a drawing new ``numbers``; remove the marks of hospitals without one."""
+    """Renumber the marks of hospitals in a drawing; remove the marks of hospitals without a new number."""
 
     def renumbered(match: re.Match[str]) -> str:
         number = numbers.get(int(match[2]))

@@ -71,8 +71,10 @@ def values(material: Material) -> Values:
 
 
 def _few(material: Material) -> Names:
-    """Return the models by name; of more than :data:`MOST`, only the recommended one, its comparator, and
-    references."""
+    """Return the models by name; if there are more than :data:`MOST`, only the main ones.
+
+    The main ones are the recommended model, the model that it is compared with, and references.
+    """
     references = {result.label for result in material.results if result.is_reference}
     chosen = (material.best, material.against)
     few = {key: name for key, name in material.distinct.items() if key in chosen or key[0] in references}

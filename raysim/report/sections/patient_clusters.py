@@ -59,7 +59,7 @@ def improved(
     """Count the hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, and all
     compared.
 
-    Compared are the hospitals that define the figure under both in some seed.
+    Hospitals are compared if the figure is defined under both models in some seed.
     """
     sides = []
     for strategy, model in (candidate, against):

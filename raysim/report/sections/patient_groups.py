@@ -34,12 +34,11 @@ def attributes(per_seed: pd.DataFrame) -> list[str]:
 
 
 def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each strategy, model and attribute: ``gap`` and ``within`` with ``_std`` over seeds,
-    ``undefined``.
+    """Return one row for each strategy, model and attribute.
 
-    - ``gap`` is between the known groups over all hospitals.
-    - ``within`` is the mean over hospitals of the gap between the hospital's known groups.
-    - ``undefined`` is the largest number, over seeds, of a hospital's groups without the headline figure.
+    - ``gap``, with ``gap_std`` over seeds: the gap between the known groups over all hospitals.
+    - ``within``, with ``within_std``: the mean over hospitals of the gap between the hospital's known groups.
+    - ``undefined``: the number of a hospital's groups without the headline figure, in the seed with the most.
     """
     rows = []
     for key, group in per_seed.groupby(KEYS, sort=False):

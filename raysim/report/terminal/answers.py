@@ -117,7 +117,7 @@ def _name(way: Way) -> str:
 
 
 def _difference(way: Way, kind: TaskKind, digits: int) -> str:
-    """Format the difference from the recommended method; its own cell explains the column of means."""
+    """Format the difference from the recommended method; the cell of that method names the figure instead."""
     if way.role == "taken":
         return f"taken (mean {kind.title})"
     if way.difference != way.difference:

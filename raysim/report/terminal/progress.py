@@ -46,7 +46,7 @@ def phase(console: Console, text: str) -> Iterator[None]:
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
     """Report the current activity like :func:`phase`, but print nothing without a terminal.
 
-    For commands whose output is their result. Yields a function that reports the progress: in a terminal after
+    Commands whose output is their result use it. Yields a function that reports the progress: in a terminal after
     ``text``, elsewhere as a line.
     """
     with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext() as status:
@@ -211,7 +211,7 @@ def size_in_words(federation: Federation, config: Config) -> str:
 def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]:
     """Return warnings about the data, each once, however many seeds split them.
 
-    ``private``: whether a privacy guarantee is required. Unusual values, and columns that leak the label, are then not
+    ``private``: whether a privacy guarantee is required. If so, unusual values and columns that leak the label are not
     reported, because both are computed from all rows.
     """
     if private:

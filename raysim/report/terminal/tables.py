@@ -139,7 +139,7 @@ def _difference(row: Mapping[Any, Any], figure: str, digits: int, beside: str) -
 
 
 def _decimals(column: str, digits: int) -> int:
-    """Return a column's decimals: ``digits`` in the unit of the label; the Gini coefficient has no unit."""
+    """Return a column's decimals: 4 for the Gini coefficient, which has no unit, else ``digits``."""
     return 4 if column == "gini" else digits
 
 

@@ -78,7 +78,7 @@ def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float
     order.
     """
     n = len(margins)
-    # Where n ε / κ is a whole number the slope is 0, so that rounding it to either side is harmless.
+    # If n ε / κ is a whole number the slope is 0, so that rounding it in either direction is harmless.
     above = n * radius / kappa + 1e-12
     if above >= n:
         return norms.copy()
@@ -112,6 +112,6 @@ def _predicted(X: NDArray[Any], models: Floats) -> tuple[Floats, Floats]:
     if models.shape[1] not in (features, features + 1):
         raise ValueError(f"models: {models.shape[1]} scalars do not fit {features} features, with or without intercept")
     weights = models[:, :features]
-    # An empty sum where there is no intercept.
+    # The sum is empty without an intercept.
     predicted = np.asarray(X, np.float64) @ weights.T + models[:, features:].sum(axis=1)
     return predicted, np.sqrt((weights**2).sum(axis=1))

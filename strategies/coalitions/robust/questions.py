@@ -58,7 +58,7 @@ class RadiusRule:
 
         ``trains``: whether hospitals train robustly. The choice from a grid always trains robustly.
         """
-        # Cross-validation trains robustly, even where the models that are sent are trained plainly.
+        # Cross-validation trains robustly, even if the sent models are trained plainly.
         fields = self._given() if trains else {"radii": self.radii}
         for field, values in fields.items():
             for value in values:
@@ -87,7 +87,7 @@ class RadiusRule:
         radii = sorted(self.radii)
         if len(y) < 2:
             return radii[-1]
-        # The same folds each time the radius is worked out, and no stretch of rows that belong together.
+        # The folds are the same each time, and random, so that related rows in sequence are spread over folds.
         fold = np.random.default_rng(0).permutation(len(y)) % min(self.folds, len(y))
         losses = np.zeros(len(radii))
         for k in range(int(fold.max()) + 1):

@@ -4,11 +4,12 @@ X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5). The module
 :mod:`raysim.strategies.coalitions.robust.loss` has their objectives in closed form: Wasserstein-1 balls with the l2
 norm, without transport of the intercept (the last scalar, if there is one).
 
-- absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over ``|u_p|
-  <= 1/n``, ``|X'u| <= ε`` (with an intercept ``sum u = 0``).
-- logistic loss, κ = inf: ``min mean softplus(-m) + ε |θ|``; κ finite: ``min over θ, a >= |θ| of a ε + mean softplus(-m)
-  + mean max(0, m - a κ)``. Their dual is the largest mean entropy of ``s [n]`` in [0, 1], with flips ``v`` in ``[0,
-  1/n]`` (0 where κ = inf), such that ``|X'(y (s/n - v))| <= ε - κ sum v`` (with an intercept ``sum y (s/n - v) = 0``).
+- absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over
+  ``|u_p| <= 1/n``, ``|X'u| <= ε`` (with an intercept ``sum u = 0``).
+- logistic loss, κ = inf: ``min mean softplus(-m) + ε |θ|``; κ finite:
+  ``min over θ, a >= |θ| of a ε + mean softplus(-m) + mean max(0, m - a κ)``. Their dual is the largest mean entropy of
+  ``s [n]`` in [0, 1], with flips ``v`` in ``[0, 1/n]`` (0 where κ = inf), such that
+  ``|X'(y (s/n - v))| <= ε - κ sum v`` (with an intercept ``sum y (s/n - v) = 0``).
 
 Deviation: the paper solves conic programs, and proximal gradient is usual for κ = inf. Here δ smooths the kinks and
 scales a barrier for the cone, and Newton's method follows δ to 0. The gradient of the smoothed problem *is* a dual
@@ -110,8 +111,8 @@ def train_logistic(
     intercept: bool = False,
     tolerance: float = 1e-7,
 ) -> Fit:
-    """Minimise the logistic loss on ``X [n, F]``, ``y [n]`` in {-1, +1} until the gap is within ``tolerance`` of ``1 +
-    value``.
+    """Minimise the logistic loss on ``X [n, F]``, ``y [n]`` in {-1, +1} until the gap is within ``tolerance`` of
+    ``1 + value``.
 
     A finite κ must be above 2 ε. Otherwise half of the labels can be flipped, no model is better than θ = 0, and
     ``ValueError`` is raised. One class with an intercept and certain labels has no optimum; the intercept is then set
@@ -181,8 +182,8 @@ def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool
 def _robust_logistic(
     X: NDArray[Any], Z: Floats, y: Floats, radius: float, kappa: float, intercept: bool, tolerance: float
 ) -> Fit:
-    """Run Newton's method over ``(θ, a)`` with the barrier ``-δ log(a^2 - |θ|^2)`` and a smoothed ``max(0, m -
-    a κ)``."""
+    """Run Newton's method over ``(θ, a)`` with the barrier ``-δ log(a^2 - |θ|^2)`` and a smoothed
+    ``max(0, m - a κ)``."""
     n, P = Z.shape
     signed = Z * y[:, None]
     weights = (np.arange(P) < X.shape[1]).astype(np.float64)
@@ -255,7 +256,7 @@ def _follow(
         point = _newton(smooth(delta), point)
         latest = fit(point, delta)
         if best is not None:
-            # Either side of an earlier certificate may be the better one.
+            # The value or the bound of an earlier certificate may be better.
             better = latest if latest.value <= best.value else best
             latest = Fit(better.theta, better.value, max(latest.bound, best.bound))
         best = latest
@@ -275,7 +276,7 @@ def _newton(objective: Objective, point: Floats) -> Floats:
     value, derivatives = objective(point)
     gradient, hessian = derivatives()
     for _ in range(STEPS):
-        # Far below the curvature that matters, this keeps the system solvable where rows leave directions open.
+        # A negligible addend that makes the system solvable if rows do not determine all directions.
         hessian[np.diag_indices_from(hessian)] += 1e-13 * hessian.trace() / len(hessian) + 1e-300
         step = np.linalg.solve(hessian, -gradient)
         decrease, rounding = -float(gradient @ step), 1e-14 * (1 + abs(value))

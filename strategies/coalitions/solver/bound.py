@@ -57,7 +57,7 @@ def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: f
 def _ascend(relaxation: _Relaxation, cost: float, tolerance: float, seconds: float) -> float:
     start = time.perf_counter()
     if relaxation.scale <= 1e-14 * np.abs(relaxation.cost).max():
-        return relaxation.bound()  # all partitions tie, and no multiplier is needed to say so
+        return relaxation.bound()  # all partitions have the same cost, and no multiplier is needed
     best = marked = -np.inf
     iteration = 0
     while True:
@@ -82,7 +82,7 @@ class _Relaxation:
     def __init__(self, cost: Floats, coalitions: int) -> None:
         n = len(cost)
         self.cost, self.rank = cost, coalitions - 1
-        # A Householder reflection takes the first axis to the ones; its other columns are a basis orthogonal to them.
+        # A Householder reflection maps the first axis to the ones; its other columns are a basis orthogonal to them.
         mirror = np.full(n, n**-0.5)
         mirror[0] += 1.0
         mirror /= np.linalg.norm(mirror)
@@ -128,8 +128,8 @@ class _Relaxation:
 
 
 def _capped_simplex(values: Floats, total: int) -> Floats:
-    """Return the nearest point to ``values [m]`` with entries in [0, 1] and sum ``total``: ``clip(values - shift, 0,
-    1)``."""
+    """Return the nearest point to ``values [m]`` with entries in [0, 1] and sum ``total``:
+    ``clip(values - shift, 0, 1)``."""
     breaks = np.sort(np.concatenate([values, values - 1.0]))
     # The sum falls with the shift from m to 0, linear between the breaks: bisect over these, then interpolate. At
     # ``low`` it is at least the total, at ``high`` below it.

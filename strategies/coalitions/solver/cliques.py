@@ -14,7 +14,7 @@ import numpy as np
 
 from raysim.strategies.base import Floats, Ids
 
-# By the size of an inequality: the pairs of places in (i, j, k) or (i, j, k, l) whose Z it has, and their coefficients.
+# By the size of an inequality: the pairs of positions in (i, j, k) or (i, j, k, l) of its Z, and their coefficients.
 PATTERNS = {
     3: (((0, 1), (0, 2), (0, 0), (1, 2)), (1.0, 1.0, -1.0, -1.0)),
     4: (((0, 1), (0, 2), (0, 3), (0, 0), (1, 2), (1, 3), (2, 3)), (1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0)),

@@ -29,7 +29,7 @@ def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np
     costs = subset_costs(losses)
     if coalitions == 1:
         return np.zeros(n, np.int64)
-    # The last hospital of all is assigned at the end, so that tables of the other hospitals are enough.
+    # The last hospital is assigned at the end, so that tables of the other hospitals are sufficient.
     tables = {1: costs}
     for k in _orders(coalitions - 1):
         a, b = _parts(k)

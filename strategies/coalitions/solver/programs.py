@@ -30,12 +30,12 @@ CUTS = 200
 def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> float:
     """Return the minimum of ``<L, Z>`` over a relaxation of partitions, a lower bound; the best found in ``seconds``.
 
-    In a partition, Z_ij is 1/|S| where i and j are both in S, else 0. The relaxation has symmetric Z with ``sum_j Z_ij
-    = 1``, ``trace Z = K``, ``0 <= Z_ij <= Z_ii`` and ``Z_ij + Z_ik <= Z_ii + Z_jk``. Inequalities of the last kind are
-    added when they are violated. Slack inequalities are dropped when the bound has risen, and only then: if many Z cost
-    the same, programs without them would repeat in turns. The search ends: no bound is above the cost of a partition,
-    hence the bound rises finitely often. Between two rises each program has one inequality more, out of ``N (N - 1)(N -
-    2)/2``.
+    In a partition, Z_ij is 1/|S| where i and j are both in S, else 0. The relaxation has symmetric Z with
+    ``sum_j Z_ij = 1``, ``trace Z = K``, ``0 <= Z_ij <= Z_ii`` and ``Z_ij + Z_ik <= Z_ii + Z_jk``. Inequalities of the
+    last kind are added when they are violated. Slack inequalities are dropped when the bound has risen, and only then:
+    if many Z cost the same, programs without them would repeat in turns. The search ends: no bound is above the cost of
+    a partition, hence the bound rises finitely often. Between two rises each program has one inequality more, out of
+    ``N (N - 1)(N - 2)/2``.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
@@ -73,9 +73,9 @@ def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> flo
         )
         if solved.status != 0:
             return bound
-        # Z_ij <= Z_ii is the sum over k of the triangles with i and j, so they alone are cut.
+        # Z_ij <= Z_ii is the sum over k of the triangles with i and j, so only triangles are added.
         new, amounts = violated_triangles(solved.x[column], VIOLATED, CUTS)
-        # One that is there already is violated by rounding, and solving again does not mend that.
+        # An inequality that is already included is violated only by rounding; solving again does not help.
         added = ~np.isin(new @ code, cuts @ code)
         new, amounts = new[added], amounts[added]
         value = float(solved.fun)

@@ -59,8 +59,8 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
     """Apply the best move of one hospital, or if no move gains the best swap of two, until neither gains.
 
     With ``r_k(i) = sum over j in k, j != i of L_ij + L_ji``, ``A_k`` the sum of a coalition's losses and ``s_k`` its
-    size, moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) +
-    L_ii)/(s_m + 1) - A_m/s_m``.
+    size, moving i from k to m changes the cost by
+    ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m + 1) - A_m/s_m``.
     """
     diagonal = symmetric.diagonal()
     pair = 2 * symmetric
@@ -91,7 +91,7 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
             towards[:, m] += pair[:, i]
             labels[i] = m
             continue
-        # What i's coalition gains by having j in its place, over its size; the other half is the transpose.
+        # The change of the cost of i's coalition if j replaces i; the transpose is the change of j's coalition.
         half = (towards[:, labels].T - pair + diagonal[None, :] - (at + diagonal)[:, None]) / size[:, None]
         swap = half + half.T
         swap[labels[:, None] == labels] = np.inf

@@ -46,8 +46,8 @@ class EicuBrief(BaseModel):
     """The folder of the database's CSV files."""
     hospitals: int = Field(20, ge=1)
     """Number of hospitals, the largest."""
-    smallest: int = Field(10, ge=1, description="stays of the smallest hospital that is kept")
-    hours: float = Field(6.0, gt=0, lt=24, description="up to when medicines are counted")
+    smallest: int = Field(10, ge=1, description="fewest stays of a hospital; smaller hospitals are left out")
+    hours: float = Field(6.0, gt=0, lt=24, description="hour up to which medicines are counted")
 
     def files(self) -> Iterator[Path]:
         """Return the files of the tables that are used. Raises ``DataError`` where the folder or a needed table is

@@ -43,7 +43,7 @@ class Calibration:
 
         - ``warn``: risks are wrong at some hospital, between hospitals, or over all rows.
         - ``ok``: most hospitals' intervals lie within the tolerance.
-        - ``open``: neither.
+        - ``open``: all other cases.
         """
         if self.p <= ALPHA or self.by_hospital.bound.at_least or self.pooled_off:
             return "warn"

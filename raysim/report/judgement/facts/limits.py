@@ -90,8 +90,7 @@ def predicts(data: Data) -> Line:
 
 
 def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
-    """Write the line on hospitals outside training, where the model has the headline figure ``level`` with
-    ``interval``."""
+    """Write the line on hospitals outside training; ``level`` is the headline figure there, with its ``interval``."""
     if not data.outside:
         return NOT_OUTSIDE
     where = f"{counted(len(data.outside), 'hospital')} that took no part ({some(data.outside)})"
