@@ -25,7 +25,7 @@ from raysim.strategies.selections.sampling import Uniform, check_size
 class Superquantile(Selection):
     """Client sampling of the hospitals with losses in the upper tail (Superquantile).
 
-    The sample is that of :class:`raysim.strategies.selections.sampling.Uniform`.
+    The sample is a sample of :class:`raysim.strategies.selections.sampling.Uniform`.
     """
 
     level: float = 0.5
