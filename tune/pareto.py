@@ -51,9 +51,9 @@ def crowding(values: ArrayLike) -> Floats:
 def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike) -> float:
     """Compute the exact volume that the trials dominate above ``reference [d]``.
 
-    It is 0 if no trial is better than the reference in every objective. The algorithm sweeps along the last objective:
-    the slab between two neighbouring values has the volume of the points in the remaining objectives, times its height.
-    With three objectives left, the first two form a staircase, which is updated for each point.
+    It is 0 if no trial is better than the reference in every objective. The algorithm cuts the volume into slabs along
+    the last objective. A slab is its height times the volume of its points in the other objectives. With three
+    objectives left, the first two form a staircase, which is updated for each point.
     """
     points = signed(values, larger) - signed(np.asarray(reference, dtype=np.float64)[None], larger)
     points = points[(points > 0).all(axis=1)]  # NaN > 0 is False

@@ -45,9 +45,9 @@ class Judging(Section):
 
 
 class Asha(Judging):
-    """The scheduler that keeps the best ``1 / reduction`` of trials at ``grace``, ``grace * reduction``, ... rounds.
+    """The scheduler that stops all but the best ``1 / reduction`` of trials at certain rounds (Li et al., 2020).
 
-    Li et al., 2020.
+    These rounds are ``grace``, ``grace * reduction``, ``grace * reduction ** 2`` and so on.
     """
 
     name: Literal["asha"] = "asha"

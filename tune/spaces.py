@@ -117,7 +117,8 @@ class Dimension:
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return the range of integers that give all values; with a step, values are multiples of it."""
+        """Return the integers that give all values of a range. With a step, the values are these multiples of
+        the step."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
@@ -199,8 +200,10 @@ class Space:
         return combinations
 
     def corners(self) -> Iterator[tuple[str, Params]]:
-        """For each end of every dimension, yield ``(key, params)`` with that end and the first values of the other
-        keys."""
+        """For each end of every dimension, yield its key and a configuration with that end.
+
+        The other keys have their first values.
+        """
         by_key = {dimension.key: dimension for dimension in self.dimensions}
         for dimension in self.dimensions:
             needed = _needed(dimension, by_key)

@@ -136,8 +136,7 @@ class Trial:
 
 
 def continued(rounds: Sequence[Round], news: Sequence[Round]) -> list[Round]:
-    """Append the new rounds of a seed to ``rounds``; rounds that a trial repeats after going back replace the earlier
-    ones."""
+    """Append the ``news`` of a seed to its ``rounds``. Rounds that a trial repeats replace the earlier ones."""
     return [row for row in rounds if not news or row.round < news[0].round] + list(news)
 
 

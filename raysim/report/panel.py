@@ -30,7 +30,8 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """One model evaluated on the fewer rows of another model: its headline figure ``[H]``, and ``sums [H, B]``."""
+    """The headline figure ``[H]`` and the ``sums [H, B]`` of a model on the rows of another model that has
+    fewer rows."""
 
     figure: Floats
     sums: NDArray[np.float32]
@@ -39,7 +40,7 @@ class Alike(NamedTuple):
 class Sketched(NamedTuple):
     """The sums ``[H, B]`` that hospitals, listed by name, send about one model for its covariance with other models.
 
-    ``beside`` has other models evaluated on this model's rows, if they have rows that this model lacks.
+    ``beside`` has the figures and sums of other models on this model's rows, if this model lacks some of their rows.
     """
 
     hospitals: tuple[str, ...]
@@ -76,7 +77,7 @@ class Panel:
     present: NDArray[np.bool_]
     """Whether the table has a row for the model, seed and hospital, ``[K, S, H]``."""
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
-    """The sums ``[H, B]`` that hospitals sent, by the indices of model (``K``) and seed (``S``); may be incomplete."""
+    """The sums ``[H, B]`` that hospitals sent, by model index and seed index. Pairs without sums are missing."""
     alike: Mapping[tuple[int, int, int], Alike]
     """By model, model with fewer rows, and seed: the first model evaluated on the rows of the second."""
     names: tuple[str, ...] = ()
@@ -168,10 +169,9 @@ class Panel:
         return paired(ours, theirs, rows, patients=self._patients(first, second, counted))
 
     def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
-        """Return the patients' part of the difference, at the hospitals and seeds of :meth:`sides` with weights
-        ``rows``.
+        """Return the part of the difference that varies over patients, at the hospitals and seeds of :meth:`sides`.
 
-        Without a ``second`` model it is the patients' part of the first model's figure.
+        ``rows`` are the weights. Without a ``second`` model, the part is that of the first model's figure.
         """
         if not rows.size:
             return None

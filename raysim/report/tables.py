@@ -61,8 +61,8 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     ``undefined``.
 
     The mean of a figure leaves out seeds where it is undefined. The deviation of fewer than two seeds is NaN.
-    ``undefined`` is the largest number, over seeds, of hospitals without a defined headline figure; ``judged`` is the
-    largest number with one.
+    ``undefined`` and ``judged`` are the numbers of hospitals without and with a defined headline figure, each in the
+    seed with the most.
     """
     figures = list(figures_in(per_seed))
     groups = complete(per_seed).groupby(KEYS, sort=False)

@@ -42,7 +42,10 @@ CAUGHT = (signal.SIGINT, signal.SIGUSR1)
 """The signals for which Ray Tune installs handlers that it does not remove."""
 
 SPECK = 0.001
-"""The amount of a node's resource that pins a trial to it; rows are sent from the node that built the federation."""
+"""The amount of a resource of the driver's node that each trial requests.
+
+The request makes Ray run trials on this node, from which rows are sent to the actors.
+"""
 
 
 def drive(

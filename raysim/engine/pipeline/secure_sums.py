@@ -161,7 +161,7 @@ class SecureSums(Step):
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> Masking | None:
         number, self._sends = self._sends[round], Counter({round: self._sends[round] + 1})
-        # Each pass over the updates of a round has masks of its own.
+        # Each pass over the updates of a round has separate masks.
         self._masking = self.masking(round, problem, ids, number)
         return self._masking
 
@@ -259,7 +259,7 @@ class SecureSums(Step):
             into = np.zeros(entries, dtype=np.int64) if sent.sum_index is None else sent.sum_index
             weight = np.zeros((entries, sent.sums))
             weight[np.arange(entries), into] = sent.weight
-            if problem.spread:  # whatever it has chosen, a hospital is in all sums
+            if problem.spread:  # a hospital is in all sums, whichever it has chosen
                 weight[:] = sent.weight[:, None]
         rows = number_rows(problem, self._size)
         return np.column_stack([weight, np.ones((entries, rows)) * beside_weight(sent)[:, None]]) if rows else weight

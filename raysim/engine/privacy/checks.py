@@ -72,7 +72,7 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
     guarantee = calibrated(job, section, terms)
     _check_size(guarantee.section, terms)
     if job.compression is not None and job.compression.on_common_grid and section.way in ("pooled", "distributed"):
-        # Imported here alone: most runs do not need it.
+        # Imported only here: most runs do not need it.
         from raysim.engine.privacy.grid_checks import check_grid
 
         check_grid(job.compression, guarantee.section, terms)
@@ -95,7 +95,7 @@ def _check_attacks(job: Job) -> None:
             "sum of gradients; leave one of the two out"
         )
     compression = job.compression
-    # A common choice of entries, and a fine grid, are post-processing of a noisy sum.
+    # A common choice of entries, and rounding to a fine grid, are post-processing of a noisy sum.
     after = (
         section.way in ("pooled", "distributed")
         and compression is not None

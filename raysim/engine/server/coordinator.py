@@ -1,7 +1,7 @@
 """A run of a job, from its beginning or a checkpoint to its outcome: each round is one message down and one up.
 
 In the message of round ``t`` all hospitals first evaluate the models that round ``t - 1`` made. The sampled hospitals
-then train from them, so that evaluation costs no message of its own.
+then train from them, so that evaluation needs no separate message.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class JobRun:
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._server = JobServer(pool, job, since)
         self._job, self._since = self._server.job, since
-        # A strategy that solves has its own end; the rounds before it are no models to choose from.
+        # A strategy that solves an exact problem decides its own end; its earlier rounds are no candidate
+        # models.
         stop = job.stop if job.strategy.stops_early() else None
         self._stopping = None if stop is None else Stopping(stop)
         self._best: RemoteState | None = None
@@ -90,7 +91,7 @@ class JobRun:
             check_resumed(server, self._since)
             self._go_on_from(self._since)
         if cadence.on:
-            # A state that cannot be kept is refused now, not after hours.
+            # A state that cannot be stored raises an error now, not after hours.
             pack_state(server.state, {}, self._job.strategy)
             pack_memory(server.view.memory, {})
         while not self._ends():

@@ -55,7 +55,7 @@ class Ending:
             setup = server.traffic.setup
             row = Round(0, time.perf_counter() - self._began, 0, setup.down, setup.up)
             server.rounds.append(dated(server, row, ScheduledCohort(NOBODY, None, server.state)))
-        # A run that is resumed after its last round has no row of it.
+        # A run resumed after its last round has no row of that round.
         row = next((row for row in server.rounds if row.round == round), Round(round, 0.0, 0, 0, 0))
         figures = server.evaluation.enter(row, measured, ledger_round=last)
         if server.rounds and round == last:

@@ -25,7 +25,7 @@ OVERALL = (
     ("sensitivity_at_specificity", "sensitivity at specificity {at:g}", 3),
     ("specificity_at_sensitivity", "specificity at sensitivity {at:g}", 3),
 )
-"""The figures of the first table with headings and decimals; :data:`AT_THRESHOLDS` are those of the second."""
+"""The columns of the first table: figure, heading and decimals. The second table has :data:`AT_THRESHOLDS`."""
 
 LEAST = 5
 """A page to pass on omits figures based on fewer patients than this."""

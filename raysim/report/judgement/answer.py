@@ -62,8 +62,9 @@ def answer_from(
     before: Sequence[str] = (),
     names: Mapping[Key, str] | None = None,
 ) -> Answer:
-    """Build the answer with this ``card`` from the evidence ``shown`` of a comparison; None for a run.
+    """Build the answer with this ``card``.
 
+    - ``shown``: the evidence of a comparison; None for a run.
     - ``noise``: each model's noise, for sentences on differences between hospitals under the recommended model.
     - ``before``: the first sentences, such as sentences on training and privacy.
     - ``names``: display names of the models, used in sentences; ``not_dominated`` contains labels.

@@ -45,7 +45,7 @@ class Choice:
     - ``better``: it is better than the reference.
     - ``reference``: it is the reference itself.
     - ``unbeaten``: it has the best mean of the methods that no other method is better than.
-    - ``simpler``: its model is simpler than the model of the method with one of the reasons above.
+    - ``simpler``: its model is simpler than that of the method that the other three reasons would choose.
     """
     equals: tuple[int, ...]
     """The methods that are equivalent to it."""

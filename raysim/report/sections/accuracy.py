@@ -173,7 +173,7 @@ def _local(material: Material) -> list[svg.Figure]:
 
 
 def _rows_of(frame: pd.DataFrame, keys: figures.Names) -> pd.DataFrame:
-    """Return the rows of the models ``keys``; a frame without models gives the rows of their strategies."""
+    """Return the rows of the models ``keys``. Without a column for models, return the rows of their strategies."""
     if "model" not in frame:
         return frame[frame["strategy"].isin({label for label, _ in keys})].reset_index(drop=True)
     inside = [(str(a), str(b)) in keys for a, b in frame[KEYS].to_numpy()]

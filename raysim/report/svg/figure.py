@@ -115,7 +115,7 @@ def figure(
 
 
 def sign_of(style: Style, lines: bool) -> Markup:
-    """Draw a marker in a box of 24 by 16; if figures have ``lines``, on a piece of its line."""
+    """Draw a marker in a box of 24 by 16. With ``lines``, the marker is on a piece of its line."""
     mark = style.marker(12.0, 8.0, 4.5)
     if not lines:
         return mark
@@ -123,7 +123,7 @@ def sign_of(style: Style, lines: bool) -> Markup:
 
 
 def legend(entries: Sequence[tuple[str, Style]], *, lines: bool = False) -> Legend:
-    """List names after their markers; if figures have ``lines``, markers are on a piece of their lines."""
+    """List names after their markers. With ``lines``, each marker is on a piece of its line."""
     items = []
     for name, style in entries:
         sign = element("svg", sign_of(style, lines), viewBox="0 0 24 16", class_="sign", aria_hidden="true")

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 Kind = Literal["linear", "log", "names"]
 
 LARGEST = 1e150
-"""Larger values, as from a training that diverges, have no position on an axis.
+"""Values larger than this, as from a training that diverges, have no position on an axis.
 
-On a logarithmic axis, values smaller than the inverse have none either. Ranges and ratios of other values are then
-finite.
+On a logarithmic axis, values smaller than its inverse have no position either. Ranges and ratios of the other values
+are then finite.
 """
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)

@@ -19,9 +19,9 @@ from raysim.report.svg.markup import element
 COLOURS = 12
 SHAPES = ("circle", "square", "triangle", "diamond", "down", "plus", "right", "star")
 FORMS = {"global": "filled", "cluster": "ringed", "personal": "open", "recalibrated": "dashed"}
-"""The fill of the markers by the kind of model; other models are filled."""
+"""The fill of a model's markers, by kind of model. Kinds that are not listed have filled markers."""
 DASHES = {"filled": None, "ringed": "6 3", "open": "2 3", "dashed": "8 3 2 3"}
-"""The line dashes by the fill of the markers."""
+"""The dashes of a model's lines, by the fill of its markers."""
 
 _COLOUR, _SHAPES = 18304187164169945521, (37, 4, 6, 1, 1, 1, 2, 12, 8, 1, 4, 11)
 """Factors of the hashes of colour and, for each colour, shape.
@@ -71,7 +71,7 @@ class Style:
 
 
 CURVED = re.compile(r", \w+ [-+.\de]+$")
-"""Matches the end of a curve point's label: the key and its value."""
+"""The pattern at the end of a curve point's label: the key and its value."""
 
 PLAIN = Style(-1, "circle")
 """The style of marks that belong to no strategy: the colour of text."""
@@ -88,9 +88,10 @@ def style(label: str, model: str = "global") -> Style:
 
 
 def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
-    """Return the styles of ``keys`` by label and model, on a page with the labels ``among``; by default only their own.
+    """Return the styles of ``keys`` by label and model.
 
-    If two labels would look the same, the second by name has the next free marker.
+    ``among`` are all labels of the page, by default those of ``keys``. If two labels would look the same, the second by
+    name has the next free marker.
     """
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}

@@ -46,7 +46,7 @@ def phase(console: Console, text: str) -> Iterator[None]:
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
     """Report the current activity like :func:`phase`, but print nothing without a terminal.
 
-    For commands whose output is their result. Yields a function that reports the progress: in a terminal after
+    Commands whose output is their result use it. Yields a function that reports the progress: in a terminal after
     ``text``, elsewhere as a line.
     """
     with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext() as status:

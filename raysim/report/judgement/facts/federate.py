@@ -51,8 +51,9 @@ def federate(
       methods.
     - ``small``: the same at the hospitals with the fewest training rows; None if too few define both.
     - ``level``: the headline figure of training alone, which bounds the difference ``pair``.
-    - ``two_classes``: how many hospitals trained a model on one class only, and the difference at the others.
-    - ``hospitals``: how many hospitals judge the method; training alone may lack some of them.
+    - ``two_classes``: the number of hospitals that trained on one class only, and the difference at the other
+      hospitals.
+    - ``hospitals``: the number of hospitals that judge the method; training alone may lack some of them.
     """
     verdict = _verdict(kind, pair, limits)
     digits = kind.decimals([pair.difference])

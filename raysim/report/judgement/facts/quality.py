@@ -23,7 +23,7 @@ def quality(
     """Write the line on the headline figure ``value`` over ``hospitals``, and on acting on the model.
 
     ``useful`` is None without net benefit: for several classes, a real label, or no scores. ``elsewhere``: whether
-    ``limits`` are for hospitals like these. Otherwise they are for these hospitals and trained models only, because the
+    ``limits`` are for hospitals like these. If not, they are for these hospitals and trained models only, because the
     interval for hospitals like these includes an AUROC of 0.5.
     """
     figures: dict[str, Any] = {
