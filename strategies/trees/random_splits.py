@@ -175,8 +175,7 @@ def public_bins(task: TreeTask, ranges: Ranges) -> Bins:
 
 
 def drawn(view: FederationView, bins: Bins, tree: int, k: int, depth: int) -> Grown:
-    """Return the ``k``-th of the ``tree``-th trees without leaf values; all of its ``depth`` levels are split at
-    random."""
+    """Return tree ``k`` of boosting step ``tree`` without leaf values; all its ``depth`` levels are split randomly."""
     rng, made = view.rng("random splits", tree, k), Grown.empty(depth, bins)
     able = bins.sizes > 1
     if (chosen := columns_of(view, tree)) is not None and (able & chosen).any():
