@@ -114,10 +114,9 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """Return the prefix of ``bits`` bits of the value at each rank ``[F, R]`` (from 1), and how many values are not
-    above it.
+    """Return for each rank ``[F, R]`` (from 1) the first ``bits`` bits of its value, and a count of values.
 
-    The number counts the values that have that prefix or a lower one. Results for ranks outside 1 to ``total [F]`` are
+    The count is of the values with that prefix or a lower one. Results for ranks outside 1 to ``total [F]`` are
     meaningless.
     """
     F, R = ranks.shape

@@ -200,7 +200,7 @@ class CohortTraining:
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _is_plain(self, phase: LocalProblem) -> bool:
-        """Return whether deltas are added to one sum each, unchanged, and hospitals store nothing of them."""
+        """Return whether each delta goes unchanged into one sum, and hospitals store no part of it."""
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False

@@ -128,15 +128,14 @@ class Evaluation:
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
 
     def after(self, round: int, serve: Mapping[str, Ids]) -> Measurement:
-        """Return what is measured of the models in ``serve`` after a ``round`` with measurements."""
+        """Return the measurement of the models in ``serve`` after a ``round`` for which :meth:`due` is true."""
         serve, losses_of = self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve)
         return Measurement(serve, losses_of=losses_of, part=self._section.part, noise=self._next_noise)
 
     def at_the_end(
         self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
     ) -> Measurement:
-        """Return what is measured of the final models in ``serve``; the server needs the score counts of the
-        ``counted`` one.
+        """Return the measurement of the final models in ``serve``; the server needs the score counts of ``counted``.
 
         Models that each hospital first recalibrates (``recalibrating``) are measured after all other models.
         """

@@ -161,8 +161,10 @@ class JobRun:
         return call
 
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Record the messages of the cohort, and models sent to hospitals without effect; ``sent`` as in
-        :meth:`_update`."""
+        """Count the cohort's messages, and the messages of hospitals whose updates were not used.
+
+        ``sent`` as in :meth:`_update`.
+        """
         traffic = self._server.traffic
         traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
         self._give_rows(cohort)
@@ -172,7 +174,7 @@ class JobRun:
             traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
-        """Record in round 1 that every hospital has sent its rows, if the strategy trains on pooled rows."""
+        """Count in round 1 that every hospital has sent its rows, if the strategy trains on pooled rows."""
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:
             scalars = server.view.sizes * (server.federation.X.shape[1] + 1)
