@@ -81,8 +81,8 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
     """A row a column, the most important first: ``column, importance, low, high, hospitals``.
 
     - ``importance``: by how much the AUROC falls (of numbers, the absolute error rises), with its interval.
-    - ``gain``: of trees, the column's share of the gain of all splits. ``spread``: of linear models with one output,
-      the standard deviation over rows of what the column adds to it.
+    - ``gain``: of trees, the column's share of the gain of all splits; NaN where splits are drawn, and have none.
+      ``spread``: of linear models with one output, the standard deviation over rows of what the column adds to it.
     """
     rows, task = Evaluated.of(predictor, federation, part), federation.task
     at = task.figures.index(task.headline)
@@ -185,17 +185,22 @@ def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, NDArray
 
 
 def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Each feature's share of the gain of all splits, ``[F]``, the mean over rows; None of models that are no trees."""
+    """Each feature's share of the gain of all splits, ``[F]``, the mean over rows; None of models that are no trees.
+
+    Trees without a split have no share, and neither have drawn splits. NaN: no row has trees with a share.
+    """
     vectors = _vectors(predictor, rows) if isinstance(predictor.model, Grows) else None
     if vectors is None or not isinstance(predictor.model, Grows):
         return None
-    total = np.zeros(rows.X.shape[1])
+    total, counted = np.zeros(rows.X.shape[1]), 0
     for part, theta in vectors:
         forest = predictor.model.forest(theta)
         split = forest.column >= 0
         gain = np.bincount(forest.column[split], forest.gain[split], minlength=len(total))
-        total += (part.stop - part.start) * gain / max(gain.sum(), np.finfo(np.float64).tiny)
-    return total / len(rows.X)
+        if gain.sum() > 0:
+            total += (part.stop - part.start) * gain / gain.sum()
+            counted += part.stop - part.start
+    return total / counted if counted else np.full_like(total, np.nan)
 
 
 def _spreads(predictor: Predictor, rows: Evaluated) -> Floats | None:

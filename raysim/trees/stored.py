@@ -13,7 +13,8 @@ threshold   ``[T, I]``    a number goes left up to here; ``3.4e38``: all do
 missing     ``[T, I]``    1 where missing values go left
 levels      ``[T, I, w]``  of categories the sets that go left, 16 levels a number; left out without categories
 value       ``[T, N, 2]``  the value of a leaf, as two parts
-gain        ``[T, I]``    of a split; ``hessian`` and ``rows`` ``[T, N]``: sums over the training rows of a node
+gain        ``[T, I]``    of a split; ``hessian`` and ``rows`` ``[T, N]``: sums over the training rows of a node; all
+                          0 of trees whose splits are drawn, which have none
 ==========  ============  =============================================================================================
 
 A number in two parts is ``(high * 2^24 + low) * 2^-40``. All entries are exact in single precision but gains and
