@@ -15,8 +15,8 @@ two classes, is one release.
 
 **Leaves.** A leaf with sums ``G`` and ``H`` has the value ``-rate G / (max(H, 0) + l2 + 3 s)``, where ``s`` is the
 standard deviation of the noise on ``G`` (0 without a guarantee). Of 0, 1 and 3 deviations, 3 ranked best on the one
-invented population that was tried, also on new rows of it; larger ones were not tried. Where ``H`` is below ``min_rows
-/ 4``, the most that so many rows can add, the value is 0: such a leaf is mostly noise, or of few patients.
+invented population that was tried, also on new rows of it; larger ones were not tried. Where ``H`` is below
+``min_rows / 4``, the most that so many rows can add, the value is 0: such a leaf is mostly noise, or of few patients.
 
 Traffic of a round and hospital: the model down; up, ``2^(depth + 1)`` numbers for each of the K trees, 8 bytes each.
 """
